@@ -1,25 +1,28 @@
-//! `Acks::All` counts the replicas that are away, whoever tells of them.
+//! `Acks::All` counts replicas that are away, whichever source lists them.
 
 use distlock::{Acks, Client};
 use distlock_support::proxy::{Action, Matcher};
 use distlock_support::{Proxy, Sentinels, SentinelsOptions};
 
-use crate::{end, ms, over, secs, servers};
+use crate::{connected, end, had, ms, over, servers};
 
 async fn is_refused(client: &Client, name: &str) {
     let outcome = client.reentrant(name).try_lock().await;
     assert!(matches!(outcome, Err(distlock::Error::Replicas { got: 1, wanted: 2 })), "{outcome:?}");
 }
 
-/// A service behind one name tells of those that are connected alone.
+/// A service behind one name lists connected replicas only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_replicated_servers_by_one_name() {
+async fn replicas_behind_one_name_count_while_away() {
     let servers = servers(2).await;
     let all = over(&format!("redis-replicated://{}", servers.node(0).addr()), Acks::All).connect().await.unwrap();
-    all.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
+    had(&all.reentrant("a")).await.unlock().await.unwrap();
     servers.node(2).kill();
-    // Longer than it takes to be asked again.
-    tokio::time::sleep(secs(3)).await;
+    connected(&servers, 1).await;
+    // Also after the client has asked the primary for its replicas again.
+    let queries = async || servers.node(0).admin().calls("role").await + servers.node(0).admin().calls("info").await;
+    let before = queries().await;
+    bed::eventually("the client looks again", async || queries().await > before + 4).await;
     is_refused(&all, "b").await;
     servers.node(2).restart();
     let whole = async || matches!(all.reentrant("c").try_lock().await, Ok(Some(_)));
@@ -27,9 +30,9 @@ async fn of_replicated_servers_by_one_name() {
     end(all).await;
 }
 
-/// Sentinels know of one that is away; until one of them has said so, nobody is connected.
+/// Sentinels list a replica that is away. Until one of them has answered, no acquire is granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_sentinels_that_are_slow_to_list() {
+async fn replicas_that_sentinels_list_late_count() {
     let bed = Sentinels::start(SentinelsOptions::default()).await;
     let primary = bed.primary().await;
     let away = (0..3).find(|n| *n != primary).unwrap();
@@ -41,7 +44,7 @@ async fn by_sentinels_that_are_slow_to_list() {
     bed::eventually("the primary knows that one is away", gone).await;
     let proxies: Vec<Proxy> = bed.sentinels().iter().map(|sentinel| Proxy::start(sentinel.addr())).collect();
     let hosts: Vec<String> = proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
-    // Who is the primary is told at once, what else there is too late.
+    // Sentinels name the primary at once, and list its replicas late.
     for proxy in &proxies {
         proxy.on_request(Matcher::command("SENTINEL").nth(2), Action::DelayReply(ms(400)));
     }

@@ -1,6 +1,6 @@
-//! Replica acknowledgement: who is told that it holds a lock before replicas have that, and who is not.
+//! Replica acknowledgement: nobody becomes a holder before enough replicas have the write.
 //!
-//! Each test has a real primary with real replicas, which are frozen, killed, and brought up to date anew.
+//! Each test has a real primary with real replicas, which are frozen, killed and resynchronized.
 
 mod cluster;
 mod cost;
@@ -9,14 +9,9 @@ mod holders;
 mod lanes;
 mod replicas;
 
-use std::time::{Duration, Instant};
-
 use bed::{FLAVOURS, ms, secs};
-use distlock::{Acks, Builder, Client, Error, Flavour};
+use distlock::{Acks, Acquire, Builder, Client, DistLock, Error, Flavour, Guard};
 use distlock_support::{Replicas, ReplicasOptions};
-
-/// For what is measured, and wants the machine for itself.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn servers(replicas: usize) -> Replicas {
     let servers = Replicas::start(ReplicasOptions::default().replicas(replicas)).await;
@@ -24,7 +19,7 @@ async fn servers(replicas: usize) -> Replicas {
     servers
 }
 
-/// All replicas that run acknowledge what is written: one that has come just now does so only a second later.
+/// Waits until all running replicas acknowledge writes: a replica that has just connected does so only a second later.
 async fn in_step(servers: &Replicas) {
     servers.synced().await;
     let replicas = servers.nodes().iter().skip(1).filter(|node| node.is_running()).count();
@@ -34,10 +29,10 @@ async fn in_step(servers: &Replicas) {
         admin.cmd::<usize>(&["WAIT", &replicas.to_string(), "5000"]).await >= replicas
     };
     bed::eventually("replicas acknowledge", acknowledge).await;
-    bed::eventually("nothing is left of that", async || !admin.exists("in-step").await).await;
+    bed::eventually("the probe key is gone", async || !admin.exists("in-step").await).await;
 }
 
-/// A client of the primary alone, whose attempts are few: it gives up soon.
+/// A client of the primary alone that gives up soon, for calls that must be refused. Calls that must succeed retry ([`had`]).
 fn builder(servers: &Replicas, acks: Acks) -> Builder {
     over(servers.node(0).admin_url(), acks)
 }
@@ -50,12 +45,37 @@ async fn client(servers: &Replicas, acks: Acks) -> Client {
     builder(servers, acks).connect().await.unwrap()
 }
 
-async fn end(client: Client) {
-    bed::idle(&client).await;
-    client.shutdown(secs(5)).await.unwrap();
+/// A client whose calls wait for replicas for longer than any test takes, however slow the machine is.
+async fn patient(servers: &Replicas, acks: Acks) -> Client {
+    let builder = builder(servers, acks).watchdog(secs(3600)).ack_timeout(secs(600)).poll_cap(secs(3600));
+    builder.retry_attempts(100).connect().await.unwrap()
 }
 
-/// Nothing is left at the primary but counters of fenced locks.
+/// Acquires a lock that must be granted. On a slow machine a replica may be late: such a refusal is retried.
+async fn had_as<L: DistLock + ?Sized>(lock: &L, how: impl Fn() -> Acquire) -> Guard {
+    let mut guard = None;
+    bed::eventually(&format!("{} is granted", lock.name()), async || {
+        match lock.acquire(how()).await {
+            Ok(granted) => guard = granted,
+            Err(Error::Replicas { .. }) => {}
+            Err(error) => panic!("acquire of {}: {error:?}", lock.name()),
+        }
+        guard.is_some()
+    })
+    .await;
+    guard.expect("eventually() has ended")
+}
+
+/// [`had_as`] with the default options.
+async fn had<L: DistLock + ?Sized>(lock: &L) -> Guard {
+    had_as(lock, Acquire::new).await
+}
+
+async fn end(client: Client) {
+    bed::end(client).await;
+}
+
+/// Waits until no key is left on the primary except counters of fenced locks.
 async fn nothing_left(servers: &Replicas) {
     let left = async || {
         let mut keys = servers.node(0).admin().keys().await;
@@ -65,7 +85,7 @@ async fn nothing_left(servers: &Replicas) {
     bed::eventually("no key is left at the primary", left).await;
 }
 
-/// The primary knows that it has so many replicas.
+/// Waits until the primary reports this number of connected replicas.
 async fn connected(servers: &Replicas, count: usize) {
     let line = format!("connected_slaves:{count}");
     let knows = async || {
@@ -75,7 +95,7 @@ async fn connected(servers: &Replicas, count: usize) {
     bed::eventually("the primary knows its replicas", knows).await;
 }
 
-/// That it is refused for want of replicas, by these numbers, and nothing is left of it.
+/// An acquire is refused with these numbers of replicas (got, wanted), and leaves nothing.
 async fn refused(servers: &Replicas, client: &Client, flavour: Flavour, numbers: (usize, usize)) {
     let name = format!("refused:{flavour}");
     let outcome = client.lock(flavour, &name).try_lock().await;
@@ -87,12 +107,8 @@ async fn refused(servers: &Replicas, client: &Client, flavour: Flavour, numbers:
     nothing_left(servers).await;
 }
 
-/// That it is granted, and given back.
-async fn granted(client: &Client, flavour: Flavour) -> Duration {
-    let lock = client.lock(flavour, &format!("granted:{flavour}"));
-    let began = Instant::now();
-    let guard = lock.try_lock().await.unwrap().unwrap_or_else(|| panic!("{flavour}: somebody else has it"));
-    let took = began.elapsed();
+/// A lock is granted, and released.
+async fn granted(client: &Client, flavour: Flavour) {
+    let guard = had(&*client.lock(flavour, &format!("granted:{flavour}"))).await;
     guard.unlock().await.unwrap();
-    took
 }

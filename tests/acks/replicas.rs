@@ -1,12 +1,12 @@
-//! Replicas that are frozen, killed, brought up to date anew, and some of several.
+//! Replicas that are frozen, killed or resynchronizing, and some of several.
 
 use distlock::{Acks, Error};
 use distlock_support::{Replicas, ReplicasOptions};
 
-use crate::{FLAVOURS, builder, client, connected, end, granted, in_step, ms, over, refused, secs, servers};
+use crate::{FLAVOURS, builder, client, connected, end, granted, in_step, over, refused, servers};
 
 #[tokio::test]
-async fn what_a_frozen_replica_has_not_acknowledged_is_undone() {
+async fn acquire_that_a_frozen_replica_does_not_acknowledge_is_refused_and_undone() {
     let servers = servers(1).await;
     let strict = client(&servers, Acks::AtLeast(1)).await;
     for flavour in FLAVOURS {
@@ -24,23 +24,26 @@ async fn what_a_frozen_replica_has_not_acknowledged_is_undone() {
     end(strict).await;
 }
 
-/// It is waited for within the wait, and had as soon as the replica is back.
+/// The wait goes on while the replica is frozen, and the lock is granted once it is back.
 #[tokio::test]
-async fn what_is_not_acknowledged_is_tried_again_within_the_wait() {
+async fn unacknowledged_acquire_is_retried_within_the_wait() {
     let servers = servers(1).await;
     let strict = builder(&servers, Acks::AtLeast(1)).retry_attempts(100).connect().await.unwrap();
     let other = client(&servers, Acks::Off).await;
     servers.node(1).stop();
     let lock = strict.reentrant("again");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    tokio::time::sleep(ms(700)).await;
-    assert!(!waiting.is_finished());
-    // Undone between two tries, so that others may have it meanwhile.
-    let free = async || match other.reentrant("again").try_lock().await.unwrap() {
-        Some(guard) => guard.unlock().await.is_ok(),
-        None => false,
-    };
-    bed::eventually("it is free now and then", free).await;
+    // Undone between two attempts, so that others may have it meanwhile: seen free after it was seen taken, twice.
+    for _ in 0..2 {
+        let taken = async || servers.node(0).admin().exists("again").await;
+        bed::eventually("an attempt is on the primary", taken).await;
+        let free = async || match other.reentrant("again").try_lock().await.unwrap() {
+            Some(guard) => guard.unlock().await.is_ok(),
+            None => false,
+        };
+        bed::eventually("the lock is free between two attempts", free).await;
+    }
+    assert!(!waiting.is_finished(), "no replica has acknowledged");
     servers.node(1).cont();
     let guard = waiting.await.unwrap().unwrap();
     assert!(guard.is_held());
@@ -50,7 +53,7 @@ async fn what_is_not_acknowledged_is_tried_again_within_the_wait() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_gone_is_too_few_in_the_strict_modes_only() {
+async fn missing_replica_is_refused_in_the_strict_modes_only() {
     let servers = servers(1).await;
     servers.node(1).kill();
     connected(&servers, 0).await;
@@ -68,23 +71,23 @@ async fn a_replica_that_is_gone_is_too_few_in_the_strict_modes_only() {
     end(off).await;
 }
 
-/// It is connected, and has nothing yet.
+/// The replica is connected, and has no data yet.
 #[tokio::test]
-async fn a_replica_in_full_resync_acknowledges_nothing() {
+async fn replica_in_full_resync_acknowledges_nothing() {
     let servers = servers(1).await;
     let admin = servers.node(0).admin();
-    // It is not begun with for so long.
+    // The resync does not begin within the test.
     admin.config_set("repl-diskless-sync", "yes").await;
     admin.config_set("repl-diskless-sync-delay", "600").await;
     servers.node(1).kill();
-    // Else it would begin where it was.
+    // Without its file the replica needs a full resync.
     let _ = std::fs::remove_file(servers.node(1).server().dir().join("dump.rdb"));
     servers.node(1).restart();
     let waits = async || {
         let info: String = admin.cmd(&["INFO", "replication"]).await;
         info.contains("connected_slaves:1") && info.contains("state=wait_bgsave")
     };
-    bed::eventually("it waits for all data", waits).await;
+    bed::eventually("the replica waits for a full resync", waits).await;
     let strict = client(&servers, Acks::AtLeast(1)).await;
     for flavour in FLAVOURS {
         refused(&servers, &strict, flavour, (0, 1)).await;
@@ -93,7 +96,7 @@ async fn a_replica_in_full_resync_acknowledges_nothing() {
 }
 
 #[tokio::test]
-async fn two_of_three_are_enough_for_two_and_not_for_all() {
+async fn two_of_three_replicas_are_enough_for_two_and_not_for_all() {
     let servers = servers(3).await;
     let two = client(&servers, Acks::AtLeast(2)).await;
     let all = client(&servers, Acks::All).await;
@@ -105,7 +108,7 @@ async fn two_of_three_are_enough_for_two_and_not_for_all() {
         granted(&two, flavour).await;
         refused(&servers, &all, flavour, (2, 3)).await;
     }
-    // Those that are gone count on: one of them may be promoted.
+    // Replicas that are gone still count: one of them may be promoted.
     servers.node(3).kill();
     connected(&servers, 2).await;
     for flavour in FLAVOURS {
@@ -120,7 +123,7 @@ async fn two_of_three_are_enough_for_two_and_not_for_all() {
 }
 
 #[tokio::test]
-async fn a_server_without_wait_is_refused_at_connect_in_the_strict_modes_only() {
+async fn server_without_wait_is_refused_at_connect_in_the_strict_modes_only() {
     let options = ReplicasOptions::default().replicas(1).config("rename-command WAIT \"\"");
     let servers = Replicas::start(options).await;
     let url = servers.node(0).admin_url();

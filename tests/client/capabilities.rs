@@ -25,7 +25,7 @@ async fn forbid(admin: &Admin, commands: &[&str]) {
 #[tokio::test]
 async fn all_is_there_and_is_asked_for_once_at_the_first_call() {
     reentrant(async |bed| {
-        let client = bed.client().await;
+        let client = bed.still_client().await;
         asked(bed).await;
         let (one, other) = (client.clone(), client.clone());
         let (found, again) = tokio::join!(one.capabilities(), other.capabilities());
@@ -50,7 +50,7 @@ async fn all_is_there_and_is_asked_for_once_at_the_first_call() {
         assert_eq!(found.sharded_channels, Some(knows_sharded));
         let rest = [found.cluster_nodes, found.messages, found.scripts, found.script_cache];
         assert_eq!((rest, found.undeclared_keys), ([Some(true); 4], None));
-        client.shutdown(bed::secs(5)).await.unwrap();
+        client.shutdown(bed::PATIENCE).await.unwrap();
         assert!(matches!(client.capabilities().await, Err(distlock::Error::Closed)));
     })
     .await;
@@ -120,7 +120,7 @@ async fn what_a_server_does_not_know_is_told_and_locks_do_without_what_they_can(
         guard.unlock().await.unwrap();
     }
     bed::idle(&client).await;
-    client.shutdown(bed::secs(5)).await.unwrap();
+    client.shutdown(bed::PATIENCE).await.unwrap();
 }
 
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn a_client_of_one_server_of_a_cluster_is_told_of_the_others() {
     let found = client.capabilities().await.unwrap();
     assert_eq!((found.cluster, found.in_cluster, found.servers), (false, Some(true), 1));
     assert!(matches!(found.missing()[..], [why] if why.contains("redis-cluster://")), "{:?}", found.missing());
-    client.shutdown(bed::secs(5)).await.unwrap();
+    client.shutdown(bed::PATIENCE).await.unwrap();
 }
 
 /// An error, and the next call asks again.
@@ -144,7 +144,7 @@ async fn a_server_that_is_away_is_asked_again() {
             let error = client.capabilities().await.unwrap_err();
             assert!(error.is_retryable(), "{error}");
             bed.server.restart();
-            bed::eventually("it is asked again", async || client.capabilities().await.is_ok()).await;
+            bed::eventually("the next call asks again", async || client.capabilities().await.is_ok()).await;
         },
     )
     .await;

@@ -2,11 +2,22 @@
 
 mod acl;
 mod capabilities;
+mod dropped_guards;
+mod durations;
+mod executors;
+mod given_up;
+#[cfg(feature = "metrics")]
+mod handoff;
+mod housekeeping;
 mod lifecycle;
 mod not_reentrant;
 #[cfg(feature = "metrics")]
 mod observability;
+mod own_runtime;
 mod renewal;
+mod runtimes;
 mod scripts;
+mod shared_owners;
 mod traps;
-mod watchdog;
+mod waiters;
+mod wakers;

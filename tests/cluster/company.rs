@@ -1,23 +1,13 @@
-//! Callers who share commands and servers with others.
+//! Callers that share commands and servers with others.
 
-use std::sync::Arc;
-
-use distlock::{Acquire, DistLock as _, Error, Flavour};
-use distlock_support::{Cluster, ClusterOptions, slot_of};
+use distlock::{Acquire, Error, Flavour};
 use futures::future::join_all;
-use tokio::time::Instant;
 
-use crate::{FLAVOURS, client, end, lock, ms, primaries, secs};
+use crate::{FLAVOURS, client, end, lock, primaries, secs};
 
-/// Names of the share of one of three primaries.
-fn names_at(node: usize, prefix: &str, count: usize) -> Vec<String> {
-    let is_there = |name: &String| usize::from(slot_of(name)) * 3 / 16_384 == node;
-    (0..).map(|n| format!("{prefix}:{n}")).filter(is_there).take(count).collect()
-}
-
-/// A login that may touch some names only: their callers share commands with those of others.
+/// A login with rights to some names only: calls for these share commands with calls for others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_touch_a_name_keeps_nobody_else_out() {
+async fn refused_names_do_not_fail_the_calls_they_share_a_command_with() {
     let cluster = primaries(1).await;
     let node = &cluster.nodes()[0];
     let user = ["ACL", "SETUSER", "some", "on", ">secret", "~mine:*", "~redisson*", "~*mine:*", "&*", "+@all"];
@@ -48,10 +38,7 @@ async fn who_may_not_touch_a_name_keeps_nobody_else_out() {
         async move { lock.lock().await.unwrap() }
     }))
     .await;
-    let calls = node.admin().calls("evalsha").await;
     assert_eq!(one.renew_now().await.renewed, 300);
-    let renewals = node.admin().calls("evalsha").await - calls;
-    println!("300 acquires by {calls} scripts, renewed by {renewals}");
     // One of them is taken from it: the others are renewed.
     let user = ["ACL", "SETUSER", "some", "resetkeys", "~mine:1*", "~*mine:1*"];
     node.admin().cmd::<()>(&user).await;
@@ -111,15 +98,7 @@ async fn odd_names_share_commands() {
         "user_script:1: x",
         "CROSSSLOT",
     ];
-    for flavour in [
-        Flavour::Reentrant,
-        Flavour::Spin,
-        Flavour::Plain,
-        Flavour::Fair,
-        Flavour::Fenced,
-        Flavour::Write,
-        Flavour::Read,
-    ] {
+    for flavour in FLAVOURS {
         let all = names.iter().flat_map(|name| std::iter::repeat_n(name, 4)).enumerate().map(|(n, name)| {
             let client = if n % 2 == 0 { one.clone() } else { other.clone() };
             let name = name.to_string();
@@ -127,7 +106,7 @@ async fn odd_names_share_commands() {
                 let lock = lock(&client, flavour, &name);
                 let name: String = name.chars().take(20).collect();
                 for _ in 0..5 {
-                    let guard = lock.acquire(Acquire::new().wait(secs(50))).await;
+                    let guard = lock.acquire(Acquire::new().wait(secs(300))).await;
                     let guard =
                         guard.unwrap_or_else(|e| panic!("{flavour} {name:?}: {e}")).unwrap_or_else(|| panic!("{name}"));
                     guard.unlock().await.unwrap_or_else(|e| panic!("{flavour} {name:?}: {e}"));
@@ -140,71 +119,29 @@ async fn odd_names_share_commands() {
     end(other).await;
 }
 
-/// A multi lock over three servers of which one stands still: it fails in time, and leaves nothing held at the others.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_multi_lock_with_a_member_that_stands_still_leaves_nothing() {
-    let cluster =
-        Cluster::start(ClusterOptions::default().replicas(0).require_full_coverage(false).node_timeout(60_000)).await;
-    let one = bed::builder(&cluster.url()).command_timeout(secs(1)).connect().await.unwrap();
-    let names: Vec<String> = (0..3).map(|node| names_at(node, "multi", 1).remove(0)).collect();
-    let multi = one.multi(&names);
-    multi.lock().await.unwrap().unlock().await.unwrap();
-    cluster.stop(&cluster.nodes()[1]).await;
-    for _ in 0..3 {
-        let began = Instant::now();
-        let got = multi.acquire(Acquire::new().wait(secs(2))).await;
-        println!("{:?} after {:?}", got.as_ref().map(Option::is_some), began.elapsed());
-        assert!(!matches!(got, Ok(Some(_))));
-        assert!(began.elapsed() < secs(5), "{:?}", began.elapsed());
-    }
-    let began = Instant::now();
-    for node in [0, 2] {
-        while !cluster.nodes()[node].admin().keys().await.is_empty() {
-            assert!(began.elapsed() < secs(3), "left at {node}: {:?}", cluster.nodes()[node].admin().keys().await);
-            tokio::time::sleep(ms(20)).await;
-        }
-    }
-    cluster.cont(&cluster.nodes()[1]);
-    bed::idle(&one).await;
-    let began = Instant::now();
-    while !cluster.nodes()[1].admin().keys().await.is_empty() {
-        assert!(began.elapsed() < secs(8), "left at 1: {:?}", cluster.nodes()[1].admin().keys().await);
-        tokio::time::sleep(ms(20)).await;
-    }
-    end(one).await;
-}
-
-/// The runtime that the client was made on is gone.
+/// The runtime that the client was made on is gone: every call ends with an error.
 #[test]
-fn a_runtime_that_is_gone_is_told() {
+fn calls_fail_once_the_runtime_of_the_client_is_gone() {
     let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let cluster = other.block_on(primaries(2));
     let first = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let one = first.block_on(client(&cluster));
-    let guards = first.block_on(async {
-        join_all((0..20).map(|n| {
-            let lock = lock(&one, Flavour::Reentrant, &format!("gone:{n}"));
-            async move { lock.lock().await.unwrap() }
-        }))
-        .await
-    });
+    let guards = first.block_on(join_all((0..20).map(|n| {
+        let lock = lock(&one, Flavour::Reentrant, &format!("gone:{n}"));
+        async move { lock.lock().await.unwrap() }
+    })));
     let waiting = lock(&one, Flavour::Reentrant, "gone:3");
-    let waiting: Arc<_> = waiting;
     first.spawn(async move { waiting.lock().await });
-    std::thread::sleep(ms(200));
+    first.block_on(bed::becomes("waiting tasks", 1, async || one.stats().waiting));
     first.shutdown_background();
-    std::thread::sleep(ms(200));
-    other.block_on(async {
-        let began = Instant::now();
-        let name = "other".to_owned();
+    other.block_on(bed::ends("calls without the runtime", async {
         for flavour in FLAVOURS {
-            let got = lock(&one, flavour, &name).acquire(Acquire::new().wait(secs(2))).await;
-            assert!(got.is_err(), "{got:?}");
+            let got = lock(&one, flavour, "other").acquire(Acquire::new().wait(secs(2))).await;
+            assert!(got.is_err(), "{flavour}: {got:?}");
         }
         for guard in guards {
-            println!("{:?}", guard.unlock().await.map(|_| ()));
+            let _ = guard.unlock().await;
         }
-        println!("{:?}", one.shutdown(secs(1)).await);
-        assert!(began.elapsed() < secs(20), "{:?}", began.elapsed());
-    });
+        let _ = one.shutdown(secs(1)).await;
+    }));
 }

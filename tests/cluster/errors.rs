@@ -1,6 +1,4 @@
-//! What is no cluster, or not all of one.
-
-use std::time::Instant;
+//! Servers that are no cluster, or not all of one.
 
 use distlock::{Client, Error, Flavour};
 use distlock_support::{Cluster, ClusterOptions, RedisServer};
@@ -20,17 +18,17 @@ async fn a_single_server_is_no_cluster_and_a_cluster_no_single_server() {
     let mut elsewhere = None;
     for n in 0..64 {
         match lock(&single, Flavour::Reentrant, &format!("single:{n}")).try_lock().await {
-            Ok(guard) => guard.expect("it is free").unlock().await.map(drop).unwrap(),
+            Ok(guard) => guard.expect("the lock is free").unlock().await.map(drop).unwrap(),
             Err(error) => elsewhere = Some(error),
         }
     }
-    let error = elsewhere.expect("half of the names are at the other one");
+    let error = elsewhere.expect("half of the names are on the other server");
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
     end(single).await;
 }
 
 #[tokio::test]
-async fn half_of_the_seeds_are_enough_and_none_is_told() {
+async fn one_reachable_seed_is_enough_and_none_is_an_error() {
     let cluster = primaries(3).await;
     let nobody = [RedisServer::start(), RedisServer::start()].map(|server| server.addr().to_string());
     let url = format!("redis-cluster://{},{},{}", nobody[0], cluster.nodes()[1].addr(), nobody[1]);
@@ -44,9 +42,9 @@ async fn half_of_the_seeds_are_enough_and_none_is_told() {
     assert!(matches!(&error, Error::Connection { message, .. } if message.contains("refused")), "{error:?}");
 }
 
-/// What stands at the address of a server is none, or says nothing at all.
+/// A web server, a socket that never answers, and a host that does not exist.
 #[tokio::test]
-async fn what_is_no_server_is_an_error_in_time() {
+async fn address_without_a_redis_server_is_an_error() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let web = listener.local_addr().unwrap().to_string();
@@ -56,22 +54,19 @@ async fn what_is_no_server_is_an_error_in_time() {
         }
     });
     for at in [web, silent.local_addr().unwrap().to_string(), "no-such-host.invalid:6379".to_owned()] {
-        let start = Instant::now();
         let connecting = bed::builder(&format!("redis-cluster://{at}")).connect_timeout(secs(1)).connect();
-        let error = connecting.await.unwrap_err();
+        let error = bed::ends(&at, connecting).await.unwrap_err();
         assert!(
             matches!(error, Error::Connection { .. } | Error::Timeout { .. } | Error::Server { .. }),
             "{at}: {error:?}"
         );
-        assert!(start.elapsed() < secs(6), "{at}: {:?}", start.elapsed());
-        println!("{at}: {error}");
     }
     answering.abort();
 }
 
-/// Of several reasons the one is told that a server has given, whichever comes last.
+/// Of several reasons, the error names the one that a server has given, whichever comes last.
 #[tokio::test]
-async fn a_single_server_among_the_seeds_is_told_and_passed_over_where_another_is_of_a_cluster() {
+async fn single_server_among_the_seeds_is_named_in_the_error_or_skipped() {
     let (single, cluster) = (RedisServer::start(), primaries(2).await);
     let dead = RedisServer::start().addr();
     for url in
@@ -87,7 +82,6 @@ async fn a_single_server_among_the_seeds_is_told_and_passed_over_where_another_i
     assert_eq!(distlock_support::Admin::connect(&single).await.keys().await, [""; 0]);
 }
 
-/// A replica knows the cluster as well as its primary does.
 #[tokio::test]
 async fn replicas_are_enough_as_seeds() {
     let cluster = Cluster::start(ClusterOptions::default().primaries(1).replicas(1)).await;
@@ -99,16 +93,16 @@ async fn replicas_are_enough_as_seeds() {
 }
 
 #[tokio::test]
-async fn a_node_that_belongs_to_no_cluster_yet_is_told() {
+async fn node_without_a_cluster_is_an_error() {
     let alone = RedisServer::builder().arg("--cluster-enabled", "yes").start();
     let url = alone.url().replace("redis://", "redis-cluster://");
     let error = bed::builder(&url).connect_timeout(secs(1)).connect().await.unwrap_err();
     assert!(matches!(&error, Error::Connection { .. }) && error.to_string().contains("has a slot"), "{error:?}");
 }
 
-/// As at services that keep it from their users.
+/// Hosted services hide `CLUSTER` from their users.
 #[tokio::test]
-async fn a_server_whose_cluster_command_has_another_name_is_told() {
+async fn server_with_a_renamed_cluster_command_is_an_error() {
     let server = RedisServer::builder()
         .arg("--cluster-enabled", "yes")
         .arg("--rename-command", "CLUSTER")
@@ -119,14 +113,12 @@ async fn a_server_whose_cluster_command_has_another_name_is_told() {
     let url = server.url().replace("redis://", "redis-cluster://");
     let error = bed::builder(&url).connect().await.unwrap_err();
     assert!(matches!(&error, Error::Server { message } if message.contains("CLUSTER NODES")), "{error:?}");
-    // Also where it is done without waiting for connections.
     let error = bed::builder(&url).connect_lazily().await.unwrap_err();
     assert!(matches!(&error, Error::Server { message } if message.contains("CLUSTER NODES")), "{error:?}");
 }
 
-/// Who may not ask for the nodes is told so.
 #[tokio::test]
-async fn a_login_that_may_not_see_the_cluster_is_told() {
+async fn login_without_rights_to_the_map_is_an_error() {
     let cluster = primaries(1).await;
     let user = ["ACL", "SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-cluster"];
     cluster.nodes()[0].admin().cmd::<()>(&user).await;
@@ -152,7 +144,7 @@ async fn names_in_two_slots_and_other_databases_are_refused() {
         }
     }
     for name in ["{a}b", "a", "b{a}"] {
-        lock(&one, Flavour::Fair, name).try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
+        lock(&one, Flavour::Fair, name).try_lock().await.unwrap().expect("the lock is free").unlock().await.unwrap();
     }
     end(one).await;
     let error = Client::builder(&cluster.url()).database(1).connect().await.unwrap_err();

@@ -1,40 +1,15 @@
-//! What changes of a cluster leave behind.
+//! What changes of a cluster, and clients that end, leave behind.
 
-use bed::eventually;
 use distlock::{Acks, Client, Flavour};
 use distlock_support::leak::alive_tasks;
-use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
+use distlock_support::{Cluster, ClusterOptions, Mode, Node, slot_of};
 
-use crate::{connections, end, lock, ms, secs};
+use crate::{becomes, client, connections, end, eventually, lock, ms, primaries, secs};
 
 async fn work(client: &Client) {
     for n in 0..12 {
         lock(client, Flavour::Fair, &format!("left:{n}")).lock().await.unwrap().unlock().await.unwrap();
     }
-}
-
-/// Thirty promotions: two connections to each primary stay, and none to those that were.
-#[tokio::test]
-async fn changes_leave_nothing_behind() {
-    let cluster = Cluster::start(ClusterOptions::default()).await;
-    // Without those for acknowledgement, which `tests/acks` counts.
-    let one = bed::builder(&cluster.url()).acks(Acks::Off).connect().await.unwrap();
-    work(&one).await;
-    for round in 0..30 {
-        let mut replicas = Vec::new();
-        for node in cluster.nodes() {
-            if !node.is_primary().await {
-                replicas.push(node);
-            }
-        }
-        cluster.failover(replicas[round % replicas.len()]).await;
-        work(&one).await;
-    }
-    eventually("two connections to each primary", async || connections(&cluster).await == 3 * 2).await;
-    let stats = one.stats();
-    assert_eq!((stats.holds, stats.waiting), (0, 0));
-    end(one).await;
-    eventually("nothing is left", async || connections(&cluster).await == 0).await;
 }
 
 /// How many channels are subscribed to at the nodes.
@@ -95,8 +70,7 @@ async fn a_hundred_changes_leave_two_connections_a_primary_and_no_task() {
     let settled = async || {
         work(&one).await;
         work(&other).await;
-        eventually("two connections to each primary", async || connections(&cluster).await == 2 * 3 * 2)
-            .await;
+        eventually("two connections to each primary", async || connections(&cluster).await == 2 * 3 * 2).await;
         eventually("no subscription", async || channels(&cluster).await == 0).await;
     };
     settled().await;
@@ -116,4 +90,43 @@ async fn a_hundred_changes_leave_two_connections_a_primary_and_no_task() {
         end(client).await;
     }
     eventually("nothing is left", async || connections(&cluster).await == 0).await;
+}
+
+/// A client is shut down while it asks for the map, and its handle is kept: no connection stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shutdown_during_a_query_of_the_map_leaves_no_connection() {
+    let cluster = Cluster::start(ClusterOptions::default().replicas(0).proxies(true)).await;
+    let mut handles = Vec::new();
+    for n in 0..10 {
+        let one = bed::builder(&cluster.url()).scan_interval(ms(100)).connect().await.unwrap();
+        work(&one).await;
+        // A network of some distance.
+        for node in cluster.nodes() {
+            node.proxy().set_downstream_mode(Mode::Delay(ms(60)));
+        }
+        tokio::time::sleep(ms(200 + n * 13)).await;
+        one.shutdown(bed::PATIENCE).await.unwrap();
+        for node in cluster.nodes() {
+            node.proxy().heal();
+        }
+        handles.push(one);
+    }
+    becomes("connections of clients that are shut down", 0, async || connections(&cluster).await).await;
+}
+
+/// Clients come and go, shut down or dropped: no task stays.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_clients_leave_no_task() {
+    let cluster = primaries(2).await;
+    let before = alive_tasks();
+    for shut in [true, false] {
+        for _ in 0..20 {
+            let one = client(&cluster).await;
+            work(&one).await;
+            if shut {
+                end(one).await;
+            }
+        }
+        eventually("no task more than before", async || alive_tasks() <= before).await;
+    }
 }

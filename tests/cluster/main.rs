@@ -2,43 +2,42 @@
 
 mod company;
 mod cost;
-mod endings;
 mod errors;
 mod failover;
 mod flavours;
 mod leaks;
-mod load;
 mod moves;
 mod odd_maps;
 mod outage;
-mod quiet;
 mod rights;
-mod silent;
-mod to_and_fro;
-mod turns;
-mod waking;
+mod stale;
 
-use bed::{FLAVOURS, connections, end, ms, secs};
-use distlock::{Client, DistLock, Flavour};
+use std::sync::Arc;
+
+use bed::{FLAVOURS, becomes, connections, end, eventually, ms, secs};
+use distlock::{Builder, Client, DistLock, Flavour, Guard};
 use distlock_support::{Cluster, ClusterOptions};
+use tokio::task::JoinHandle;
 
-/// For what is measured, and wants the machine for itself.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-/// Those whose holder keeps everybody out.
+/// Flavours whose holder excludes everybody else.
 fn exclusive() -> impl Iterator<Item = Flavour> {
     FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Read)
 }
 
 async fn client(cluster: &Cluster) -> Client {
-    bed::builder(&cluster.url()).connect().await.expect("the cluster is there")
+    bed::builder(&cluster.url()).connect().await.expect("connect to the cluster")
 }
 
-/// All that a client holds, so many locks, is renewed in a while, and nothing of it is ever told as lost.
+/// A client whose waiters never poll within a test: only messages and changes of the cluster wake them.
+fn woken_by_messages(cluster: &Cluster) -> Builder {
+    bed::builder(&cluster.url()).watchdog(secs(3600)).poll_cap(secs(3600)).scan_interval(secs(3600))
+}
+
+/// Waits until one renewal round renews all locks that a client holds. No round may report one as lost.
 async fn kept(client: &Client, holds: usize) {
-    bed::eventually("all is renewed", async || {
+    eventually("all holds are renewed", async || {
         let renewed = client.renew_now().await;
-        assert_eq!(renewed.lost, 0);
+        assert_eq!(renewed.lost, 0, "the client holds all of them: {renewed:?}");
         (renewed.renewed, renewed.failed) == (holds, 0)
     })
     .await;
@@ -48,6 +47,26 @@ async fn primaries(n: usize) -> Cluster {
     Cluster::start(ClusterOptions::default().primaries(n).replicas(0)).await
 }
 
-fn lock(client: &Client, flavour: Flavour, name: &str) -> std::sync::Arc<dyn DistLock> {
+fn lock(client: &Client, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {
     client.lock(flavour, name)
+}
+
+/// Acquires a lock and releases it.
+async fn turn(client: &Client, flavour: Flavour, name: &str) {
+    let guard = lock(client, flavour, name).lock().await.unwrap_or_else(|error| panic!("lock {name}: {error:?}"));
+    guard.unlock().await.unwrap_or_else(|error| panic!("unlock {name}: {error:?}"));
+}
+
+/// A task that waits for a lock; returns once it waits and has no command in flight.
+async fn waiter(client: &Client, flavour: Flavour, name: &str) -> JoinHandle<Guard> {
+    let lock = lock(client, flavour, name);
+    let before = client.stats().waiting;
+    let waiting = tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("lock(): {error:?}")) });
+    eventually("the waiter is idle", async || client.stats().waiting > before && client.stats().under_way == 0).await;
+    waiting
+}
+
+/// The lock that a [`waiter`] gets.
+async fn woken(what: &str, waiting: JoinHandle<Guard>) -> Guard {
+    bed::ends(&format!("{what}: the wait"), waiting).await.expect("the waiting task does not panic")
 }

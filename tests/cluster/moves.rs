@@ -1,74 +1,227 @@
-//! Slots that move, while locks in them are held and waited for.
+//! Slots that move back and forth while locks in them are held and waited for: key by key, and atomically where the servers can
+//! (`CLUSTER MIGRATESLOTS` of Valkey 9).
 
-use distlock::Flavour;
-use distlock_support::slot_of;
-use tokio::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use crate::{FLAVOURS, client, end, exclusive, kept, lock, ms, primaries, secs};
+use distlock::{Acquire, Client, Flavour, Guard};
+use distlock_support::{Cluster, slot_of};
+use futures::FutureExt as _;
+use redis::Value;
+use tokio::task::JoinHandle;
 
-/// A held lock moves with its slot; nobody takes it, it is not lost, and its release finds it.
-#[tokio::test]
-async fn what_is_held_moves_along() {
+use crate::{
+    FLAVOURS, client, end, eventually, exclusive, kept, lock, ms, primaries, secs, turn, waiter, woken,
+    woken_by_messages,
+};
+
+/// The hash tag of all names here.
+const TAG: &str = "turns";
+
+/// How a slot is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    KeyByKey,
+    Atomic,
+}
+
+/// Moves the slot to the other of two servers.
+async fn go(cluster: &Cluster, way: Way) {
+    let slot = slot_of(TAG);
+    let to = cluster.other_primary(cluster.owner(slot).await).await;
+    match way {
+        Way::KeyByKey => cluster.move_slot(slot, to).await,
+        Way::Atomic => cluster.migrate_atomically(slot..=slot, to).await.expect("CLUSTER MIGRATESLOTS"),
+    }
+}
+
+/// Two servers, unless they cannot move slots this way.
+async fn cluster(way: Way) -> Option<Cluster> {
     let cluster = primaries(2).await;
+    let ask = ["COMMAND", "INFO", "CLUSTER|MIGRATESLOTS"];
+    let known: Vec<Value> = cluster.nodes()[0].admin().cmd(&ask).await;
+    if way == Way::Atomic && !matches!(known.as_slice(), [Value::Array(_)]) {
+        println!("skipped: needs CLUSTER MIGRATESLOTS (Valkey 9.0 and later, named in DISTLOCK_SERVER)");
+        return None;
+    }
+    Some(cluster)
+}
+
+fn name(flavour: Flavour) -> String {
+    // Both halves are of one lock.
+    let of = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+    format!("{{{TAG}}}:{of}")
+}
+
+/// Held, and never signalled as lost.
+fn is_safe(guard: &Guard) -> bool {
+    guard.is_held() && guard.lost().now_or_never().is_none()
+}
+
+/// The holders before a move are the holders after it, and nobody else is.
+async fn holds_survive_a_move(way: Way) {
+    let Some(cluster) = cluster(way).await else { return };
     let (one, other) = (client(&cluster).await, client(&cluster).await);
-    for flavour in FLAVOURS {
-        let name = format!("held:{flavour}");
-        let guard = lock(&one, flavour, &name).lock().await.unwrap();
-        let from = cluster.primary_of(&name).await;
-        let to = cluster.other_primary(from).await;
-        cluster.move_slot(slot_of(&name), to).await;
-        if exclusive().any(|one| one == flavour) {
-            assert!(lock(&other, flavour, &name).try_lock().await.unwrap().is_none(), "{flavour}");
+    let mut guards = Vec::new();
+    for flavour in exclusive() {
+        guards.push(lock(&one, flavour, &name(flavour)).lock().await.unwrap());
+    }
+    let read = |client: &Client| lock(client, Flavour::Read, &format!("{{{TAG}}}:read"));
+    guards.extend([read(&one).lock().await.unwrap(), read(&one).lock().await.unwrap()]);
+    for _ in 0..4 {
+        go(&cluster, way).await;
+        for flavour in exclusive() {
+            let taken = lock(&other, flavour, &name(flavour)).try_lock().await.unwrap();
+            assert!(taken.is_none(), "{flavour}: two holders");
         }
-        kept(&one, 1).await;
-        assert!(guard.is_held(), "{flavour}");
+        read(&other).try_lock().await.unwrap().expect("a second reader").unlock().await.unwrap();
+        kept(&one, guards.len()).await;
+        assert!(guards.iter().all(is_safe), "a guard reports a loss: {guards:?}");
+    }
+    for guard in guards {
         guard.unlock().await.unwrap();
-        lock(&other, flavour, &name).try_lock().await.unwrap().expect("free").unlock().await.unwrap();
+    }
+    for flavour in FLAVOURS {
+        turn(&other, flavour, &name(flavour)).await;
     }
     end(one).await;
     end(other).await;
 }
 
-/// Who waits is woken by a release at the slot's new place, be it right behind the move.
-#[tokio::test]
-async fn who_waits_is_woken_where_the_slot_is_now() {
-    const ROUNDS: usize = 7;
-    let cluster = primaries(2).await;
-    let (one, other) = (client(&cluster).await, client(&cluster).await);
-    for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Plain] {
-        let mut woken_after = Vec::new();
-        for round in 0..ROUNDS {
-            let name = format!("waited:{round}:{flavour}");
-            let guard = lock(&one, flavour, &name).lock().await.unwrap();
-            let waiter = lock(&other, flavour, &name);
-            let waiting = tokio::spawn(async move { waiter.lock().await.map(|guard| (Instant::now(), guard)) });
-            while other.stats().waiting == 0 || other.stats().under_way > 0 {
-                tokio::time::sleep(ms(5)).await;
-            }
-            let from = cluster.primary_of(&name).await;
-            let to = cluster.other_primary(from).await;
-            cluster.move_slot(slot_of(&name), to).await;
-            let released = Instant::now();
-            guard.unlock().await.unwrap();
-            let (at, guard) = waiting.await.unwrap().unwrap();
-            woken_after.push(at - released);
-            guard.unlock().await.unwrap();
-        }
-        woken_after.sort_unstable();
-        println!("{flavour}: woken after {woken_after:?}");
-        // Plain locks have no messages. Of the others none waits for a look at the map, which comes each 5 s; that the machine
-        // is away for a while may happen to a few of them.
-        let typical = woken_after[ROUNDS / 2];
-        assert!(typical < if flavour == Flavour::Plain { secs(2) } else { ms(50) }, "{flavour}: {woken_after:?}");
-        assert!(woken_after[ROUNDS - 1] < secs(3), "{flavour}: {woken_after:?}");
+bed::cases!(holds_survive_a_move: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
+
+/// What is held, and what another client waits for. Without plain locks: they have no messages.
+const PAIRS: [(Flavour, Flavour); 6] = [
+    (Flavour::Reentrant, Flavour::Reentrant),
+    (Flavour::Fair, Flavour::Fair),
+    (Flavour::Fenced, Flavour::Fenced),
+    (Flavour::Write, Flavour::Write),
+    (Flavour::Write, Flavour::Read),
+    (Flavour::Read, Flavour::Write),
+];
+
+/// A release after the move wakes a waiter that subscribed before it. Only messages wake it.
+async fn release_after_a_move_wakes_the_waiter(way: Way) {
+    let Some(cluster) = cluster(way).await else { return };
+    let (one, other) = (client(&cluster).await, woken_by_messages(&cluster).connect().await.unwrap());
+    for (held, waited) in PAIRS {
+        let guard = lock(&one, held, &name(held)).lock().await.unwrap();
+        let waiting = waiter(&other, waited, &name(waited)).await;
+        go(&cluster, way).await;
+        guard.unlock().await.unwrap();
+        woken(&format!("{waited} behind {held}"), waiting).await.unlock().await.unwrap();
     }
     end(one).await;
     end(other).await;
 }
 
-/// Half of a slot's keys are at either side: a lock of one key is had and given back, the others once the slot is whole again.
+bed::cases!(on two threads, release_after_a_move_wakes_the_waiter: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
+
+/// The same, where the release falls into the move.
+async fn release_during_a_move_wakes_the_waiter(way: Way) {
+    let Some(cluster) = cluster(way).await else { return };
+    let (one, other) = (client(&cluster).await, woken_by_messages(&cluster).connect().await.unwrap());
+    for (n, (held, waited)) in PAIRS.into_iter().cycle().take(3 * PAIRS.len()).enumerate() {
+        let guard = lock(&one, held, &name(held)).lock().await.unwrap();
+        let waiting = waiter(&other, waited, &name(waited)).await;
+        let releasing = async {
+            tokio::time::sleep(ms(2) * u32::try_from(n).unwrap()).await;
+            guard.unlock().await.unwrap();
+        };
+        tokio::join!(releasing, go(&cluster, way));
+        woken(&format!("round {n}, {waited} behind {held}"), waiting).await.unlock().await.unwrap();
+    }
+    end(one).await;
+    end(other).await;
+}
+
+bed::cases!(on two threads, release_during_a_move_wakes_the_waiter: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
+
+/// How many are inside a lock, and how many turns there were.
+#[derive(Debug, Default)]
+struct Inside {
+    readers: AtomicU32,
+    others: AtomicU32,
+    turns: AtomicUsize,
+}
+
+impl Inside {
+    /// One turn: the holder is alone, or among readers, and its lock is not signalled as lost.
+    async fn turn(&self, flavour: Flavour, guard: &Guard) {
+        let reads = flavour == Flavour::Read;
+        let mine = if reads { &self.readers } else { &self.others };
+        let before = mine.fetch_add(1, Ordering::SeqCst);
+        let (others, readers) = (self.others.load(Ordering::SeqCst), self.readers.load(Ordering::SeqCst));
+        assert_eq!(others, u32::from(!reads), "{flavour}: exclusive holders inside");
+        assert!(reads || before + readers == 0, "{flavour}: {before} writers and {readers} readers inside");
+        tokio::time::sleep(ms(1)).await;
+        assert!(is_safe(guard), "{flavour}: signalled as lost: {guard:?}");
+        mine.fetch_sub(1, Ordering::SeqCst);
+        self.turns.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Takes turns until `done`; no call fails.
+async fn take_turns(client: Client, flavour: Flavour, inside: Arc<Inside>, done: Arc<AtomicBool>) {
+    let lock = lock(&client, flavour, &name(flavour));
+    while !done.load(Ordering::SeqCst) {
+        let guard = lock.acquire(Acquire::new().wait(secs(300))).await;
+        let guard = guard.unwrap_or_else(|error| panic!("{flavour}: {error:?}")).expect("the wait ran out");
+        inside.turn(flavour, &guard).await;
+        guard.unlock().await.unwrap_or_else(|error| panic!("{flavour}: {error:?}"));
+    }
+}
+
+/// Three clients take turns at locks of every flavour while the slot moves. Other locks, some of them in the same slot, are held and renewed
+/// by the same commands meanwhile.
+async fn turns_go_on_during_moves(way: Way) {
+    let Some(cluster) = cluster(way).await else { return };
+    let clients = [client(&cluster).await, client(&cluster).await, client(&cluster).await];
+    let done = Arc::new(AtomicBool::new(false));
+    // Both halves of the read-write lock are counted together.
+    let both = Arc::new(Inside::default());
+    let inside = FLAVOURS.map(|flavour| match flavour {
+        Flavour::Read | Flavour::Write => (flavour, Arc::clone(&both)),
+        _ => (flavour, Arc::default()),
+    });
+    let mut held = Vec::new();
+    for n in 0..60 {
+        let name = if n % 3 == 0 { format!("{{{TAG}}}:held:{n}") } else { format!("held:{n}") };
+        held.push(clients[0].reentrant(&name).lock().await.unwrap());
+    }
+    let tasks: Vec<JoinHandle<()>> = clients
+        .iter()
+        .flat_map(|client| inside.iter().map(move |(flavour, inside)| (client, *flavour, Arc::clone(inside))))
+        .map(|(client, flavour, inside)| tokio::spawn(take_turns(client.clone(), flavour, inside, Arc::clone(&done))))
+        .collect();
+    let counts = || inside.each_ref().map(|(_, inside)| inside.turns.load(Ordering::SeqCst));
+    for _ in 0..10 {
+        let last = counts();
+        go(&cluster, way).await;
+        assert_eq!(clients[0].renew_now().await.lost, 0, "renewals find every held lock");
+        eventually("every flavour has had turns since the move", async || {
+            tasks.iter().any(JoinHandle::is_finished) || counts().iter().zip(last).all(|(now, then)| *now > then + 3)
+        })
+        .await;
+    }
+    done.store(true, Ordering::SeqCst);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(held.iter().all(is_safe), "a held lock is signalled as lost");
+    for guard in held {
+        guard.unlock().await.unwrap();
+    }
+    for client in clients {
+        end(client).await;
+    }
+}
+
+bed::cases!(on two threads, turns_go_on_during_moves: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
+
+/// Keys of a slot are on both servers: a lock of one key works, and a lock of several keys works once the slot is whole again.
 #[tokio::test]
-async fn a_slot_that_is_half_moved_keeps_nobody_in_or_out() {
+async fn half_moved_slot_keeps_exclusion_and_releases() {
     let cluster = primaries(2).await;
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     for flavour in FLAVOURS {
@@ -79,17 +232,17 @@ async fn a_slot_that_is_half_moved_keeps_nobody_in_or_out() {
         let to = cluster.other_primary(from).await;
         cluster.open_slot(slot, to).await;
         cluster.move_keys(slot, &[&name]).await;
-        let is_one_key = matches!(flavour, Flavour::Reentrant | Flavour::Spin | Flavour::Plain);
-        if exclusive().any(|one| one == flavour) {
+        let has_one_key = matches!(flavour, Flavour::Reentrant | Flavour::Spin | Flavour::Plain);
+        if flavour != Flavour::Read {
             match lock(&other, flavour, &name).try_lock().await {
                 Ok(taken) => assert!(taken.is_none(), "{flavour}: two holders"),
-                Err(error) => assert!(!is_one_key && error.is_retryable(), "{flavour}: {error}"),
+                Err(error) => assert!(!has_one_key && error.is_retryable(), "{flavour}: {error:?}"),
             }
         }
-        assert_eq!(one.renew_now().await.lost, 0, "{flavour}");
+        assert_eq!(one.renew_now().await.lost, 0, "{flavour}: renewal");
         assert!(guard.is_held(), "{flavour}");
         let releasing = tokio::spawn(guard.unlock());
-        if is_one_key {
+        if has_one_key {
             releasing.await.unwrap().unwrap();
             cluster.close_slot(slot).await;
         } else {
@@ -98,8 +251,7 @@ async fn a_slot_that_is_half_moved_keeps_nobody_in_or_out() {
             cluster.close_slot(slot).await;
             releasing.await.unwrap().unwrap();
         }
-        let guard = lock(&other, flavour, &name).lock().await.unwrap();
-        guard.unlock().await.unwrap();
+        turn(&other, flavour, &name).await;
     }
     end(one).await;
     end(other).await;

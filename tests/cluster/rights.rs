@@ -5,7 +5,7 @@ use distlock::{Builder, Client, Error, Flavour};
 use distlock_support::cluster::key_in;
 use distlock_support::{Admin, Cluster};
 
-use crate::{FLAVOURS, end, kept, lock, ms, primaries, secs};
+use crate::{FLAVOURS, end, kept, lock, primaries, secs};
 
 /// The list of a page.
 fn block(page: &'static str) -> &'static str {
@@ -60,7 +60,7 @@ async fn they_are_enough_while_slots_move() {
         kept(&one, 1).await;
         guard.unlock().await.unwrap();
         if let Some(waiter) = waiter {
-            tokio::time::timeout(secs(20), waiter).await.expect("it is told").unwrap();
+            bed::ends("a waiter whose slot moved", waiter).await.unwrap();
         }
         bed::idle(&other).await;
     }
@@ -81,7 +81,7 @@ async fn they_are_enough_while_slots_move() {
 #[tokio::test]
 async fn without_asking_a_slot_is_waited_for_until_it_is_whole() {
     let (cluster, admin) = with_rights("+asking").await;
-    let client = builder(&cluster).command_timeout(ms(600)).connect().await.unwrap();
+    let client = builder(&cluster).command_timeout(secs(2)).connect().await.unwrap();
     let to = &cluster.nodes()[1];
     let name = name_in(200, "open:");
     cluster.open_slot(200, to).await;
@@ -89,8 +89,8 @@ async fn without_asking_a_slot_is_waited_for_until_it_is_whole() {
     assert!(error.is_retryable() && error.to_string().contains("slot 200"), "{error:?}");
     assert!(!refused(&admin).await.is_empty());
     let lock_there = lock(&client, Flavour::Reentrant, &name);
-    let waiter = tokio::spawn(async move { lock_there.lock_for(secs(20)).await });
-    tokio::time::sleep(ms(700)).await;
+    let waiter = tokio::spawn(async move { lock_there.lock_for(secs(90)).await });
+    bed::becomes("waiting tasks", 1, async || client.stats().waiting).await;
     cluster.close_slot(200).await;
     waiter.await.unwrap().unwrap().expect("had once it is whole").unlock().await.unwrap();
     end(client).await;

@@ -1,19 +1,23 @@
 //! The cost of the fair lock.
 
-use std::time::Duration;
-
-use distlock::{Client, DistLock as _};
-use tokio::task::JoinHandle;
+use std::sync::Arc;
 
 use bed::cost::{only, sent, turns};
-use bed::{Bed, eventually, fair, ms, secs};
+use bed::{Bed, Counter, at_one, becomes, fair};
+use distlock::{Client, DistLock as _, Flavour};
+use tokio::task::JoinHandle;
 
-/// A client, when the server knows the scripts.
+use crate::rig::{Calls, listens, patient, queue, queued, waiter};
+
+/// A client, when the server knows the scripts. Its calls share no command.
 async fn begin(bed: &Bed) -> Client {
-    let client = bed.client().await;
+    let client = bed.connect(patient(bed.still_builder()).coalesce(false)).await;
     let lock = client.fair("warm");
     let guard = lock.lock().await.unwrap();
-    assert!(lock.lock_for(ms(20)).await.unwrap().is_none());
+    let leaves = waiter(&client, "warm");
+    queued(bed, "warm", 1).await;
+    leaves.abort();
+    queued(bed, "warm", 0).await;
     lock.queue().await.unwrap();
     lock.force_unlock().await.unwrap();
     drop(guard);
@@ -23,32 +27,15 @@ async fn begin(bed: &Bed) -> Client {
     client
 }
 
-/// The scripts that were run since the counts were last forgotten, and the subscriptions.
-async fn counts(bed: &Bed) -> (u64, u64, u64) {
-    let stats = bed.admin.commandstats().await;
-    let calls = |name: &str| stats.get(name).copied().unwrap_or(0);
-    (calls("evalsha") + calls("eval"), calls("subscribe"), calls("unsubscribe"))
-}
-
-async fn queued(bed: &Bed, count: usize) {
-    let length = async || bed.admin.cmd::<usize>(&["LLEN", "redisson_lock_queue:{x}"]).await;
-    eventually(&format!("{count} wait"), async || length().await == count).await;
-}
-
-fn waiters(client: &Client, count: usize) -> Vec<JoinHandle<()>> {
-    let waiter = |_| {
-        let lock = client.fair("x");
-        tokio::spawn(async move { assert!(lock.lock().await.unwrap().unlock().await.is_ok()) })
-    };
-    (0..count).map(waiter).collect()
+fn passer(client: &Client) -> JoinHandle<()> {
+    bed::passer(client.fair("x"))
 }
 
 #[tokio::test]
 async fn lock_and_unlock_or_drop_of_a_free_fair_lock_are_two_commands() {
     fair(async |bed| {
         let client = begin(bed).await;
-        let lock = client.fair("x");
-        turns(bed, &client, &lock).await;
+        turns(bed, &client, &client.fair("x")).await;
     })
     .await;
 }
@@ -56,7 +43,7 @@ async fn lock_and_unlock_or_drop_of_a_free_fair_lock_are_two_commands() {
 #[tokio::test]
 async fn try_lock_of_a_busy_fair_lock_is_one_command() {
     fair(async |bed| {
-        let (client, other) = (begin(bed).await, bed.client().await);
+        let (client, other) = (begin(bed).await, bed.still_client().await);
         let lock = client.fair("x");
         let guard = lock.lock().await.unwrap();
         sent(bed).await;
@@ -68,72 +55,84 @@ async fn try_lock_of_a_busy_fair_lock_is_one_command() {
     .await;
 }
 
+#[tokio::test]
+async fn each_look_at_the_queue_is_one_command() {
+    fair(async |bed| {
+        let client = begin(bed).await;
+        let lock = client.fair("x");
+        lock.queue().await.unwrap();
+        lock.queue_len().await.unwrap();
+        lock.position(&client.owner()).await.unwrap();
+        assert_eq!(sent(bed).await, only(&[("evalsha", 3)]));
+    })
+    .await;
+}
+
+/// Runs a body on one server, which can be looked at.
+async fn fair_at_one(body: impl AsyncFn(&Bed)) {
+    at_one(|client, name| client.lock(Flavour::Fair, name), body).await;
+}
+
 /// A waiter's first wait: a place, a subscription, and a look for what has happened since. Its later ones: a place. Being
 /// served costs nothing: the release does it.
 #[tokio::test]
 async fn a_waiter_costs_two_commands_and_later_one() {
-    const WAITERS: u64 = 16;
-    fair(async |bed| {
-        let (holder, client) = (begin(bed).await, bed.client().await);
-        for (round, places, subscriptions) in [(0, 2 * WAITERS, WAITERS), (1, WAITERS, 0), (2, WAITERS, 0)] {
+    const WAITERS: usize = 16;
+    fair_at_one(async |bed| {
+        let (holder, client) = (begin(bed).await, begin(bed).await);
+        let mut calls = Calls::start(bed).await;
+        for (round, asks, subscriptions) in [(0, 2 * WAITERS, WAITERS), (1, WAITERS, 0), (2, WAITERS, 0)] {
             let guard = holder.fair("x").lock().await.unwrap();
+            assert_eq!(calls.take(bed).await, [("acquire", 1)].into(), "round {round}");
             bed.admin.reset_stats().await;
-            let waiting = waiters(&client, WAITERS as usize);
-            queued(bed, WAITERS as usize).await;
-            // Every attempt in vain asks for the rest of the lease; under load several go in one command.
-            let attempts = async || bed.admin.calls("pttl").await;
-            let all = async || attempts().await >= places && bed.admin.channels().await.len() >= WAITERS as usize;
-            eventually("all have looked again", all).await;
-            let (scripts, subscribed, unsubscribed) = counts(bed).await;
-            println!("round {round}: {scripts} commands of {WAITERS} waiters, {subscribed} subscriptions");
-            // A refresh may fall in between.
-            assert!(scripts <= places + 1, "round {round}: {scripts}");
-            assert_eq!((subscribed, unsubscribed), (subscriptions, 0), "round {round}");
-            bed.admin.reset_stats().await;
+            let waiting: Vec<_> = (0..WAITERS).map(|_| passer(&client)).collect();
+            queued(bed, "x", WAITERS).await;
+            for owner in queue(bed, "x").await {
+                listens(bed, "x", &owner).await;
+            }
+            becomes("calls of waiters", [("acquire", asks)].into(), async || calls.seen(bed).await).await;
+            assert_eq!(bed.admin.calls("subscribe").await as usize, subscriptions, "round {round}");
+            calls.take(bed).await;
             guard.unlock().await.unwrap();
             for waiter in waiting {
                 waiter.await.unwrap();
             }
-            let (scripts, subscribed, unsubscribed) = counts(bed).await;
-            println!("round {round}: {scripts} commands of {} releases", WAITERS + 1);
-            // A refresh, and a renewal of what was passed on.
-            assert!(scripts <= WAITERS + 1 + 2, "round {round}: {scripts}");
-            assert_eq!((subscribed, unsubscribed), (0, 0), "round {round}");
+            assert_eq!(calls.take(bed).await, [("release", WAITERS + 1)].into(), "round {round}");
+            assert_eq!(bed.admin.calls("subscribe").await as usize, subscriptions, "round {round}");
         }
     })
     .await;
 }
 
-/// Keeping the places of a client is a command a beat (1 to 2.2 s), whatever the number of its waiters.
-#[tokio::test]
-async fn keeping_places_is_one_command_a_beat() {
-    const SPAN: Duration = secs(5);
-    fair(async |bed| {
-        let (holder, client) = (begin(bed).await, bed.client().await);
-        // A lease of its own: the watchdog sends nothing in between.
-        let guard = holder.fair("x").lock_leased(secs(100)).await.unwrap();
-        let (mut waiting, mut before) = (Vec::new(), 0);
-        for count in [1, 100, 400] {
-            waiting.extend(waiters(&client, count - before));
-            before = count;
-            queued(bed, count).await;
-            eventually("all listen", async || bed.admin.channels().await.len() == count).await;
+/// An acquire and a release are a command each. A waiter subscribes once, and looks once more then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steady_contention_is_two_commands_an_acquire() {
+    const TASKS: usize = 8;
+    const ROUNDS: usize = 50;
+    fair_at_one(async |bed| {
+        let clients = [begin(bed).await, begin(bed).await];
+        for clients in [&clients[..1], &clients[..]] {
+            let (all, counter) = (TASKS * clients.len(), Arc::new(Counter::default()));
+            let mut calls = Calls::start(bed).await;
             bed.admin.reset_stats().await;
-            // The last look of the last of them.
-            tokio::time::sleep(ms(200)).await;
-            bed.admin.reset_stats().await;
-            let began = std::time::Instant::now();
-            tokio::time::sleep(SPAN).await;
-            let (scripts, subscribed, unsubscribed) = counts(bed).await;
-            // Those at the edges, and one more where the server did not know the script.
-            let most = began.elapsed().as_secs() + 2;
-            println!("{count} waiters: {scripts} commands in {SPAN:?}");
-            let stats = bed.admin.commandstats().await;
-            assert!((2..=most).contains(&scripts) && subscribed + unsubscribed == 0, "{count} waiters: {stats:?}");
-        }
-        guard.unlock().await.unwrap();
-        for waiter in waiting {
-            waiter.await.unwrap();
+            let tasks = (0..all).map(|n| {
+                let (lock, counter) = (clients[n % clients.len()].fair("hot"), Arc::clone(&counter));
+                tokio::spawn(async move {
+                    for _ in 0..ROUNDS {
+                        let guard = lock.lock().await.unwrap();
+                        counter.bump(bed::ms(0)).await;
+                        guard.unlock().await.unwrap();
+                    }
+                })
+            });
+            for task in tasks.collect::<Vec<_>>() {
+                task.await.unwrap();
+            }
+            assert_eq!(counter.get() as usize, all * ROUNDS);
+            let (sent, subscribed) = (calls.take(bed).await, bed.admin.calls("subscribe").await as usize);
+            assert_eq!(sent["release"], all * ROUNDS, "{sent:?}");
+            // A waiter that was served before it listened takes another owner, and another subscription.
+            assert!(sent["acquire"] <= all * ROUNDS + 2 * all && subscribed <= 2 * all, "{sent:?}, {subscribed}");
         }
     })
     .await;

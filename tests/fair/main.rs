@@ -1,12 +1,12 @@
 //! The fair lock: its order, and what keeps its queue going.
 
-mod alive;
 mod cancel;
+mod confirmations;
 mod cost;
 mod dead;
-mod drift;
 mod faults;
 mod fleet;
+mod grants;
 mod monitor;
 mod order;
 mod passing;

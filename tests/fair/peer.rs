@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Client, Guard};
 use distlock_support::{Admin, Child, Numbers, child};
 
-use bed::{Bed, ms, secs};
+use bed::{Bed, ms};
 
 /// The list on the server where holders say that they come (`+`) and go (`-`).
 pub const HISTORY: &str = "history";
@@ -19,13 +19,10 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts one with these options: `WATCHDOG` and `FAIR_WAIT`, in ms.
+    /// Starts one with these options: `FAIR_WAIT`, in ms.
     pub async fn start(bed: &Bed, options: &[(&str, &str)]) -> Self {
-        Self::at(&bed.server.url(), options).await
-    }
-
-    pub async fn at(url: &str, options: &[(&str, &str)]) -> Self {
-        let mut child = Child::spawn("peer::peer_process", &[&[("URL", url)], options].concat());
+        let url = bed.server.url();
+        let mut child = Child::spawn("peer::peer_process", &[&[("URL", url.as_str())], options].concat());
         let id = child.line().await.unwrap_or_else(|| panic!("no peer: {}", child.output()));
         Self { child, id }
     }
@@ -53,35 +50,29 @@ impl Peer {
     }
 }
 
-/// What was said about who came and went, checked: nobody came before the one before had gone, but for those that were
-/// killed inside. Returns whose turn it was, in order.
-pub async fn history(bed: &Bed, killed: &[String]) -> Vec<String> {
+/// The ids of those that came in, in order.
+///
+/// # Panics
+/// When one came in before the one before had gone.
+pub async fn history(bed: &Bed) -> Vec<String> {
     let lines: Vec<String> = bed.admin.cmd(&["LRANGE", HISTORY, "0", "-1"]).await;
-    let mut inside: Option<String> = None;
-    let mut turns = Vec::new();
-    for line in lines {
-        let (sign, id) = line.split_at(1);
-        if sign == "+" {
-            if let Some(other) = inside.replace(id.to_owned()) {
-                assert!(killed.contains(&other), "{id} came while {other} was inside");
-            }
-            turns.push(id.to_owned());
-        } else {
-            assert_eq!(inside.take().as_deref(), Some(id), "{id} went without having come");
-        }
-    }
-    turns
+    let came_and_went = |pair: &[String]| {
+        let id = pair[0].strip_prefix('+').unwrap_or_else(|| panic!("{} has not come in: {lines:?}", pair[0]));
+        assert_eq!(pair.get(1), Some(&format!("-{id}")), "somebody came while {id} was inside");
+        id.to_owned()
+    };
+    lines.chunks(2).map(came_and_went).collect()
 }
 
 /// Comes and goes.
 async fn visit(guard: Guard, admin: &Admin, id: &str) {
     let _: u64 = admin.cmd(&["RPUSH", HISTORY, &format!("+{id}")]).await;
     let _: u64 = admin.cmd(&["RPUSH", HISTORY, &format!("-{id}")]).await;
-    guard.unlock().await.unwrap_or_else(|error| panic!("{error:?}"));
+    guard.unlock().await.unwrap_or_else(|error| panic!("a release failed: {error:?}"));
 }
 
 async fn wait(client: Client, admin: Arc<Admin>, name: String) {
-    let guard = client.fair(&name).lock().await.unwrap_or_else(|error| panic!("{error:?}"));
+    let guard = client.fair(&name).lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}"));
     child::say(&format!("+ {name}"));
     visit(guard, &admin, client.id()).await;
     child::say(&format!("- {name}"));
@@ -104,7 +95,7 @@ async fn contend(client: Client, admin: Arc<Admin>, name: String, rounds: u64, c
                 visit(guard, &admin, client.id()).await;
             }
         }
-        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
+        let guard = lock.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}"));
         visit(guard, &admin, client.id()).await;
     }
 }
@@ -116,15 +107,11 @@ async fn peer_process() {
         return;
     }
     child::init();
-    let millis = |name: &str| std::env::var(name).ok().map(|text| ms(text.parse().unwrap()));
     let url = std::env::var("URL").unwrap();
     let admin = Arc::new(Admin::from_url(&url).await);
-    let mut builder = Client::builder(&url);
-    if let Some(watchdog) = millis("WATCHDOG") {
-        builder = builder.watchdog(watchdog).command_timeout(watchdog / 3);
-    }
-    if let Some(wait) = millis("FAIR_WAIT") {
-        builder = builder.fair_wait(wait);
+    let mut builder = bed::builder(&url);
+    if let Ok(wait) = std::env::var("FAIR_WAIT") {
+        builder = builder.fair_wait(ms(wait.parse().unwrap()));
     }
     let client = builder.connect().await.unwrap();
     child::say(client.id());
@@ -154,7 +141,7 @@ async fn peer_process() {
                 });
             }
             ["close"] => {
-                client.shutdown(secs(5)).await.unwrap();
+                client.shutdown(bed::PATIENCE).await.unwrap();
                 child::say("closed");
                 return;
             }

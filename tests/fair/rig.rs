@@ -1,13 +1,14 @@
-//! What the tests of the fair lock add to the bed: its keys, and waiters that come one after the other.
+//! What the tests of the fair lock add to the bed: its keys, clients whose places last, and waiters that come one after the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use distlock::{Client, FairLock, Guard};
+use distlock::{Builder, Client, FairLock, Guard};
 use tokio::task::JoinHandle;
 
-use bed::{Bed, eventually, secs};
+use bed::harm::sha;
+use bed::wire::Wire;
+use bed::{Bed, becomes, secs};
 
 /// A waiter that a dead Java process has left behind.
 pub const DEAD_JAVA: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -24,71 +25,57 @@ pub fn channel(name: &str, owner: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}:{owner}")
 }
 
-/// Who stands in the queue, the head first.
+/// A builder for clients that keep their places however slow the machine is.
+pub fn patient(builder: Builder) -> Builder {
+    builder.fair_wait(secs(300))
+}
+
+/// A client that keeps its places however slow the machine is.
+pub async fn patient_client(bed: &Bed) -> Client {
+    bed.connect(patient(bed.builder())).await
+}
+
+/// The owners in the queue, the head first.
 pub async fn queue(bed: &Bed, name: &str) -> Vec<String> {
     bed.admin.cmd(&["LRANGE", &queue_key(name), "0", "-1"]).await
 }
 
-/// The deadlines of those who wait, in ms from now on.
-pub async fn deadlines(bed: &Bed, name: &str) -> BTreeMap<String, f64> {
-    let scores: Vec<(String, f64)> = bed.admin.cmd(&["ZRANGE", &deadlines_key(name), "0", "-1", "WITHSCORES"]).await;
-    // After the deadlines: none is further away than it seems.
-    let now = server_time(bed).await;
-    // The fraction of one of ours is a stamp, no part of a time.
-    let ours = |owner: &str| owner.as_bytes()[14] == b'8';
-    let left = |(owner, due): (String, f64)| {
-        let until = if ours(&owner) { due.floor() } else { due };
-        (owner, until - now)
-    };
-    scores.into_iter().map(left).collect()
-}
-
-/// The server's time in ms.
-pub async fn server_time(bed: &Bed) -> f64 {
-    let (secs, micros): (f64, f64) = bed.admin.cmd(&["TIME"]).await;
-    secs * 1000.0 + micros / 1000.0
-}
-
 /// Puts a waiter at the end of the queue that no process stands for, with a deadline so many ms from now.
 pub async fn plant(bed: &Bed, name: &str, owner: &str, left: f64) {
-    let due = (server_time(bed).await + left).to_string();
+    let (secs, micros): (f64, f64) = bed.admin.cmd(&["TIME"]).await;
+    let due = (secs * 1000.0 + micros / 1000.0 + left).to_string();
     let _: u64 = bed.admin.cmd(&["ZADD", &deadlines_key(name), &due, owner]).await;
     let _: u64 = bed.admin.cmd(&["RPUSH", &queue_key(name), owner]).await;
 }
 
 /// Waits until so many stand in the queue.
 pub async fn queued(bed: &Bed, name: &str, count: usize) {
-    let within = secs(10);
-    eventually(&format!("{count} wait for {name}"), async || queue(bed, name).await.len() == count).await;
+    becomes(&format!("waiters for {name}"), count, async || bed.admin.cmd(&["LLEN", &queue_key(name)]).await).await;
 }
 
-/// No key of the lock is left.
-pub async fn keys_gone(bed: &Bed, within: Duration) {
-    eventually("no key is left", async || bed.admin.keys().await.is_empty()).await;
+/// Waits until the owner of a place listens for its message.
+pub async fn listens(bed: &Bed, name: &str, owner: &str) {
+    becomes("listeners of a waiter's channel", 1, async || bed.admin.numsub(&channel(name, owner)).await).await;
 }
 
-/// Who holds the lock, and how often.
+/// Waits until no key is left.
+pub async fn keys_gone(bed: &Bed) {
+    becomes("keys", Vec::<String>::new(), async || bed.admin.keys().await).await;
+}
+
+/// The holder of the lock, and its count.
 pub async fn holders(bed: &Bed, name: &str) -> BTreeMap<String, String> {
     bed.admin.hgetall(name).await
 }
 
-/// The calls of `EVALSHA` that the server has counted.
-pub async fn evals(bed: &Bed) -> u64 {
-    bed.admin.calls("evalsha").await
+/// Waits for the lock.
+pub fn waiter(client: &Client, name: &str) -> JoinHandle<Guard> {
+    let lock = client.fair(name);
+    tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}")) })
 }
 
-/// Waits for the lock, and tells when it had it.
-pub fn waiter(client: &Client, name: &str) -> JoinHandle<(Guard, Instant)> {
-    bed::waiter(client.fair(name))
-}
-
-/// Waits for the lock and gives it back at once.
-pub fn passer(client: &Client, name: &str) -> JoinHandle<()> {
-    bed::passer(client.fair(name))
-}
-
-/// Waiters that stand in the queue in this order; each notes its number when it is served, and is gone after `hold`.
-pub async fn line_up(bed: &Bed, locks: &[FairLock], count: usize, hold: Duration) -> Line {
+/// Waiters that stand in the queue in this order; each notes its number when it is served, and releases.
+pub async fn line_up(bed: &Bed, locks: &[FairLock], count: usize) -> Line {
     let served = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for n in 0..count {
@@ -96,17 +83,16 @@ pub async fn line_up(bed: &Bed, locks: &[FairLock], count: usize, hold: Duration
         let name = lock.name().to_owned();
         let before = queue(bed, &name).await.len();
         tasks.push(tokio::spawn(async move {
-            let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
+            let guard = lock.lock().await.unwrap_or_else(|error| panic!("waiter {n} failed: {error:?}"));
             served.lock().push(n);
-            tokio::time::sleep(hold).await;
-            guard.unlock().await.unwrap_or_else(|error| panic!("{error:?}"));
+            guard.unlock().await.unwrap_or_else(|error| panic!("the release of waiter {n} failed: {error:?}"));
         }));
         queued(bed, &name, before + 1).await;
     }
     Line { served, tasks }
 }
 
-/// Waiters under way.
+/// Waiters in a queue.
 pub struct Line {
     served: Arc<parking_lot::Mutex<Vec<usize>>>,
     tasks: Vec<JoinHandle<()>>,
@@ -120,5 +106,38 @@ impl Line {
             task.await.unwrap();
         }
         assert_eq!(*self.served.lock(), (0..count).collect::<Vec<_>>());
+    }
+}
+
+/// Counts the script calls of operations. Refreshes and renewals are not counted: they depend on the clock.
+pub struct Calls {
+    wire: Wire,
+    taken: usize,
+}
+
+impl Calls {
+    pub async fn start(bed: &Bed) -> Self {
+        Self { wire: Wire::tap(&bed.server).await, taken: 0 }
+    }
+
+    /// The calls since the last [`take`](Self::take), by script.
+    pub async fn seen(&self, bed: &Bed) -> BTreeMap<&'static str, usize> {
+        self.count(&self.wire.calls(bed).await[self.taken..])
+    }
+
+    /// The same, and forgets them.
+    pub async fn take(&mut self, bed: &Bed) -> BTreeMap<&'static str, usize> {
+        let calls = self.wire.calls(bed).await;
+        let counts = self.count(&calls[self.taken..]);
+        self.taken = calls.len();
+        counts
+    }
+
+    fn count(&self, calls: &[Vec<String>]) -> BTreeMap<&'static str, usize> {
+        let count = |script| {
+            let hash = sha(&["common/holds", "fair/queue", &format!("fair/{script}")]);
+            (script, calls.iter().filter(|call| call[1] == hash).count())
+        };
+        ["acquire", "release", "leave", "force"].map(count).into_iter().filter(|(_, calls)| *calls > 0).collect()
     }
 }

@@ -5,9 +5,9 @@ use distlock_support::RedisServer;
 
 use crate::model::{MS, Reply, word};
 
-/// Stands before every script: the last argument is the time in ms. Leases are far longer on the server than they are
-/// said to be, so that none ends by itself, and run twenty times slower, so that a busy machine does not show; what is
-/// left of them is told in steps of 100 ms. What is published is noted.
+/// Stands before every script: the last argument is the time in ms. A lease is stored as `10000 * lease + 10^12` ms, so that none
+/// ends by itself, and is told in steps of 100 ms: the machine may stall for a quarter of an hour between two scripts, and nothing
+/// shows. What is published is noted.
 const CLOCK: &str = "
 local now, redis, said = tonumber(table.remove(ARGV)), redis, {}
 do
@@ -16,10 +16,10 @@ do
     return function(command, key, ...)
       local name = string.lower(command)
       if name == 'time' then return {string.format('%d', math.floor(now / 1000)), string.format('%d', now % 1000 * 1000)} end
-      if name == 'pexpire' then return run(command, key, string.format('%d', (...) * 20 + 1000000000)) end
+      if name == 'pexpire' then return run(command, key, string.format('%d', (...) * 10000 + 1000000000000)) end
       if name == 'pttl' then
         local left = run(command, key)
-        return left < 0 and left or math.ceil((left - 1000000000) / 2000) * 100
+        return left < 0 and left or math.ceil((left - 1000000000000) / 1000000) * 100
       end
       if name == 'publish' then
         said[#said + 1] = string.sub(key, #'channel:{lock}:' + 1)

@@ -34,12 +34,6 @@ impl Ears {
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().iter().map(|(level, line)| format!("{level} {line}")).collect()
     }
-
-    /// The lines of this crate that are warnings or worse.
-    #[allow(dead_code, reason = "for tests of what is logged as wrong")]
-    pub fn warnings(&self) -> Vec<String> {
-        self.lines.lock().iter().filter(|(level, _)| *level <= Level::WARN).map(|(_, line)| line.clone()).collect()
-    }
 }
 
 struct Text(String);

@@ -2,8 +2,9 @@
 
 use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
 
-use bed::fault::{brisk, refused};
-use bed::{Bed, eventually, fair, idle, ms, reentrant, secs, waiter};
+use crate::rig::patient;
+use bed::fault::refused;
+use bed::{Bed, becomes, ends, eventually, fair, idle, ms, reentrant, secs, waiter};
 
 /// May leases be set from here on?
 async fn allow(bed: &Bed, leases: bool) {
@@ -19,21 +20,21 @@ async fn rule(bed: &Bed, rule: &str) {
 #[tokio::test]
 async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
     reentrant(async |bed| {
-        let client = bed.connect(brisk(&bed.server.url()).coalesce(false)).await;
+        let client = bed.connect(patient(&bed.server.url()).coalesce(false)).await;
         for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Spin] {
             for listed in [false, true] {
                 let label = format!("{flavour}, listed: {listed}");
                 let lock = client.lock(flavour, "a");
                 let guard = if listed {
-                    lock.acquire(Acquire::new().owner(&client.owner()).lease(secs(60))).await.unwrap().unwrap()
+                    lock.acquire(Acquire::new().owner(&client.owner()).lease(secs(600))).await.unwrap().unwrap()
                 } else {
-                    lock.lock_leased(secs(60)).await.unwrap()
+                    lock.lock_leased(secs(600)).await.unwrap()
                 };
                 let (me, before) = (guard.owner().clone(), bed.admin.hgetall("a").await);
                 allow(bed, false).await;
                 // Longer than what is there, so that it would have to be set.
-                refused(lock.acquire(Acquire::new().owner(&me).lease(secs(90))).await, "");
-                eventually("nothing is under way", async || client.stats().under_way == 0).await;
+                refused(lock.acquire(Acquire::new().owner(&me).lease(secs(900))).await, "");
+                becomes("commands under way", 0, async || client.stats().under_way).await;
                 assert_eq!(bed.admin.hgetall("a").await, before, "{label}");
                 assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{label}");
                 refused(lock.try_lock().await, "");
@@ -53,14 +54,14 @@ async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
 #[tokio::test]
 async fn a_reader_that_may_not_come_in_leaves_no_trace() {
     reentrant(async |bed| {
-        let client = bed.connect(brisk(&bed.server.url()).coalesce(false)).await;
+        let client = bed.connect(patient(&bed.server.url()).coalesce(false)).await;
         let lock = client.rw("a").read();
-        let beside = lock.lock_leased(secs(30)).await.unwrap();
+        let beside = lock.lock_leased(secs(300)).await.unwrap();
         let before = (bed.admin.hgetall("a").await, bed.admin.keys().await);
         allow(bed, false).await;
-        refused(lock.lock_leased(secs(60)).await, "");
-        refused(lock.acquire(Acquire::new().owner(&client.owner()).lease(secs(60))).await, "");
-        eventually("nothing is under way", async || client.stats().under_way == 0).await;
+        refused(lock.lock_leased(secs(600)).await, "");
+        refused(lock.acquire(Acquire::new().owner(&client.owner()).lease(secs(600))).await, "");
+        becomes("commands under way", 0, async || client.stats().under_way).await;
         assert_eq!((bed.admin.hgetall("a").await, bed.admin.keys().await), before);
         allow(bed, true).await;
         assert_eq!(beside.unlock().await.unwrap(), Released::Free);
@@ -73,7 +74,7 @@ async fn a_reader_that_may_not_come_in_leaves_no_trace() {
 async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
     fair(async |bed| {
         let (client, other) =
-            (bed.connect(brisk(&bed.server.url())).await, bed.connect(brisk(&bed.server.url())).await);
+            (bed.connect(patient(&bed.server.url())).await, bed.connect(patient(&bed.server.url())).await);
         let guard = client.fair("a").lock().await.unwrap();
         let lock = other.fair("a");
         let next = tokio::spawn(async move {
@@ -90,7 +91,7 @@ async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         assert_eq!(bed.admin.hgetall("a").await.len(), 0, "passed on without an end");
         allow(bed, true).await;
-        let guard = tokio::time::timeout(secs(10), next).await.expect("it comes by itself").unwrap();
+        let guard = ends("the waiter", next).await.unwrap();
         assert!(bed.admin.pttl("a").await > 0);
         guard.unlock().await.unwrap();
     })
@@ -101,17 +102,17 @@ async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
 #[tokio::test]
 async fn an_extension_that_may_not_be_noted_changes_nothing() {
     reentrant(async |bed| {
-        let client = bed.connect(brisk(&bed.server.url())).await;
+        let client = bed.connect(patient(&bed.server.url())).await;
         for flavour in
             [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Spin, Flavour::Read, Flavour::Write]
         {
-            let guard = client.lock(flavour, "a").lock_leased(secs(60)).await.unwrap();
+            let guard = client.lock(flavour, "a").lock_leased(secs(600)).await.unwrap();
             rule(bed, "-hset").await;
-            refused(guard.extend(secs(20)).await, "");
-            assert!(bed.admin.pttl("a").await > 50_000, "{flavour}");
+            refused(guard.extend(secs(200)).await, "");
+            assert!(bed.admin.pttl("a").await > 200_000, "{flavour}");
             rule(bed, "+hset").await;
-            guard.extend(secs(20)).await.unwrap();
-            assert!(bed.admin.pttl("a").await <= 20_000, "{flavour}");
+            guard.extend(secs(200)).await.unwrap();
+            assert!(bed.admin.pttl("a").await <= 200_000, "{flavour}");
             assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         }
     })
@@ -122,7 +123,7 @@ async fn an_extension_that_may_not_be_noted_changes_nothing() {
 #[tokio::test]
 async fn a_lease_that_may_not_be_looked_at_is_not_renewed() {
     reentrant(async |bed| {
-        let client = bed.connect(brisk(&bed.server.url())).await;
+        let client = bed.connect(patient(&bed.server.url())).await;
         for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write] {
             let guard = client.lock(flavour, "a").lock().await.unwrap();
             rule(bed, "-pttl").await;
@@ -139,10 +140,10 @@ async fn a_lease_that_may_not_be_looked_at_is_not_renewed() {
 #[tokio::test]
 async fn what_may_not_be_announced_is_done() {
     fair(async |bed| {
-        let able = bed.connect(brisk(&bed.server.url())).await;
+        let able = bed.connect(patient(&bed.server.url()).poll_cap(secs(1))).await;
         let () = bed.admin.cmd(&["ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "resetchannels", "+@all"]).await;
         let url = bed.server.url().replace("redis://", "redis://mute:pw@");
-        let mute = bed.connect(brisk(&url).preflight(false)).await;
+        let mute = bed.connect(patient(&url).preflight(false)).await;
         for flavour in
             [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Spin, Flavour::Read, Flavour::Write]
         {
@@ -165,9 +166,11 @@ async fn what_may_not_be_announced_is_done() {
             } else {
                 assert_eq!(guard.unlock().await.unwrap(), Released::Free);
             }
-            let (guard, _) = tokio::time::timeout(secs(10), next).await.expect("it finds out").unwrap();
+            let (guard, _) = ends("the waiter, whom no message wakes", next).await.unwrap();
             guard.unlock().await.unwrap();
         }
+        // The cover of the reader whose lock was freed by force.
+        let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
 }

@@ -1,100 +1,69 @@
-//! Connections that are closed by the server, and scripts that it forgets, over and over.
+//! Connections that the server closes, and scripts that it forgets, over and over.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock_support::TtlSampler;
 
-use bed::fault::brisk;
+use crate::rig::{accepted, stubborn};
 use bed::pest::{Deed, Pest, contend};
-use bed::{eventually, ms, reentrant, secs};
+use bed::{becomes, ends, ms, reentrant};
 
-/// Every connection for messages is closed every 50 ms while 64 tasks of 4 clients wait: the subscriptions are made anew,
-/// and every waiter looks for itself once, so nobody sleeps through a release.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_subscriptions_lose_no_waiter() {
-    reentrant(async |bed| {
-        let mut clients = Vec::new();
-        for _ in 0..4 {
-            // Asleep for long if nobody wakes them.
-            clients.push(bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).poll_cap(secs(30))).await);
-        }
-        let pest = Pest::start(bed, ms(50), &[Deed::Kill("pubsub")]).await;
-        let start = Instant::now();
-        let waits = contend(&clients, 64, 3, ms(5)).await;
-        let took = start.elapsed();
-        let kills = pest.stop().await;
-        println!("192 locks in {took:?} under {kills} kills; longest wait {:?}", waits.last().unwrap());
-        assert!(kills > 20 && took < secs(30), "{kills} kills, {took:?}");
-    })
-    .await;
-}
-
-/// Every connection for commands as well.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_connections_lose_no_waiter_and_count_nothing_twice() {
+/// Tasks of four clients contend while connections are closed every 50 ms. The subscriptions are made again, and every waiter then
+/// looks for itself: nobody sleeps through a release, for no poll would wake them for an hour.
+async fn killed_connections_lose_no_waiter_and_count_nothing_twice(deeds: &'static [Deed]) {
     reentrant(async |bed| {
         let sampler = TtlSampler::start(&bed.server.url()).await;
         let mut clients = Vec::new();
         for _ in 0..4 {
-            let builder = brisk(&bed.server.url()).watchdog(secs(30)).poll_cap(secs(30)).retry_attempts(100);
-            clients.push(bed.connect(builder).await);
+            clients.push(bed.connect(stubborn(&bed.server.url())).await);
         }
-        let pest = Pest::start(bed, ms(50), &[Deed::Kill("normal"), Deed::Kill("pubsub")]).await;
-        let start = Instant::now();
-        let waits = contend(&clients, 64, 3, ms(2)).await;
-        let took = start.elapsed();
-        let kills = pest.stop().await;
-        println!("192 locks in {took:?} under {kills} kills; longest wait {:?}", waits.last().unwrap());
-        assert!(kills > 20 && took < secs(60), "{kills} kills, {took:?}");
+        let before = accepted(&bed.admin).await;
+        let pest = Pest::start(bed, ms(50), deeds).await;
+        while accepted(&bed.admin).await < before + 20 {
+            contend(&clients, 64, 2, ms(5)).await;
+        }
+        pest.stop().await;
         assert_eq!(sampler.stop().await, [], "keys without an end");
     })
     .await;
 }
 
-/// One kill in the very moment of waiting, and the release in the gap: the waiter is in as soon as it is connected again.
+bed::cases!(on two threads, killed_connections_lose_no_waiter_and_count_nothing_twice:
+    for_messages = &[Deed::Kill("pubsub")],
+    for_commands_and_messages = &[Deed::Kill("normal"), Deed::Kill("pubsub")],
+);
+
+/// One kill while a waiter waits, and the release before the subscription is back.
 #[tokio::test]
 async fn a_release_while_the_subscription_is_away_is_noticed() {
     reentrant(async |bed| {
         // Never waits itself: only the waiter listens.
         let holder = bed.connect(bed.builder().take_turns(false)).await;
-        let waiter = bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).poll_cap(secs(30))).await;
-        for round in 0..5 {
+        let waiter = bed.connect(stubborn(&bed.server.url())).await;
+        for _ in 0..5 {
             let guard = holder.reentrant("a").lock().await.unwrap();
             let lock = waiter.reentrant("a");
-            let waiting = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });
-            eventually("the waiter waits", async || waiter.stats().waiting == 1).await;
-            let channel = "redisson_lock__channel:{a}";
-            eventually("the waiter listens", async || bed.admin.numsub(channel).await == 1).await;
+            let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
+            becomes("waiting tasks", 1, async || waiter.stats().waiting).await;
+            becomes("subscribers", 1, async || bed.admin.numsub("redisson_lock__channel:{a}").await).await;
             assert!(bed.admin.client_kill_type("pubsub").await >= 1);
             guard.unlock().await.unwrap();
-            let released = Instant::now();
-            let (guard, granted) = tokio::time::timeout(secs(10), waiting).await.expect("noticed").unwrap();
-            let late = granted.saturating_duration_since(released);
-            println!("round {round}: granted {late:?} after the release");
-            assert!(late < secs(2), "{late:?}");
-            guard.unlock().await.unwrap();
+            ends("the waiter", waiting).await.unwrap().unlock().await.unwrap();
         }
     })
     .await;
 }
 
-/// The server forgets its scripts all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forgotten_scripts_are_not_noticed() {
     reentrant(async |bed| {
         let clients = [bed.client().await, bed.client().await];
         let pest = Pest::start(bed, ms(1), &[Deed::Flush]).await;
-        let start = Instant::now();
-        let waits = contend(&clients, 8, 100, Duration::ZERO).await;
-        let flushes = pest.stop().await;
-        println!(
-            "800 locks in {:?} under {flushes} flushes; longest wait {:?}",
-            start.elapsed(),
-            waits.last().unwrap()
-        );
-        let stats = bed.admin.commandstats().await;
-        assert!(flushes > 20 && stats.get("eval").is_some_and(|evals| *evals > 20), "{flushes}, {stats:?}");
-        assert!(!stats.contains_key("script|load"));
+        while bed.admin.calls("eval").await < 20 {
+            contend(&clients, 8, 50, Duration::ZERO).await;
+        }
+        pest.stop().await;
+        assert_eq!(bed.admin.calls("script|load").await, 0);
     })
     .await;
 }

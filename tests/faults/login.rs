@@ -1,37 +1,39 @@
 //! Servers that cannot be reached, or do not let us in.
 
-use std::time::Instant;
-
 use distlock::{Client, Error, Lost, Step};
-use distlock_support::RedisServer;
+use distlock_support::leak::alive_tasks;
+use distlock_support::{Admin, RedisServer};
 
-use bed::fault::{WATCHDOG, brisk, refused};
-use bed::harm::TIMEOUT;
-use bed::{eventually, ms, reentrant, secs};
+use crate::rig::{HOUR, heals, stubborn};
+use bed::fault::{brisk, refused};
+use bed::{PATIENCE, builder, ends, eventually, ms, reentrant, secs};
 
-/// A login or a database that does not exist is told at once, in the server's words.
+/// Takes a lock and gives it back, which takes a login.
+async fn is_in(client: &Client) {
+    client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
+}
+
+/// A login or a database that does not exist is told at once, in the server's words, however long connecting may take.
 #[tokio::test]
 async fn a_refused_login_is_told_at_once() {
     let server = RedisServer::builder().password("right").start();
     let open = RedisServer::start();
     let cases = [
-        (brisk(&server.url().replace("right", "wrong")), "WRONGPASS"),
-        (brisk(&server.url()).password("wrong"), "WRONGPASS"),
-        (brisk(&server.url()).username("nobody"), "WRONGPASS"),
-        (brisk(&server.url().replace(":right@", "")), "NOAUTH"),
-        (brisk(&open.url()).database(99), "ERR DB index"),
+        (builder(&server.url().replace("right", "wrong")), "WRONGPASS"),
+        (builder(&server.url()).password("wrong"), "WRONGPASS"),
+        (builder(&server.url()).username("nobody"), "WRONGPASS"),
+        (builder(&server.url().replace(":right@", "")), "NOAUTH"),
+        (builder(&open.url()).database(99), "ERR DB index"),
     ];
     for (builder, code) in cases {
-        let start = Instant::now();
-        refused(builder.connect_timeout(secs(20)).connect().await, code);
-        assert!(start.elapsed() < secs(10), "{code}: {:?}", start.elapsed());
+        refused(ends(code, builder.connect_timeout(HOUR).connect()).await, code);
     }
 }
 
 /// Any password will do: fred sends it on a line of its own, where blanks and quotes have a meaning.
 #[tokio::test]
 async fn any_password_logs_in() {
-    let odd = [
+    const ODD: [&str; 10] = [
         "two words",
         " ",
         "quo\"te",
@@ -43,18 +45,16 @@ async fn any_password_logs_in() {
         "%41",
         "@:/?#",
     ];
-    for password in odd {
-        reentrant(async |bed| {
+    reentrant(async |bed| {
+        for password in ODD {
             let () = bed.admin.cmd(&["CONFIG", "SET", "requirepass", password]).await;
-            let client = bed.connect(bed.builder().password(password)).await;
-            client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
+            is_in(&bed.connect(bed.builder().password(password)).await).await;
             let (name, rule) = ("o'b\"r\\ien", format!(">{password}"));
-            let () = bed.admin.cmd(&["ACL", "SETUSER", name, "on", &rule, "~*", "&*", "+@all"]).await;
-            let client = bed.connect(bed.builder().username(name).password(password)).await;
-            client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
-        })
-        .await;
-    }
+            let () = bed.admin.cmd(&["ACL", "SETUSER", name, "on", "resetpass", &rule, "~*", "&*", "+@all"]).await;
+            is_in(&bed.connect(bed.builder().username(name).password(password)).await).await;
+        }
+    })
+    .await;
 }
 
 /// Login and password stand percent-encoded in URLs of either kind.
@@ -63,7 +63,7 @@ async fn urls_are_decoded() {
     let password = "p@ss:w/o?r#d% ü";
     let encoded = "p%40ss%3aw%2Fo%3Fr%23d%25%20%C3%BC";
     let server = RedisServer::builder().unix_socket(true).start();
-    let admin = distlock_support::Admin::connect(&server).await;
+    let admin = Admin::connect(&server).await;
     let rule = format!(">{password}");
     let () = admin.cmd(&["ACL", "SETUSER", "o'brien", "on", &rule, "~*", "&*", "+@all"]).await;
     let () = admin.cmd(&["CONFIG", "SET", "requirepass", password]).await;
@@ -73,17 +73,16 @@ async fn urls_are_decoded() {
             format!("redis://{user}:{encoded}@{}", server.addr()),
             format!("unix://{user}:{encoded}@{}", socket.display()),
         ] {
-            let client = Client::connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
-            client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
-            client.shutdown(secs(1)).await.unwrap();
+            let client = builder(&url).connect().await.unwrap_or_else(|error| panic!("{url}: {error}"));
+            is_in(&client).await;
+            client.shutdown(PATIENCE).await.unwrap();
         }
     }
 }
 
-/// Nobody there: tried until the time for connecting is up, then the last reason is told.
+/// The last reason is told, or that nothing was heard.
 #[tokio::test]
-async fn a_server_that_is_away_is_tried_until_the_time_is_up() {
-    let within = ms(600);
+async fn a_server_that_is_away_until_the_time_for_connecting_is_up_is_told() {
     let full = RedisServer::builder().arg("--maxclients", "1").start();
     let frozen = RedisServer::start();
     frozen.stop();
@@ -96,12 +95,9 @@ async fn a_server_that_is_away_is_tried_until_the_time_is_up() {
         (full.url(), Some("max number of clients")),
         (frozen.url(), None),
     ];
-    let tasks = distlock_support::leak::alive_tasks();
-    for (url, reason) in cases {
-        let start = Instant::now();
-        let error = brisk(&url).connect_timeout(within).connect().await.unwrap_err();
-        let took = start.elapsed();
-        println!("{error}");
+    let tasks = alive_tasks();
+    let connecting = cases.map(async |(url, reason)| {
+        let error = brisk(&url).connect_timeout(secs(6)).connect().await.expect_err("the server is away");
         match (&error, reason) {
             (Error::Connection { message, outcome_unknown: false, .. }, Some(reason)) => {
                 assert!(message.contains(reason), "{error:?}");
@@ -109,88 +105,66 @@ async fn a_server_that_is_away_is_tried_until_the_time_is_up() {
             (Error::Timeout { step: Step::Connect }, None) => {}
             _ => panic!("{url}: {error:?}"),
         }
-        assert!(error.is_retryable() && !error.outcome_unknown());
-        assert!(took >= within && took < within + secs(1), "{url}: {took:?}");
-    }
+        assert!(error.is_retryable() && !error.outcome_unknown(), "{url}: {error:?}");
+    });
+    futures::future::join_all(connecting).await;
     frozen.cont();
-    let ended = async || distlock_support::leak::alive_tasks() <= tasks;
-    eventually("every task has ended", ended).await;
+    eventually("every task has ended", async || alive_tasks() <= tasks).await;
 }
 
 #[tokio::test]
 async fn a_unix_socket_has_a_path_and_no_query() {
-    let dir = std::env::temp_dir().join(format!("distlock @ {}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let socket = dir.join("r?.sock");
-    let server = RedisServer::builder().arg("--unixsocket", socket.to_str().unwrap()).start();
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("a @ r?.sock");
+    let _server = RedisServer::builder().arg("--unixsocket", socket.to_str().unwrap()).start();
     let path = socket.to_str().unwrap().replace(' ', "%20").replace('?', "%3F");
-    let client = brisk(&format!("unix://{path}")).connect().await.unwrap();
-    client.reentrant("x").lock().await.unwrap().unlock().await.unwrap();
-    client.shutdown(secs(5)).await.unwrap();
-    let error = brisk(&format!("unix://{path}?db=1")).connect().await.unwrap_err();
+    let client = builder(&format!("unix://{path}")).connect().await.unwrap();
+    is_in(&client).await;
+    client.shutdown(PATIENCE).await.unwrap();
+    let error = builder(&format!("unix://{path}?db=1")).connect().await.unwrap_err();
     assert!(matches!(&error, Error::Config { what } if what.contains("query")), "{error:?}");
-    drop(server);
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A server that comes up while a client connects to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connecting_waits_for_a_server_that_is_starting() {
     reentrant(async |bed| {
         bed.server.kill9();
-        let builder = brisk(&bed.server.url()).connect_timeout(secs(10));
-        let connecting = tokio::spawn(builder.connect());
+        let connecting = tokio::spawn(bed.builder().connect());
         tokio::time::sleep(ms(200)).await;
-        assert!(!connecting.is_finished());
+        assert!(!connecting.is_finished(), "connecting ended while the server was away");
         tokio::task::block_in_place(|| bed.server.restart());
         let client = connecting.await.unwrap().unwrap();
-        client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
-        client.shutdown(secs(1)).await.unwrap();
+        is_in(&client).await;
+        client.shutdown(PATIENCE).await.unwrap();
     })
     .await;
 }
 
-/// The password is changed under a running client. Connections that stand are not touched; once they break, every
-/// operation tells why, locks that are held are lost by their leases, and connecting is tried again in peace until the
-/// password is right once more.
+/// Connections that stand are not touched. Once they break, every operation tells why, and locks are lost by their leases.
 #[tokio::test]
 async fn a_changed_password_is_told_and_heals() {
     reentrant(async |bed| {
         let () = bed.admin.cmd(&["CONFIG", "SET", "requirepass", "old"]).await;
-        let client = bed.connect(brisk(&bed.server.url()).password("old")).await;
-        let held = client.reentrant("held").lock().await.unwrap();
+        let client = bed.connect(stubborn(&bed.server.url()).password("old")).await;
+        let held = client.reentrant("held").lock_leased(secs(2)).await.unwrap();
         let () = bed.admin.cmd(&["CONFIG", "SET", "requirepass", "new"]).await;
-        client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
+        is_in(&client).await;
         let url = bed.server.url().replace("redis://", "redis://:new@");
-        let admin = distlock_support::Admin::from_url(&url).await;
+        let admin = Admin::from_url(&url).await;
         admin.client_kill_type("normal").await;
         admin.client_kill_type("pubsub").await;
-        let told = async |client: &Client| {
-            let error = client.reentrant("a").try_lock().await.unwrap_err();
+        let told = async || {
+            let error = client.reentrant("a").try_lock().await.expect_err("the password is wrong");
             let Error::Connection { message, .. } = &error else { panic!("{error:?}") };
-            assert!(error.is_retryable() && !message.contains("old"));
+            assert!(error.is_retryable() && !message.contains("old"), "{error:?}");
             message.starts_with("WRONGPASS")
         };
-        eventually("the reason is told", async || told(&client).await).await;
-        let start = Instant::now();
-        assert!(told(&client).await);
-        let took = start.elapsed();
-        assert!(took >= TIMEOUT && took < TIMEOUT + secs(1), "{took:?}");
-        let connections = async || {
-            let info: String = admin.cmd(&["INFO", "stats"]).await;
-            let count = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-            count.and_then(|count| count.trim().parse::<u64>().ok()).expect("INFO stats")
-        };
-        let before = connections().await;
-        let lost = tokio::time::timeout(WATCHDOG, held.lost()).await.expect("by the lease");
-        assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }) && start.elapsed() < WATCHDOG);
-        let tries = connections().await - before;
-        println!("{tries} connections in {:?}", start.elapsed());
-        assert!(tries < 40, "a storm of {tries} connections");
+        eventually("the reason is told", told).await;
+        let lost = ends("the signal that the lease is over", held.lost()).await;
+        assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{lost:?}");
+        assert!(told().await);
         let () = admin.cmd(&["CONFIG", "SET", "requirepass", "old"]).await;
-        let guard = client.reentrant("a").lock_for(secs(10)).await.unwrap().expect("healed");
-        println!("healed {:?} after the kill", start.elapsed());
-        guard.unlock().await.unwrap();
+        heals(&client).await;
         drop(held);
         let () = admin.cmd(&["CONFIG", "SET", "requirepass", ""]).await;
     })

@@ -1,10 +1,13 @@
 //! Faults of servers, networks and neighbours, and what the caller sees of each: `docs/faults.md` lists them.
 
+mod clock;
 mod ears;
+mod extends;
 mod fake;
 mod half_done;
 mod hostile;
 mod kills;
+mod late_copies;
 mod login;
 mod lost;
 mod messages;
@@ -13,5 +16,6 @@ mod proxy;
 mod refusal;
 mod replies;
 mod restart;
+mod rig;
 mod secrets;
-mod standstill;
+mod silent_subscription;

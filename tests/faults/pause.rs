@@ -1,205 +1,110 @@
-//! Servers and networks that stand still for a while, and come back.
-
-use std::time::{Duration, Instant};
+//! Servers and networks that are silent for a while, and come back.
 
 use distlock::{Error, Lost, Released};
 use distlock_support::proxy::{Mode, Proxy};
 
-use bed::fault::{WATCHDOG, brisk, count, warm};
-use bed::harm::TIMEOUT;
-use bed::{eventually, idle, ms, reentrant, secs};
+use crate::rig::{stubborn, warm};
+use bed::fault::count;
+use bed::{Bed, becomes, ends, ms, reentrant, secs};
 
-/// A server frozen for less than the lease: acquires that are under way end in their time, what is held stays held.
-#[tokio::test]
-async fn a_server_frozen_for_less_than_the_lease_loses_nothing() {
-    reentrant(async |bed| {
-        let client = bed.connect(brisk(&bed.server.url())).await;
-        warm(&client).await;
-        let guard = client.reentrant("held").lock().await.unwrap();
-        let waiting = client.clone();
-        for _ in 0..2 {
-            bed.server.stop();
-            let start = Instant::now();
-            let error = client.reentrant("a").try_lock().await.unwrap_err();
-            assert!(error.outcome_unknown() && start.elapsed() < TIMEOUT + secs(1), "{error:?}");
-            let waiting = tokio::spawn({
-                let lock = waiting.reentrant("b");
-                async move { lock.lock().await }
-            });
-            // Through at least one renewal that fails.
-            tokio::time::sleep(WATCHDOG / 2).await;
-            assert!(guard.is_held());
-            bed.server.cont();
-            let waited = waiting.await.unwrap().unwrap();
-            waited.unlock().await.unwrap();
-            let renewed = async || bed.admin.pttl("held").await > i64::try_from(WATCHDOG.as_millis() / 2).unwrap();
-            eventually("it is renewed", renewed).await;
-        }
-        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
-        idle(&client).await;
-        assert_eq!(bed.admin.keys().await, Vec::<String>::new());
-    })
-    .await;
+/// What is silent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Silent {
+    Frozen,
+    PausedForWrites,
+    Requests,
+    Replies,
+    BlackHole,
 }
 
-/// A server frozen for longer than the lease: the loss is told by the local clock, in time, while the server says
-/// nothing; a reply that comes after the lease counts as none.
-#[tokio::test]
-async fn a_server_frozen_beyond_the_lease_is_told_in_time() {
-    reentrant(async |bed| {
-        let client = bed.connect(brisk(&bed.server.url())).await;
-        let (guard, leased) =
-            (client.reentrant("a").lock().await.unwrap(), client.reentrant("b").lock_leased(secs(2)).await.unwrap());
-        let (deadline, until) = (guard.deadline(), leased.deadline());
-        bed.server.stop();
-        let expiring = guard.expiring();
-        let lost = leased.lost().await;
-        let late = Instant::now().saturating_duration_since(until);
-        assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }) && late < ms(500), "{lost:?}, {late:?} late");
-        expiring.await;
-        assert!(guard.is_held(), "told a third of the lease before");
-        // Renewals that were confirmed before the freeze moved it.
-        let deadline = deadline.max(guard.deadline());
-        let outcome = guard.run(std::future::pending::<()>()).await;
-        let late = Instant::now().saturating_duration_since(deadline);
-        assert!(matches!(outcome, Err(Error::Lost { why: Lost::Expired, .. })) && late < ms(500), "{late:?} late");
-        println!("told {late:?} after the deadline");
-        bed.server.cont();
-        assert!(!guard.is_held() && !leased.is_held(), "an end is final");
-        assert!(matches!(guard.unlock().await, Err(Error::Lost { .. } | Error::NotHeld { .. })));
-        assert!(matches!(leased.unlock().await, Err(Error::Lost { .. } | Error::NotHeld { .. })));
-        for name in ["a", "b"] {
-            client.reentrant(name).lock().await.unwrap().unlock().await.unwrap();
+impl Silent {
+    async fn set(self, bed: &Bed, proxy: &Proxy, silent: bool) {
+        let mode = if silent { Mode::Hang } else { Mode::Pass };
+        match self {
+            Self::Frozen if silent => bed.server.stop(),
+            Self::Frozen => bed.server.cont(),
+            Self::PausedForWrites if silent => bed.admin.pause(3_600_000, "WRITE").await,
+            Self::PausedForWrites => bed.admin.cmd(&["CLIENT", "UNPAUSE"]).await,
+            Self::Requests => proxy.set_upstream_mode(mode),
+            Self::Replies => proxy.set_downstream_mode(mode),
+            Self::BlackHole => proxy.blackhole(silent),
         }
-    })
-    .await;
+    }
+
+    /// Whether the server still serves other clients.
+    const fn is_on_the_way(self) -> bool {
+        matches!(self, Self::Requests | Self::Replies | Self::BlackHole)
+    }
 }
 
-/// `CLIENT PAUSE`: no wait takes longer than it may, and nothing stays behind, whether all commands stand still or only
-/// those that write.
-#[tokio::test]
-async fn client_pause_keeps_waits_in_bounds() {
-    reentrant(async |bed| {
-        let client = bed.connect(brisk(&bed.server.url()).retry_attempts(20)).await;
-        warm(&client).await;
-        for mode in ["ALL", "WRITE"] {
-            let held = client.reentrant("held").lock().await.unwrap();
-            bed.admin.pause(1500, mode).await;
-            let paused = Instant::now();
-            let (busy, free) = (client.reentrant("held"), client.reentrant("free"));
-            let timed = async |wait: Duration, lock: &distlock::ReentrantLock| {
-                let start = Instant::now();
-                let outcome = lock.lock_for(wait).await;
-                let took = start.elapsed();
-                assert!(took >= wait && took < wait + ms(500), "{mode}: {took:?}, wanted {wait:?}");
-                outcome
-            };
-            let (busy, free_yet) = tokio::join!(timed(ms(200), &busy), timed(ms(500), &free));
-            // That one is held by this very client, which knows without asking; of the other nobody has told it.
-            assert!(matches!(busy, Ok(None)), "{mode}: {busy:?}");
-            assert!(free_yet.as_ref().is_err_and(Error::outcome_unknown), "{mode}: {free_yet:?}");
-            let guard = free.lock().await.unwrap();
-            println!("{mode}: acquired {:?} after the start of the pause", paused.elapsed());
-            assert!(paused.elapsed() > secs(1), "it was paused");
-            assert!(held.is_held());
-            held.unlock().await.unwrap();
-            guard.unlock().await.unwrap();
-            idle(&client).await;
-            assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "{mode}");
-        }
-    })
-    .await;
-}
-
-/// A black hole swallows all that a client sends and hears, new connections as well, and then lets everything through
-/// again: acquires end in their time, the loss is told, and all heals.
-#[tokio::test]
-async fn a_black_hole_is_survived() {
+/// What the watchdog keeps stays held, a lease that ends meanwhile is lost by the local clock, and what arrives late touches
+/// nobody else's lock.
+async fn silence_delays_acquires_and_loses_only_leases_that_end(what: Silent) {
     reentrant(async |bed| {
         let proxy = Proxy::start(bed.server.addr());
-        let client = bed.connect(brisk(&proxy.url())).await;
-        let other = bed.connect(brisk(&bed.server.url())).await;
-        warm(&client).await;
+        let client = bed.connect(stubborn(&proxy.url())).await;
+        let other = bed.client().await;
+        warm(bed).await;
         for round in 0..2 {
-            let guard = client.reentrant("a").lock().await.unwrap();
-            proxy.blackhole(true);
-            let start = Instant::now();
-            assert!(client.reentrant("b").try_lock().await.is_err());
-            assert!(start.elapsed() < TIMEOUT + ms(500));
-            let lost = guard.lost().await;
-            assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }));
-            // The other one gets it when the server's clock has ended it too.
-            let theirs = other.reentrant("a").lock_for(WATCHDOG).await.unwrap().expect("the lease is over");
-            proxy.blackhole(false);
-            let healed = Instant::now();
-            client.reentrant("b").lock_for(secs(5)).await.unwrap().expect("healed").unlock().await.unwrap();
-            println!("round {round}: healed after {:?}", healed.elapsed());
-            drop(guard);
-            idle(&client).await;
-            // What came out of the black hole late has not touched the new holder's lock.
-            assert!(theirs.is_held());
-            assert_eq!(count(&bed.admin, "a").await, 1);
-            assert_eq!(theirs.unlock().await.unwrap(), Released::Free);
-        }
-    })
-    .await;
-}
-
-/// Only what the server says stands still, or only what it is told: the same.
-#[tokio::test]
-async fn a_half_open_connection_is_survived() {
-    reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
-        let client = bed.connect(brisk(&proxy.url())).await;
-        warm(&client).await;
-        for way in ["up", "down"] {
-            let set = |mode| match way {
-                "up" => proxy.set_upstream_mode(mode),
-                _ => proxy.set_downstream_mode(mode),
+            let kept = client.reentrant("kept").lock().await.unwrap();
+            let leased = client.reentrant("leased").lock_leased(secs(1)).await.unwrap();
+            what.set(bed, &proxy, true).await;
+            let error = client.reentrant("a").try_lock().await.expect_err("nobody answers");
+            assert!(error.outcome_unknown(), "{what:?}: {error:?}");
+            let lock = client.reentrant("b");
+            let waiting = tokio::spawn(async move { lock.lock().await });
+            assert_eq!(client.renew_now().await.renewed, 0, "{what:?}");
+            let lost = ends("the signal that the lease is over", leased.lost()).await;
+            assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{what:?}: {lost:?}");
+            assert!(kept.is_held() && !waiting.is_finished(), "{what:?}, round {round}");
+            let take = async || {
+                let theirs = ends("the next holder", other.reentrant("leased").lock()).await.unwrap();
+                assert!(!leased.is_held(), "{what:?}: another client has the lock, and this one believes to hold it");
+                theirs
             };
-            for round in 0..2 {
-                set(Mode::Hang);
-                let error = client.reentrant("a").try_lock().await.unwrap_err();
-                assert!(error.outcome_unknown(), "{error:?}");
-                let wait = ms(700);
-                let start = Instant::now();
-                assert!(client.reentrant("b").lock_for(wait).await.is_err());
-                assert!(start.elapsed() >= wait && start.elapsed() < wait + ms(700), "{:?}", start.elapsed());
-                set(Mode::Pass);
-                let guard = client.reentrant("b").lock_for(secs(5)).await.unwrap().expect("healed");
-                guard.unlock().await.unwrap();
-                idle(&client).await;
-                assert_eq!(bed.admin.keys().await, Vec::<String>::new(), "{way}, round {round}");
-            }
+            let early = if what.is_on_the_way() { Some(take().await) } else { None };
+            what.set(bed, &proxy, false).await;
+            let theirs = match early {
+                Some(theirs) => theirs,
+                None => take().await,
+            };
+            ends("the waiting acquire", waiting).await.unwrap().unwrap().unlock().await.unwrap();
+            becomes("locks that are renewed", 1, async || client.renew_now().await.renewed).await;
+            assert!(kept.is_held(), "{what:?}, round {round}");
+            let released = leased.unlock().await;
+            assert!(matches!(released, Err(Error::Lost { .. } | Error::NotHeld { .. })), "{what:?}: {released:?}");
+            becomes("commands in flight", 0, async || client.stats().under_way).await;
+            assert!(theirs.is_held() && count(&bed.admin, "leased").await == 1, "{what:?}: touched by a late command");
+            assert_eq!(theirs.unlock().await.unwrap(), Released::Free);
+            assert_eq!(kept.unlock().await.unwrap(), Released::Free);
+            assert_eq!(bed.admin.keys().await, [""; 0], "{what:?}, round {round}");
         }
     })
     .await;
 }
 
-/// Only the connection for messages is silent: nobody tells a waiter, who looks for itself within the poll cap.
+bed::cases!(silence_delays_acquires_and_loses_only_leases_that_end:
+    of_a_frozen_server = Silent::Frozen,
+    of_a_server_paused_for_writes = Silent::PausedForWrites,
+    of_requests = Silent::Requests,
+    of_replies = Silent::Replies,
+    of_both_directions = Silent::BlackHole,
+);
+
 #[tokio::test]
-async fn silence_of_messages_is_bounded_by_the_poll_cap() {
+async fn a_waiter_without_messages_acquires_by_its_poll() {
     reentrant(async |bed| {
         let proxy = Proxy::start(bed.server.addr());
-        let (cap, holder) = (ms(800), bed.client().await);
-        let waiter = bed.connect(brisk(&proxy.url()).poll_cap(cap).watchdog(secs(30)).subscription_linger(ms(0))).await;
-        for round in 0..5 {
-            let subscribers = async || bed.admin.numsub("redisson_lock__channel:{a}").await;
-            eventually("nobody listens yet", async || subscribers().await == 0).await;
-            let guard = holder.reentrant("a").lock().await.unwrap();
-            let lock = waiter.reentrant("a");
-            let waiting = tokio::spawn(async move { (lock.lock().await.unwrap(), Instant::now()) });
-            eventually("the waiter listens", async || subscribers().await == 1).await;
-            proxy.set_downstream_mode(Mode::DropMessages);
-            guard.unlock().await.unwrap();
-            let released = Instant::now();
-            let (guard, granted) = waiting.await.unwrap();
-            let late = granted.saturating_duration_since(released);
-            println!("round {round}: granted {late:?} after the release");
-            assert!(late < cap + ms(300), "{late:?}");
-            guard.unlock().await.unwrap();
-            proxy.set_downstream_mode(Mode::Pass);
-        }
+        let holder = bed.client().await;
+        let waiter = bed.connect(stubborn(&proxy.url()).poll_cap(ms(800)).subscription_linger(ms(0))).await;
+        let guard = holder.reentrant("a").lock().await.unwrap();
+        let lock = waiter.reentrant("a");
+        let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
+        becomes("subscribers", 1, async || bed.admin.numsub("redisson_lock__channel:{a}").await).await;
+        proxy.set_downstream_mode(Mode::DropMessages);
+        guard.unlock().await.unwrap();
+        ends("the waiter", waiting).await.unwrap().unlock().await.unwrap();
+        proxy.set_downstream_mode(Mode::Pass);
     })
     .await;
 }

@@ -3,12 +3,12 @@
 use std::error::Error as _;
 
 use distlock::{Acquire, Client, DistLock as _, Error};
-use distlock_support::RedisServer;
 use distlock_support::proxy::{Action, Matcher, Proxy};
+use distlock_support::{Admin, RedisServer};
 
 use crate::ears::{Ears, Facade};
-use bed::fault::{brisk, warm};
-use bed::{idle, ms, secs};
+use crate::rig::{heals, stubborn};
+use bed::{PATIENCE, idle, ms, secs};
 
 /// The part of every password here that needs no encoding in a URL.
 pub const NEEDLE: &str = "hunter2";
@@ -46,7 +46,7 @@ impl Shown {
 
     fn outcome<T>(&mut self, what: &str, outcome: Result<T, Error>) {
         match outcome {
-            Ok(_) => panic!("{what} was to fail"),
+            Ok(_) => panic!("{what}: it succeeded, and was to fail"),
             Err(error) => self.error(&error),
         }
     }
@@ -97,94 +97,84 @@ async fn a_password_shows_nowhere() {
     let (ears, _listening) = Ears::open();
     let mut shown = Shown::default();
     let server = RedisServer::start();
-    let admin = distlock_support::Admin::connect(&server).await;
-    let rule = format!(">{PASSWORD}");
-    let () = admin.cmd(&["ACL", "SETUSER", "locks", "on", &rule, "~*", "&*", "+@all"]).await;
+    let admin = Admin::connect(&server).await;
+    let () = admin.cmd(&["ACL", "SETUSER", "locks", "on", &format!(">{PASSWORD}"), "~*", "&*", "+@all"]).await;
     let () = admin.cmd(&["CONFIG", "SET", "requirepass", PASSWORD]).await;
     let proxy = Proxy::start(server.addr());
     let url = |user: &str| proxy.url().replace("redis://", &format!("redis://{user}:{ENCODED}@"));
-
-    // Logins that are refused.
-    shown.outcome("wrong user", brisk(&url("nobody")).connect().await);
-    shown.outcome("wrong password", brisk(&format!("{}-and-more", url("locks").replace('@', "x@"))).connect().await);
-    shown.outcome(
-        "wrong password",
-        brisk(&proxy.url()).username("locks").password(format!("{NEEDLE}x")).connect().await,
-    );
-
-    for by_url in [true, false] {
-        let builder =
-            if by_url { brisk(&url("locks")) } else { brisk(&proxy.url()).username("locks").password(PASSWORD) };
+    let login = || stubborn(&proxy.url()).username("locks");
+    let mistyped = format!("{}-and-more", url("locks").replace('@', "x@"));
+    shown.outcome("wrong user", stubborn(&url("nobody")).connect().await);
+    shown.outcome("wrong password", stubborn(&mistyped).connect().await);
+    shown.outcome("wrong password", login().password(format!("{NEEDLE}x")).connect().await);
+    for builder in [stubborn(&url("locks")), login().password(PASSWORD)] {
         shown.debug(&builder);
         let client = builder.connect().await.unwrap();
-        warm(&client).await;
-        let lock = client.reentrant("a");
-        let guard = lock.lock().await.unwrap();
-        shown.debug(&(
-            &client,
-            client.options(),
-            client.stats(),
-            &lock,
-            &guard,
-            guard.owner(),
-            lock.state().await.unwrap(),
-        ));
-        shown.debug(&(Acquire::new().owner(guard.owner()), client.renew_now().await));
-        shown.debug(&lock.clone());
-        guard.unlock().await.unwrap();
-
-        // What the server refuses.
-        let () = admin.cmd(&["SET", "text", PASSWORD]).await;
-        shown.outcome("wrong type", client.reentrant("text").lock().await);
-        let () = admin.cmd(&["DEL", "text"]).await;
-        admin.config_set("maxmemory", "1").await;
-        shown.outcome("out of memory", lock.lock().await);
-        admin.config_set("maxmemory", "0").await;
-        let () = admin.cmd(&["ACL", "SETUSER", "locks", "-evalsha", "-eval"]).await;
-        shown.outcome("not permitted", lock.lock().await);
-        let () = admin.cmd(&["ACL", "SETUSER", "locks", "+@all"]).await;
-
-        // What the network does.
-        for action in [Action::SwallowReplyClose, Action::SwallowReplyRst, Action::HangReply] {
-            proxy.on_request(Matcher::command("EVALSHA"), action);
-            shown.outcome("lost", lock.try_lock().await);
-            idle(&client).await;
-        }
-        let guard = lock.lock().await.unwrap();
-        let () = admin.cmd(&["DEL", "a"]).await;
-        shown.outcome("not held", guard.unlock().await);
-        let guard = lock.lock_leased(ms(100)).await.unwrap();
-        shown.error(&guard.lost().await);
-        shown.outcome("extend", guard.extend(secs(1)).await);
-        drop(guard);
-
-        // The password changes, and connections break.
-        let () = admin.cmd(&["ACL", "SETUSER", "locks", "resetpass", ">other"]).await;
-        proxy.close_all();
-        for _ in 0..3 {
-            shown.outcome("no login", lock.try_lock().await);
-        }
-        let () = admin.cmd(&["ACL", "SETUSER", "locks", "resetpass", &rule]).await;
-        lock.lock_for(secs(10)).await.unwrap().expect("healed").unlock().await.unwrap();
-        proxy.refuse(true);
-        proxy.rst_all();
-        shown.outcome("away", lock.try_lock().await);
-        shown.outcome("away", lock.state().await);
-        proxy.refuse(false);
-        lock.lock_for(secs(10)).await.unwrap().expect("healed").unlock().await.unwrap();
-        idle(&client).await;
-        client.shutdown(secs(2)).await.unwrap();
-        shown.outcome("closed", lock.lock().await);
+        refused_and_lost(&mut shown, &client, &admin, &proxy).await;
+        cut_off(&mut shown, &client, &admin, &proxy).await;
+        client.shutdown(PATIENCE).await.unwrap();
+        shown.outcome("closed", client.reentrant("a").lock().await);
         shown.outcome("closed", client.shutdown(secs(1)).await);
         shown.debug(&client);
     }
-
     facade.close();
     let (heard, mut found) = facade.found();
     let lines = ears.lines();
-    println!("looked through {} texts, {} lines of ours, {heard} lines of fred's", shown.0.len(), lines.len());
-    assert!(lines.len() > 50 && (heard > 1000 || bed::is_direct()), "the ears are deaf");
+    let deaf = lines.len() <= 50 || heard <= 1000 && !bed::is_direct();
+    assert!(!deaf, "the ears are deaf: {} lines of ours, {heard} of fred's", lines.len());
     shown.0.extend(lines);
     found.extend(shown.0.into_iter().filter(|text| shows(text)));
     assert!(found.is_empty(), "{found:#?}");
+}
+
+async fn refused_and_lost(shown: &mut Shown, client: &Client, admin: &Admin, proxy: &Proxy) {
+    let lock = client.reentrant("a");
+    let guard = lock.lock().await.unwrap();
+    let state = lock.state().await.unwrap();
+    shown.debug(&(client, client.options(), client.stats(), &lock, &guard, guard.owner(), state));
+    shown.debug(&(Acquire::new().owner(guard.owner()), client.renew_now().await, lock.clone()));
+    guard.unlock().await.unwrap();
+
+    // What the server refuses.
+    let () = admin.cmd(&["SET", "text", PASSWORD]).await;
+    shown.outcome("wrong type", client.reentrant("text").lock().await);
+    let () = admin.cmd(&["DEL", "text"]).await;
+    admin.config_set("maxmemory", "1").await;
+    shown.outcome("out of memory", lock.lock().await);
+    admin.config_set("maxmemory", "0").await;
+    let () = admin.cmd(&["ACL", "SETUSER", "locks", "-evalsha", "-eval"]).await;
+    shown.outcome("not permitted", lock.lock().await);
+    let () = admin.cmd(&["ACL", "SETUSER", "locks", "+@all"]).await;
+
+    // What the network does.
+    for action in [Action::SwallowReplyClose, Action::SwallowReplyRst, Action::HangReply] {
+        proxy.on_request(Matcher::command("EVALSHA"), action);
+        shown.outcome("lost", lock.try_lock().await);
+        idle(client).await;
+    }
+    let guard = lock.lock().await.unwrap();
+    let () = admin.cmd(&["DEL", "a"]).await;
+    shown.outcome("not held", guard.unlock().await);
+    let guard = lock.lock_leased(secs(1)).await.unwrap();
+    shown.error(&guard.lost().await);
+    shown.outcome("extend", guard.extend(secs(1)).await);
+}
+
+/// The password changes while connections break, and the server is away.
+async fn cut_off(shown: &mut Shown, client: &Client, admin: &Admin, proxy: &Proxy) {
+    let lock = client.reentrant("a");
+    let () = admin.cmd(&["ACL", "SETUSER", "locks", "resetpass", ">other"]).await;
+    proxy.close_all();
+    for _ in 0..3 {
+        shown.outcome("no login", lock.try_lock().await);
+    }
+    let () = admin.cmd(&["ACL", "SETUSER", "locks", "resetpass", &format!(">{PASSWORD}")]).await;
+    heals(client).await;
+    proxy.refuse(true);
+    proxy.rst_all();
+    shown.outcome("away", lock.try_lock().await);
+    shown.outcome("away", lock.state().await);
+    proxy.refuse(false);
+    heals(client).await;
+    idle(client).await;
 }

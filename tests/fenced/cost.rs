@@ -3,13 +3,13 @@
 use distlock::{Client, Flavour};
 
 use bed::cost::{only, passed_on, renewal, sent, steps, warm};
-use bed::{Bed, eventually, ms, reentrant, secs};
+use bed::{Bed, becomes, reentrant};
 
 const BOTH: [Flavour; 2] = [Flavour::Fenced, Flavour::Spin];
 
 /// A client, when the server knows the scripts.
 async fn begin(bed: &Bed) -> Client {
-    let client = bed.client().await;
+    let client = bed.still_client().await;
     client.fenced("warm").last_token().await.unwrap();
     warm(bed, &client, Flavour::Spin).await;
     warm(bed, &client, Flavour::Fenced).await;
@@ -48,27 +48,18 @@ async fn inside_a_process_a_fenced_lock_is_not_passed_on() {
 async fn a_hundred_tasks_that_wait_for_a_fenced_lock_are_one_contender() {
     const TASKS: u64 = 100;
     reentrant(async |bed| {
-        let client = bed.client().await;
-        let holder = begin(bed).await;
+        let (client, holder) = (bed.still_client().await, begin(bed).await);
         let guard = holder.fenced("x").lock().await.unwrap();
         sent(bed).await;
-        let tasks: Vec<_> = (0..TASKS)
-            .map(|_| {
-                let lock = client.fenced("x");
-                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
-            })
-            .collect();
-        eventually("all wait", async || client.stats().waiting == TASKS as usize).await;
-        let attempts = async || bed.admin.calls("evalsha").await == 2;
-        eventually("two attempts", attempts).await;
-        tokio::time::sleep(ms(300)).await;
-        assert_eq!(sent(bed).await, only(&[("evalsha", 2), ("ping", bed::pings()), ("subscribe", 1)]));
+        let tasks: Vec<_> = (0..TASKS).map(|_| bed::passer(client.fenced("x"))).collect();
+        becomes("waiting tasks", TASKS as usize, async || client.stats().waiting).await;
+        becomes("attempts", 2, async || bed.admin.calls("evalsha").await).await;
+        assert_eq!(sent(bed).await, only(&[("evalsha", 2), ("subscribe", 1)]));
         guard.unlock().await.unwrap();
         for task in tasks {
             task.await.unwrap();
         }
         let all = sent(bed).await;
-        println!("{TASKS} tasks served: {all:?}");
         // Somebody may look once more, in vain.
         let scripts = all.get("evalsha").copied().unwrap_or_default();
         assert!((2 * TASKS + 1..=2 * TASKS + 20).contains(&scripts), "{all:?}");

@@ -5,8 +5,9 @@ use distlock_support::Admin;
 use distlock_support::proxy::{Matcher, Proxy};
 
 use crate::rig::{counter, fenced, token};
-use bed::harm::{ACTIONS, TIMEOUT, runs};
-use bed::{eventually, idle, ms, secs, text};
+use bed::fault::brisk;
+use bed::harm::{ACTIONS, runs};
+use bed::{becomes, ends, idle, secs, text};
 
 /// The requests that take the lock.
 fn acquires() -> Matcher {
@@ -27,9 +28,7 @@ async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
         let (direct, mut running) = (bed.client().await, Vec::new());
         for action in ACTIONS {
             let (proxy, direct) = (Proxy::start(bed.server.addr()), direct.clone());
-            let builder =
-                distlock::Client::builder(&proxy.url()).command_timeout(TIMEOUT).retry_delay((ms(10), ms(50)));
-            let client = bed.connect(builder.retry_attempts(5).ping_interval(ms(500))).await;
+            let client = bed.connect(brisk(&proxy.url()).watchdog(secs(600)).retry_attempts(1_000)).await;
             let admin = Admin::connect(&bed.server).await;
             running.push(async move {
                 let name = format!("{action:?}").replace(['(', ')'], " ");
@@ -41,12 +40,13 @@ async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
                     let label = format!("{name}, round {round}");
                     let armed = proxy.on_request(acquires().containing(&name), action);
                     if round < 2 {
-                        let guard = lock.lock_for(secs(10)).await.unwrap_or_else(|error| panic!("{label}: {error:?}"));
+                        let guard = lock.lock_for(secs(600)).await.unwrap_or_else(|error| panic!("{label}: {error:?}"));
                         let guard = guard.unwrap_or_else(|| panic!("{label}: busy, with nobody there"));
                         is_the_last(&admin, &name, token(&guard), &text(guard.owner()), &label).await;
                         assert!(token(&guard) > last, "{label}: {} after {last}", token(&guard));
                         last = token(&guard);
-                        assert_eq!(guard.unlock().await.ok(), Some(Released::Free), "{label}");
+                        let released = guard.unlock().await;
+                        assert!(matches!(released, Ok(Released::Free)), "{label}: {released:?}");
                     } else {
                         match lock.try_lock().await {
                             Ok(guard) => {
@@ -57,10 +57,10 @@ async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
                             Err(error) => assert!(error.is_retryable(), "{label}: {error:?}"),
                         }
                     }
-                    tokio::time::timeout(secs(5), armed.fired()).await.unwrap_or_else(|_| panic!("{label}"));
-                    eventually(&format!("free: {label}"), async || !admin.exists(&name).await).await;
+                    ends(&format!("{label}: the command is sent"), armed.fired()).await;
+                    becomes(&format!("{label}: is locked"), false, async || admin.exists(&name).await).await;
                     // Whoever comes next is above all that were given, known or not.
-                    let guard = there.lock_for(secs(5)).await.unwrap().unwrap();
+                    let guard = there.lock().await.unwrap();
                     assert!(token(&guard) > last, "{label}: {} after {last}", token(&guard));
                     last = token(&guard);
                     is_the_last(&admin, &name, last, &text(guard.owner()), &label).await;
@@ -71,8 +71,7 @@ async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
             });
         }
         for (name, last) in futures::future::join_all(running).await {
-            println!("{name}: 7 acquires, {last} numbers");
-            assert!((6..=12).contains(&last), "{name}: {last}");
+            assert!(last >= 6, "{name}: 7 acquires, {last} numbers");
         }
     })
     .await;

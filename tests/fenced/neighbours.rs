@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distlock::{Acquire, Client, DistLock, Error, Flavour, MultiLock, Owner};
 
 use crate::rig::{counted, counter, fenced, token};
-use bed::{eventually, ms, secs};
+use bed::{becomes, ms, secs};
 
 const OTHERS: [Flavour; 2] = [Flavour::Reentrant, Flavour::Spin];
 
@@ -22,7 +22,7 @@ async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
             assert_eq!(token(&guard), section);
             assert!(there.try_lock().await.unwrap().is_none(), "{flavour}");
             let waiter = tokio::spawn(async move { there.lock().await.unwrap() });
-            eventually("it waits", async || other.stats().waiting == 1).await;
+            becomes("waiters", 1, async || other.stats().waiting).await;
             guard.unlock().await.unwrap();
             let guard = waiter.await.unwrap();
             assert_eq!((guard.token(), guard.members()[0].token), (None, None), "{flavour}");
@@ -31,7 +31,7 @@ async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
             // The other way round: who waits for a spin lock looks for itself.
             let waiting = other.fenced("job");
             let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
-            eventually("it waits", async || other.stats().waiting == 1).await;
+            becomes("waiters", 1, async || other.stats().waiting).await;
             guard.unlock().await.unwrap();
             let guard = waiter.await.unwrap();
             assert_eq!(token(&guard), section + 1, "{flavour}");
@@ -42,7 +42,7 @@ async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
 }
 
 async fn refused(lock: &dyn DistLock, owner: &Owner) {
-    for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(20))] {
+    for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(600))] {
         match lock.acquire(how.owner(owner)).await {
             Err(Error::Config { what }) => assert!(what.contains("number"), "{what}"),
             other => panic!("{other:?}"),
@@ -83,7 +83,7 @@ async fn the_members_of_a_multi_lock_have_numbers_and_counters_without_end() {
             MultiLock::of(vec![member(&client, "a"), client.lock(Flavour::Reentrant, "r"), member(&client, "b")]);
         client.fenced("b").lock().await.unwrap().unlock().await.unwrap();
         for (round, how) in
-            [Acquire::new(), Acquire::new().lease(secs(20)), Acquire::new().wait(secs(5))].iter().enumerate()
+            [Acquire::new(), Acquire::new().lease(secs(600)), Acquire::new().wait(secs(600))].iter().enumerate()
         {
             let guard = both.acquire(how.clone()).await.unwrap().unwrap();
             assert_eq!(guard.token(), None);

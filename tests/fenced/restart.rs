@@ -5,11 +5,11 @@ use distlock_support::RedisServer;
 use parking_lot::Mutex;
 
 use crate::rig::{Section, Storage, enter, faults, token};
-use bed::{Bed, QUICK, eventually, run_on, secs};
+use bed::{Bed, eventually, run_on};
 
 /// Sections of two clients before and after a `kill -9` of the server; the history, and what the storage refused.
 async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
-    let clients = [bed.quick().await, bed.quick().await];
+    let clients = [bed.client().await, bed.client().await];
     let (history, storage, mut refused) = (Mutex::default(), Storage::default(), Vec::new());
     let mut write = |guard: &Guard| {
         if !storage.write(token(guard)) {
@@ -31,7 +31,9 @@ async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
     }
     // A lock that was taken afterwards is renewed as any (testLockAfterTimeout).
     let guard = enter(&lock(0), &history).await;
-    tokio::time::sleep(QUICK + QUICK / 4).await;
+    bed.admin.cmd::<()>(&["PEXPIRE", "job", "20000"]).await;
+    assert_eq!(clients[0].renew_now().await.renewed, 1);
+    assert!(bed.admin.pttl("job").await > 20_000);
     assert!(guard.is_held() && lock(1).try_lock().await.unwrap().is_none());
     guard.unlock().await.unwrap();
     (history.into_inner(), refused)
@@ -39,7 +41,7 @@ async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
 
 /// The first acquire may still meet the connection that broke.
 async fn enter_when_back(lock: &FencedLock, history: &Mutex<Vec<Section>>) -> Guard {
-    eventually("the server is back", async || lock.last_token().await.is_ok()).await;
+    eventually("the client reaches the server again", async || lock.last_token().await.is_ok()).await;
     enter(lock, history).await
 }
 
@@ -67,7 +69,6 @@ async fn without_the_file_numbers_begin_anew_and_the_checker_finds_it() {
         let (history, refused) = around_a_restart(bed).await;
         assert_eq!(refused, [1, 2, 3, 4]);
         let found = faults(&history);
-        println!("{} faults, such as {:?}", found.len(), found.first());
         assert!(found.len() >= 5, "{found:?}");
     })
     .await;

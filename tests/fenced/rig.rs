@@ -1,6 +1,6 @@
 //! What the tests of the fenced lock add to the bed: its counter, a history of sections, and the storage that they write to.
 
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use distlock::{FencedLock, Flavour, Guard};
 use parking_lot::Mutex;
@@ -30,20 +30,25 @@ pub fn token(guard: &Guard) -> u64 {
     token
 }
 
+/// A moment in the order of all events of this process.
+pub fn clock() -> u64 {
+    static EVENTS: AtomicU64 = AtomicU64::new(0);
+    EVENTS.fetch_add(1, Ordering::SeqCst)
+}
+
 /// One acquire: when it was asked for, when it was granted, and the section's number.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
-    pub asked: Instant,
-    pub granted: Instant,
+    pub asked: u64,
+    pub granted: u64,
     pub token: u64,
 }
 
 /// Acquires and notes it.
 pub async fn enter(lock: &FencedLock, history: &Mutex<Vec<Section>>) -> Guard {
-    let asked = Instant::now();
+    let asked = clock();
     let guard = lock.lock().await.unwrap();
-    let section = Section { asked, granted: Instant::now(), token: token(&guard) };
-    history.lock().push(section);
+    history.lock().push(Section { asked, granted: clock(), token: token(&guard) });
     guard
 }
 

@@ -1,10 +1,8 @@
-//! Failovers one after the other, under the eyes of a resource that eight processes come into: who was inside with somebody else, and
-//! why, and how soon they were told.
+//! Failovers under eight processes that enter a resource under fenced locks. The resource writes down who was inside with whom.
 
 mod by_hand;
 mod check;
 mod cluster;
-mod late;
 mod partition;
 mod resource;
 mod run;
@@ -19,9 +17,9 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// How a primary loses its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Somebody asks for that.
+    /// By request.
     Asked,
     Killed,
-    /// Frozen; later it goes on, as the primary that it was.
+    /// Frozen. It resumes later, as the primary that it was.
     Stopped,
 }

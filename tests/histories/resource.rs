@@ -1,19 +1,13 @@
-//! What the locks are for: on a server of its own, which keeps the largest number that it has seen of each name, and writes down
-//! who came and went.
+//! The protected resource, on a server of its own: it keeps the largest token of each name, and a history of entries and exits.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use distlock_support::Admin;
 
-/// The time of day in µs, which is one for all processes here and for the resource.
+/// Time of day in µs, the same for all processes and the resource.
 pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     u64::try_from(since.as_micros()).expect("some more years")
-}
-
-/// The time of day at a moment that has passed, in µs.
-pub(crate) fn at(moment: Instant) -> u64 {
-    now() - u64::try_from(moment.elapsed().as_micros()).expect("not that long ago")
 }
 
 const ENTER: &str = "
@@ -57,14 +51,10 @@ impl Resource {
         self.note("history", &[format!("leave {section} {why:?} {ended}")]).await;
     }
 
-    /// Writes lines of another kind down: `failed` or `late`.
+    /// Appends lines to a list.
     pub(crate) async fn note(&self, list: &str, lines: &[String]) {
         let words: Vec<&str> = ["RPUSH", list].into_iter().chain(lines.iter().map(String::as_str)).collect();
         self.0.cmd::<()>(&words).await;
-    }
-
-    pub(crate) async fn ping(&self) {
-        self.0.cmd::<()>(&["PING"]).await;
     }
 
     pub(crate) async fn notes(&self, list: &str) -> Vec<String> {

@@ -1,12 +1,12 @@
-//! A primary with two replicas that three sentinels look after.
+//! A primary with two replicas under three sentinels.
 
 use std::time::Duration;
 
 use distlock::Acks;
 use distlock_support::{Sentinels, SentinelsOptions};
 
-use crate::check::{Failover, PROMOTED_AFTER};
-use crate::resource::{at, now};
+use crate::check::Failover;
+use crate::resource::now;
 use crate::run::{Rules, Scene, rounds, run};
 use crate::worker::Way;
 use crate::{How, TURN, ms, secs};
@@ -14,49 +14,32 @@ use crate::{How, TURN, ms, secs};
 struct Set {
     bed: Sentinels,
     how: How,
-    /// How many replicas are cut off for 0.4 s before every other crash, so that there is something that they do not know.
+    /// Number of replicas that are cut off before every other crash, so that they miss some writes.
     behind: usize,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_inside_when_sentinels_are_asked_for_another_primary_is_told_of_what_that_did_not_know() {
-    failovers(How::Asked, Acks::Off).await;
+async fn replication_explains_every_overlap((how, acks): (How, Acks)) {
+    failovers(how, acks).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_inside_when_the_primary_is_killed_is_told_of_what_its_replicas_did_not_know() {
-    failovers(How::Killed, Acks::Off).await;
+bed::cases!(on two threads, replication_explains_every_overlap:
+    of_killed_primaries = (How::Killed, Acks::Off),
+    of_frozen_primaries = (How::Stopped, Acks::Redisson),
+);
+
+async fn acknowledgement_leaves_no_overlap((how, acks): (How, Acks)) {
+    failovers(how, acks).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_inside_when_the_primary_stops_and_goes_on_is_told_of_what_its_replicas_did_not_know() {
-    failovers(How::Stopped, Acks::Redisson).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_acknowledgements_by_all_nobody_is_inside_with_another_when_sentinels_are_asked_for_another_primary() {
-    failovers(How::Asked, Acks::All).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_acknowledgements_by_one_nobody_is_inside_with_another_when_the_primary_is_killed() {
-    failovers(How::Killed, Acks::AtLeast(1)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_acknowledgements_by_all_nobody_is_inside_with_another_when_the_primary_is_killed() {
-    failovers(How::Killed, Acks::All).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_acknowledgements_by_one_nobody_is_inside_with_another_when_the_primary_stops_and_goes_on() {
-    failovers(How::Stopped, Acks::AtLeast(1)).await;
-}
+bed::cases!(on two threads, acknowledgement_leaves_no_overlap:
+    by_all_of_requested_failovers = (How::Asked, Acks::All),
+    by_one_of_killed_primaries = (How::Killed, Acks::AtLeast(1)),
+);
 
 async fn failovers(how: How, acks: Acks) {
     let _turn = TURN.lock().await;
     let rules = Rules::of(acks);
-    // With an acknowledgement by one of two replicas, the other one may be behind.
+    // With acknowledgement by one of two replicas, the other one may be behind.
     let behind = if matches!(rules.acks, Acks::AtLeast(_)) { 1 } else { 2 };
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     run(&Set { bed, how, behind }, rules, rounds(1), &format!("sentinels, {how:?}")).await;
@@ -74,8 +57,7 @@ impl Scene for Set {
         if *how == How::Asked {
             let asked = now();
             let promotion = bed.failover().await;
-            let switched = Some(at(bed.switched(promotion.cause).await.at));
-            return (Failover { at: asked, promoted: asked, switched, resumed: None, slots }, promotion.took);
+            return (Failover { at: asked, slots }, promotion.took);
         }
         let replicas: Vec<usize> = (0..bed.servers().nodes().len()).filter(|n| *n != old).collect();
         // Either replica in turn.
@@ -97,14 +79,12 @@ impl Scene for Set {
             bed.server(n).cont();
         }
         let promotion = bed.promotion(old).await;
-        let switched = Some(at(bed.switched(promotion.cause).await.at));
         tokio::time::sleep(secs(1)).await;
-        let resumed = (*how == How::Stopped).then(now);
         match how {
             How::Killed => bed.server(old).restart(),
             _ => bed.server(old).cont(),
         }
         bed.whole().await;
-        (Failover { at: gone, promoted: gone + PROMOTED_AFTER, switched, resumed, slots }, promotion.took)
+        (Failover { at: gone, slots }, promotion.took)
     }
 }

@@ -1,9 +1,9 @@
-//! One of the processes: tasks that come into the resource under fenced locks.
+//! A process: tasks that enter the resource under fenced locks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Acks, Acquire, Client, Error, Lost};
 use distlock_support::{Child, Numbers, child};
@@ -17,20 +17,11 @@ const TASKS: u64 = 24;
 const NAMES: u64 = 100;
 const WAIT: Duration = secs(5);
 
-/// In the line of an acquire that failed though it might have waited longer.
-pub(crate) const EARLY: &str = " before its wait was over";
-
-/// How often a process looks whether the machine has time for it, in ms.
-const TICK: u64 = 5;
-
-/// Later than this, in µs, is the machine's doing, and written down.
-const LATE: u64 = 3_000;
-
 /// How a process gets to the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     pub(crate) url: String,
-    /// Where servers are reached that call themselves otherwise.
+    /// Addresses by which the process reaches servers that announce others.
     pub(crate) map: HashMap<String, String>,
     /// How the names of its locks begin: a hash tag where all are to be in one slot.
     pub(crate) names: &'static str,
@@ -93,7 +84,7 @@ async fn process_at_work() {
     let pairs = map.split(',').filter_map(|pair| pair.split_once('='));
     let map = pairs.map(|(from, to)| (from.to_owned(), to.to_owned())).collect();
     let builder = bed::builder(&set("SERVERS")).address_map(map).acks(acks_of(&set("ACKS")));
-    let client = builder.watchdog(watchdog).command_timeout(secs(1)).connect().await.unwrap();
+    let client = builder.watchdog(watchdog).command_timeout(watchdog / 3).connect().await.unwrap();
     let resource = Arc::new(Resource::connect(&set("RESOURCE")).await);
     let names: Arc<str> = set("NAMES").into();
     let (stopped, sections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -104,8 +95,6 @@ async fn process_at_work() {
         let (stopped, sections) = (Arc::clone(&stopped), Arc::clone(&sections));
         tasks.spawn(async move { work(number, &client, &names, &resource, dice, &stopped, &sections).await });
     }
-    let (watched, at) = (Arc::clone(&stopped), Arc::clone(&resource));
-    tasks.spawn(async move { watch(number, &at, &watched).await });
     child::say("at work");
     assert_eq!(child::hear().await, "stop");
     stopped.store(true, Ordering::Relaxed);
@@ -113,7 +102,7 @@ async fn process_at_work() {
         task.unwrap();
     }
     bed::idle(&client).await;
-    client.shutdown(secs(10)).await.expect("nothing keeps it");
+    client.shutdown(bed::PATIENCE).await.expect("shutdown of an idle client");
     child::say("ended");
 }
 
@@ -130,13 +119,11 @@ async fn work(
     while !stopped.load(Ordering::Relaxed) {
         let name = format!("{names}history:{}", dice.below(NAMES));
         let lock = client.fenced(&name);
-        let began = Instant::now();
         let guard = match distlock::DistLock::acquire(&lock, Acquire::new().wait(WAIT)).await {
             Ok(Some(guard)) => guard,
             Ok(None) => continue,
             Err(error) => {
-                let early = if began.elapsed() < WAIT { EARLY } else { "" };
-                resource.note("failed", &[format!("acquire{early}: {error}")]).await;
+                resource.note("failed", &[format!("acquire: {error}").replace(&name, "..")]).await;
                 continue;
             }
         };
@@ -163,22 +150,5 @@ fn why(error: &Error) -> Why {
         Error::Lost { why: Lost::Gone, .. } => Why::Gone,
         Error::Lost { why: Lost::Expired, .. } => Why::Expired,
         other => panic!("no way to lose a lock here: {other}"),
-    }
-}
-
-/// Writes down when this process was late: asleep for longer than it wanted to be, or without the resource's answer.
-async fn watch(number: u64, resource: &Resource, stopped: &AtomicBool) {
-    let mut late = Vec::new();
-    while !stopped.load(Ordering::Relaxed) {
-        let began = now();
-        tokio::time::sleep(ms(TICK)).await;
-        resource.ping().await;
-        let (due, ended) = (began + 1_000 * TICK, now());
-        if ended > due + LATE {
-            late.push(format!("{number} {due} {ended}"));
-        }
-    }
-    for some in late.chunks(500) {
-        resource.note("late", some).await;
     }
 }

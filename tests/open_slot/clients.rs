@@ -6,10 +6,10 @@ mod record;
 
 use std::collections::BTreeMap;
 
-use bed::{eventually, secs};
+use bed::eventually;
 use cluster::{Cluster, Seen, Snapshot, server};
 use distlock::{DistLock, Flavour, Released};
-use distlock_support::{Admin, undisturbed};
+use distlock_support::Admin;
 use record::{Recorded, record};
 use redis::Value;
 
@@ -45,52 +45,49 @@ fn splits(keys: &Snapshot) -> Vec<Vec<&str>> {
 
 #[tokio::test]
 async fn a_script_of_a_lock_that_is_half_moved_fails_without_a_trace_or_does_all() {
-    undisturbed(async || {
-        let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
-        bed::run_on(server(), make, async |bed| {
-            let cluster = Cluster::form(bed).await;
-            let recorded = record(bed, &cluster).await;
-            let (mut failed, mut done) = (0, 0);
-            for Recorded { what, call, before } in &recorded {
+    let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
+    bed::run_on(server(), make, async |bed| {
+        let cluster = Cluster::form(bed).await;
+        let recorded = record(bed, &cluster).await;
+        let (mut failed, mut done) = (0, 0);
+        for Recorded { what, call, before } in &recorded {
+            cluster.restore(before).await;
+            let whole = say(&cluster.here, call).await;
+            assert!(matches!(whole, Said::Answer(_)), "{what}: {whole:?}");
+            let result = cluster.look(&cluster.here).await;
+            for split in splits(before) {
                 cluster.restore(before).await;
-                let whole = say(&cluster.here, call).await;
-                assert!(matches!(whole, Said::Answer(_)), "{what}: {whole:?}");
-                let result = cluster.look(&cluster.here).await;
-                for split in splits(before) {
-                    cluster.restore(before).await;
-                    cluster.open().await;
-                    cluster.move_there(&split).await;
-                    let untouched = [cluster.look(&cluster.here).await, cluster.look(&cluster.there).await];
-                    let said = say(&cluster.here, call).await;
+                cluster.open().await;
+                cluster.move_there(&split).await;
+                let untouched = [cluster.look(&cluster.here).await, cluster.look(&cluster.there).await];
+                let said = say(&cluster.here, call).await;
+                let now = [cluster.look(&cluster.here).await, cluster.look(&cluster.there).await];
+                if matches!(said, Said::Failed(_)) {
+                    failed += 1;
+                    assert_eq!(now, untouched, "{what}, without {split:?}: {said:?}");
+                } else {
+                    done += 1;
+                    assert_eq!(said, whole, "{what}, without {split:?}");
+                    let [here, there] = now;
+                    let both: BTreeMap<_, _> = here.into_iter().chain(there).collect();
+                    let values = |keys: &Seen| -> Vec<(String, String)> {
+                        keys.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect()
+                    };
+                    assert_eq!(values(&both), values(&result), "{what}, without {split:?}");
+                }
+                // Where the hash is already, and the covers are not, nobody is taken for dead.
+                if split == [NAME] && before.len() > 1 {
+                    let () = cluster.there.cmd(&["ASKING"]).await;
+                    let said = say(&cluster.there, call).await;
+                    assert!(matches!(said, Said::Failed(_)), "{what}, there: {said:?}");
                     let now = [cluster.look(&cluster.here).await, cluster.look(&cluster.there).await];
-                    if matches!(said, Said::Failed(_)) {
-                        failed += 1;
-                        assert_eq!(now, untouched, "{what}, without {split:?}: {said:?}");
-                    } else {
-                        done += 1;
-                        assert_eq!(said, whole, "{what}, without {split:?}");
-                        let [here, there] = now;
-                        let both: BTreeMap<_, _> = here.into_iter().chain(there).collect();
-                        let values = |keys: &Seen| -> Vec<(String, String)> {
-                            keys.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect()
-                        };
-                        assert_eq!(values(&both), values(&result), "{what}, without {split:?}");
-                    }
-                    // Where the hash is already, and the covers are not, nobody is taken for dead.
-                    if split == [NAME] && before.len() > 1 {
-                        let () = cluster.there.cmd(&["ASKING"]).await;
-                        let said = say(&cluster.there, call).await;
-                        assert!(matches!(said, Said::Failed(_)), "{what}, there: {said:?}");
-                        let now = [cluster.look(&cluster.here).await, cluster.look(&cluster.there).await];
-                        assert_eq!(now, untouched, "{what}, there: {said:?}");
-                    }
+                    assert_eq!(now, untouched, "{what}, there: {said:?}");
                 }
             }
-            println!("{} calls, {failed} failed, {done} done", recorded.len());
-            assert!(recorded.len() > 12 && failed > 30 && done > 0);
-            cluster.restore(&Snapshot::new()).await;
-        })
-        .await;
+        }
+        println!("{} calls, {failed} failed, {done} done", recorded.len());
+        assert!(recorded.len() > 12 && failed > 30 && done > 0);
+        cluster.restore(&Snapshot::new()).await;
     })
     .await;
 }
@@ -98,20 +95,17 @@ async fn a_script_of_a_lock_that_is_half_moved_fails_without_a_trace_or_does_all
 /// A reentrant lock has one key: where that is, it is released, for a channel is asked after nowhere.
 #[tokio::test]
 async fn a_release_gets_through_while_the_slot_is_being_moved() {
-    undisturbed(async || {
-        let make: bed::Make = |client, name| client.lock(Flavour::Reentrant, name);
-        bed::run_on(server(), make, async |bed| {
-            let cluster = Cluster::form(bed).await;
-            let client = bed.connect(bed.builder().preflight(false)).await;
-            for flavour in [Flavour::Reentrant, Flavour::Spin] {
-                let guard = client.lock(flavour, NAME).lock().await.unwrap();
-                cluster.open().await;
-                assert_eq!(client.renew_now().await.renewed, 1);
-                assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}");
-                cluster.close(&[]).await;
-            }
-        })
-        .await;
+    let make: bed::Make = |client, name| client.lock(Flavour::Reentrant, name);
+    bed::run_on(server(), make, async |bed| {
+        let cluster = Cluster::form(bed).await;
+        let client = bed.connect(bed.builder().preflight(false)).await;
+        for flavour in [Flavour::Reentrant, Flavour::Spin] {
+            let guard = client.lock(flavour, NAME).lock().await.unwrap();
+            cluster.open().await;
+            assert_eq!(client.renew_now().await.renewed, 1);
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{flavour}");
+            cluster.close(&[]).await;
+        }
     })
     .await;
 }
@@ -119,27 +113,24 @@ async fn a_release_gets_through_while_the_slot_is_being_moved() {
 /// A reader leaves while another's cover is out of reach: it tries again until it is not.
 #[tokio::test]
 async fn a_reader_leaves_as_soon_as_the_slot_is_whole_again() {
-    undisturbed(async || {
-        let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
-        bed::run_on(server(), make, async |bed| {
-            let cluster = Cluster::form(bed).await;
-            let client = bed.connect(bed.builder().preflight(false)).await;
-            let (one, other) = (client.rw(NAME).read(), client.rw(NAME).read());
-            let (one, other) = (one.lock().await.unwrap(), other.lock().await.unwrap());
-            let cover = format!("{{{NAME}}}:{}:rwlock_timeout:1", other.owner());
-            cluster.open().await;
-            cluster.move_there(&[&cover]).await;
-            let asked = bed.admin.calls("evalsha").await + bed.admin.calls("eval").await;
-            let leaves = tokio::spawn(one.unlock());
-            let refused = async || bed.admin.calls("evalsha").await + bed.admin.calls("eval").await > asked + 1;
-            eventually("it is refused", refused).await;
-            cluster.close(&[&cover]).await;
-            assert_eq!(leaves.await.unwrap().unwrap(), Released::Free);
-            assert_eq!(client.rw(NAME).read().hold_count(other.owner()).await.unwrap(), 1);
-            assert_eq!(client.renew_now().await.renewed, 1, "the other holds on");
-            other.unlock().await.unwrap();
-        })
-        .await;
+    let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
+    bed::run_on(server(), make, async |bed| {
+        let cluster = Cluster::form(bed).await;
+        let client = bed.connect(bed.builder().preflight(false)).await;
+        let (one, other) = (client.rw(NAME).read(), client.rw(NAME).read());
+        let (one, other) = (one.lock().await.unwrap(), other.lock().await.unwrap());
+        let cover = format!("{{{NAME}}}:{}:rwlock_timeout:1", other.owner());
+        cluster.open().await;
+        cluster.move_there(&[&cover]).await;
+        let asked = bed.admin.calls("evalsha").await + bed.admin.calls("eval").await;
+        let leaves = tokio::spawn(one.unlock());
+        let refused = async || bed.admin.calls("evalsha").await + bed.admin.calls("eval").await > asked + 1;
+        eventually("it is refused", refused).await;
+        cluster.close(&[&cover]).await;
+        assert_eq!(leaves.await.unwrap().unwrap(), Released::Free);
+        assert_eq!(client.rw(NAME).read().hold_count(other.owner()).await.unwrap(), 1);
+        assert_eq!(client.renew_now().await.renewed, 1, "the other holds on");
+        other.unlock().await.unwrap();
     })
     .await;
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 
 use bed::scripts;
 use cases::{FAMILIES, Family, OVER_SLOTS};
-use distlock_support::{Cluster, ClusterOptions, undisturbed};
+use distlock_support::{Cluster, ClusterOptions};
 use slot::{WAYS, Way};
 use walk::{Keys, walk};
 
@@ -46,21 +46,18 @@ macro_rules! of_each_family {
 }
 
 async fn all_or_nothing(family: &'static Family) {
-    undisturbed(async || {
-        let walked = walk(family, Keys::Declared, &WAYS).await;
-        println!("{walked}");
-        for ((script, way), tally) in walked.tallies {
-            let is_known = way == Way::Asking && WRONG_BEHIND_ASKING.contains(&script);
-            assert_eq!(is_known, tally.breaks > 0, "{script}, {way:?}: {:?}", tally.broken);
-            match way {
-                Way::Settled => assert_eq!(tally.whole, tally.calls(), "{script}: nothing keeps it"),
-                Way::Source => assert!(tally.refused > 0, "{script}: {tally:?}"),
-                Way::Target => assert_eq!(tally.refused, tally.calls(), "{script}: the slot is not the target's"),
-                Way::Asking => {}
-            }
+    let walked = walk(family, Keys::Declared, &WAYS).await;
+    println!("{walked}");
+    for ((script, way), tally) in walked.tallies {
+        let is_known = way == Way::Asking && WRONG_BEHIND_ASKING.contains(&script);
+        assert_eq!(is_known, tally.breaks > 0, "{script}, {way:?}: {:?}", tally.broken);
+        match way {
+            Way::Settled => assert_eq!(tally.whole, tally.calls(), "{script}: nothing keeps it"),
+            Way::Source => assert!(tally.refused > 0, "{script}: {tally:?}"),
+            Way::Target => assert_eq!(tally.refused, tally.calls(), "{script}: the slot is not the target's"),
+            Way::Asking => {}
         }
-    })
-    .await;
+    }
 }
 
 of_each_family!(all_or_nothing);
@@ -71,22 +68,19 @@ const HAVE_TO_DECLARE: [&str; 5] =
 
 /// What a command for many names of a server is about: no key is declared, and a step that finds one away fails alone.
 async fn all_or_nothing_without_declared_keys(family: &'static Family) {
-    undisturbed(async || {
-        let walked = walk(family, Keys::Undeclared, &[Way::Source, Way::Target]).await;
-        println!("{walked}");
-        for ((script, way), tally) in walked.tallies {
-            match (script, way) {
-                // It tries what it may do, and tells; it never fails.
-                ("common/preflight", _) => {}
-                (_, Way::Target) => assert_eq!(tally.refused, tally.calls(), "{script}: the slot is not the target's"),
-                _ => {
-                    let is_known = way == Way::Source && HAVE_TO_DECLARE.contains(&script);
-                    assert_eq!(is_known, tally.breaks > 0, "{script}, {way:?}: {:?}", tally.broken);
-                }
+    let walked = walk(family, Keys::Undeclared, &[Way::Source, Way::Target]).await;
+    println!("{walked}");
+    for ((script, way), tally) in walked.tallies {
+        match (script, way) {
+            // It tries what it may do, and tells; it never fails.
+            ("common/preflight", _) => {}
+            (_, Way::Target) => assert_eq!(tally.refused, tally.calls(), "{script}: the slot is not the target's"),
+            _ => {
+                let is_known = way == Way::Source && HAVE_TO_DECLARE.contains(&script);
+                assert_eq!(is_known, tally.breaks > 0, "{script}, {way:?}: {:?}", tally.broken);
             }
         }
-    })
-    .await;
+    }
 }
 
 of_each_family!(all_or_nothing_without_declared_keys, of_locks_over_slots = &OVER_SLOTS);

@@ -1,6 +1,6 @@
 //! What the plain lock does not do: nobody comes in again, and no section has a number.
 
-use bed::{eventually, ms, secs};
+use bed::{becomes, ms, secs};
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, Owner, Released, Result};
 
 use crate::rig::{plain, sent, value, warm};
@@ -71,7 +71,7 @@ async fn those_who_wait_as_one_owner_have_it_one_after_the_other() {
                 }
             });
         }
-        eventually("all wait", async || client.stats().waiting == 5).await;
+        becomes("waiters", 5, async || client.stats().waiting).await;
         guard.unlock().await.unwrap();
         let served = waiting.join_all().await.into_iter().filter(|served| *served).count();
         assert!(served >= 1);
@@ -117,10 +117,7 @@ async fn a_release_by_owner_takes_the_one_hold_that_there_is() {
             let how = if given { Acquire::new().owner(&me) } else { Acquire::new() };
             let guard = lock.acquire(how).await.unwrap().unwrap();
             let owner = guard.owner().clone();
-            let start = std::time::Instant::now();
             assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
-            // Not asked for again and again: there is no other that it might be.
-            assert!(start.elapsed() < ms(400), "{:?}", start.elapsed());
             assert!(!guard.is_held(), "given: {given}");
             assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })), "given: {given}");
             bed::idle(&client).await;

@@ -47,7 +47,7 @@ pub async fn value(bed: &Bed, key: &str) -> Option<String> {
 
 /// A client that has connected, when the server knows the scripts and has forgotten the counts.
 pub async fn warm(bed: &Bed) -> Client {
-    let client = bed.client().await;
+    let client = bed.connect(bed.still_builder().handoff_time(bed::secs(600))).await;
     let lock = client.plain("warm");
     // As an owner that others may act as: by a script.
     let guard = lock.acquire(Acquire::new().owner(&client.owner())).await.unwrap().unwrap();

@@ -1,8 +1,8 @@
-//! RedLock over real, independent servers: what it promises with some of them away, and what it cannot.
+//! RedLock over real, independent servers: what it promises with some of them away, and what it cannot. Rules about its time are in
+//! `tests/sim/timing/groups.rs` and `tests/sim/group`.
 
 mod cancel;
 mod clock;
-mod closing;
 mod contention;
 mod cost;
 mod faults;
@@ -10,9 +10,8 @@ mod majority;
 mod minority;
 mod own_way;
 mod refusal;
-mod renewal;
 mod restart;
 mod rig;
 mod surface;
 mod sweep;
-mod validity;
+mod votes;

@@ -1,15 +1,15 @@
-//! An owner that has the lock already, and may not come in again: it is told so when it has the whole of it, and not before.
+//! An owner that holds the lock already, and may not enter again: it is told so when it has the whole of it, and not before.
 
 use std::sync::Arc;
 
 use distlock::{Acquire, DistLock as _, Error, Flavour, RedLock};
 
 use crate::rig::{Path, five, long, patient};
-use bed::{ms, secs};
+use bed::{PATIENCE, ends, in_vain, ms, secs};
 
 /// Where the majority that it holds is all of the servers that answer, whatever the others say, it would wait for itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_holds_the_whole_is_told_beside_servers_that_refuse() {
+async fn whoever_holds_the_whole_is_told_beside_servers_that_refuse() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         for (held, asked, broken) in [
@@ -24,12 +24,12 @@ async fn who_holds_the_whole_is_told_beside_servers_that_refuse() {
             let me = user.clients[0].owner();
             let guard = user.over(held, "x").acquire(long().owner(&me)).await.unwrap().unwrap();
             // The votes that came after the majority are in as well.
-            user.quiet_at(&[0, 1, 2, 3, 4]).await;
+            user.quiet().await;
             let lock = user.over(asked, "x");
-            for turn in 0..30 {
-                let how = Acquire::new().owner(&me).wait(if turn < 25 { ms(0) } else { secs(2) });
+            for turn in 0..20 {
+                let how = Acquire::new().owner(&me).wait(if turn < 15 { ms(0) } else { secs(3600) });
                 let how = if held == Flavour::Reentrant { how.not_reentrant() } else { how };
-                let said = lock.acquire(how).await;
+                let said = ends("an acquire that would wait for itself", lock.acquire(how)).await;
                 assert!(matches!(said, Err(Error::WouldDeadlock { .. })), "{asked:?}, turn {turn}: {said:?}");
             }
             assert!(guard.is_held());
@@ -44,7 +44,7 @@ async fn who_holds_the_whole_is_told_beside_servers_that_refuse() {
 
 /// Half of an even number of servers is no majority: what another attempt of the same owner has there on its way is not the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_a_part_is_not_told_that_it_has_the_whole() {
+async fn whoever_has_a_part_is_not_told_that_it_has_the_whole() {
     five(async |five| {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         for count in [2, 4] {
@@ -53,17 +53,15 @@ async fn who_has_a_part_is_not_told_that_it_has_the_whole() {
                 theirs.push(client.plain("x").acquire(long()).await.unwrap().unwrap());
             }
             let me = user.clients[0].owner();
-            let lock = Arc::new(RedLock::over(user.clients[..count].to_vec(), Flavour::Plain, "x"));
+            let lock = RedLock::over(user.clients[..count].to_vec(), Flavour::Plain, "x").node_timeout(PATIENCE);
+            let lock = Arc::new(lock);
             let trying = (0..4).map(|_| {
                 let (lock, me) = (Arc::clone(&lock), me.clone());
                 tokio::spawn(async move {
-                    for turn in 0..100 {
-                        let how = Acquire::new().owner(&me).wait(if turn < 95 { ms(0) } else { ms(100) });
+                    for turn in 0..50 {
+                        let how = Acquire::new().owner(&me).wait(if turn < 45 { ms(0) } else { ms(100) });
                         let said = lock.acquire(how).await;
-                        // A command that took too long, on a busy machine, says nothing of the lock.
-                        let slow =
-                            matches!(&said, Err(Error::NoQuorum { why, .. }) if matches!(**why, Error::Timeout { .. }));
-                        assert!(slow || matches!(said, Ok(None)), "{count} servers, turn {turn}: {said:?}");
+                        assert!(in_vain(&said), "{count} servers, turn {turn}: {said:?}");
                     }
                 })
             });
@@ -73,9 +71,35 @@ async fn who_has_a_part_is_not_told_that_it_has_the_whole() {
             for guard in theirs {
                 guard.unlock().await.unwrap();
             }
-            let guard = lock.acquire(long().owner(&me)).await.unwrap().expect("it is free");
+            let guard = ends("the lock is free", lock.acquire(long().owner(&me))).await.unwrap().expect("it is free");
             guard.unlock().await.unwrap();
         }
+    })
+    .await;
+}
+
+/// A wait that is broken off, because the lock is free at the other servers, may be granted at that moment. It is given back, and
+/// the same acquire does not find its own hold in its way where nobody enters twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_is_not_in_its_own_way() {
+    five(async |five| {
+        let mut users = Vec::new();
+        for _ in 0..3 {
+            users.push(five.warm(Path::Direct, patient).await);
+        }
+        let given = users[2].clients[0].owner();
+        let turns = users.iter().enumerate().map(|(n, user)| {
+            let lock = user.over(Flavour::Plain, "x");
+            let how = if n == 2 { long().owner(&given) } else { long() };
+            async move {
+                for turn in 0..80 {
+                    let outcome = lock.acquire(how.clone()).await;
+                    let guard = outcome.unwrap_or_else(|error| panic!("user {n}, turn {turn}: {error}"));
+                    guard.expect("its turn comes").unlock().await.unwrap();
+                }
+            }
+        });
+        futures::future::join_all(turns).await;
     })
     .await;
 }

@@ -94,7 +94,7 @@ async fn covers_left_behind_are_nobodys() {
         eventually("one cover at the most", async || bed.admin.keys().await.len() <= 1).await;
         let left = bed.admin.keys().await.len();
         sweep_covers(bed, left).await;
-        keys_gone(bed, secs(2)).await;
+        keys_gone(bed).await;
     })
     .await;
 }

@@ -293,8 +293,7 @@ async fn a_frozen_server_loses_nothing_unsaid() {
         for (name, freeze, survives) in [("short", WATCHDOG / 2, true), ("long", WATCHDOG * 3 / 2, false)] {
             let guards = [reader.rw(name).read().lock().await.unwrap(), reader.rw(name).read().lock().await.unwrap()];
             let next = waiter(&waiting, Flavour::Write, name);
-            eventually("it waits", async || bed.admin.exists(&format!("{{{name}}}:rwlock_waiting")).await)
-                .await;
+            eventually("it waits", async || bed.admin.exists(&format!("{{{name}}}:rwlock_waiting")).await).await;
             let told = guards.each_ref().map(|guard| {
                 let lost = guard.lost();
                 tokio::spawn(async move { (lost.await, Instant::now()).1 })

@@ -153,7 +153,7 @@ async fn the_longest_of_a_readers_leases_counts() {
             for guard in guards {
                 assert!(guard.unlock().await.is_err());
             }
-            keys_gone(bed, secs(2)).await;
+            keys_gone(bed).await;
         }
     })
     .await;

@@ -55,7 +55,7 @@ async fn a_writer_that_gives_up_takes_its_mark_back() {
                 guard.unlock().await.unwrap();
             }
             first.unlock().await.unwrap();
-            keys_gone(bed, secs(2)).await;
+            keys_gone(bed).await;
         }
     })
     .await;
@@ -159,7 +159,7 @@ async fn writers_of_one_process_follow_each_other() {
         }
         reader.await.unwrap();
         assert!(start.elapsed() < secs(3), "{:?}", start.elapsed());
-        keys_gone(bed, secs(2)).await;
+        keys_gone(bed).await;
     })
     .await;
 }

@@ -178,7 +178,7 @@ async fn a_dead_writers_mark_holds_nobody_back_for_long() {
         for guard in [first, second, third] {
             guard.unlock().await.unwrap();
         }
-        keys_gone(bed, secs(1)).await;
+        keys_gone(bed).await;
     })
     .await;
 }

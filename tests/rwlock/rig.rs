@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock::{Acquire, Client, DistLock, Guard, Owner};
 
 use bed::events::Events;
-use bed::{Bed, eventually, ms, secs, text};
+use bed::{Bed, eventually, ms, text};
 
 pub fn writes(owner: &Owner) -> String {
     format!("{}:write", text(owner))
@@ -72,7 +72,7 @@ pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
 }
 
 /// No key is left of any lock.
-pub async fn keys_gone(bed: &Bed, within: Duration) {
+pub async fn keys_gone(bed: &Bed) {
     eventually("no key is left", async || bed.admin.keys().await.is_empty()).await;
 }
 

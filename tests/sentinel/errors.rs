@@ -1,4 +1,4 @@
-//! What is wrong is said when a client connects.
+//! Errors of connecting to sentinels and replicated servers.
 
 use distlock::{Client, Error};
 use distlock_support::{RedisServer, Replicas, ReplicasOptions, SentinelsOptions};
@@ -13,7 +13,7 @@ async fn refused(url: &str) -> Error {
 }
 
 #[tokio::test]
-async fn what_is_no_sentinel_of_the_name_is_told() {
+async fn server_that_is_no_sentinel_of_the_name_is_an_error() {
     let bed = sentinels().await;
     let url = bed.url();
     let error = refused(&url.replace("/locks", "/other")).await;
@@ -21,7 +21,6 @@ async fn what_is_no_sentinel_of_the_name_is_told() {
     let server = bed.server(0).addr();
     let error = refused(&format!("redis-sentinel://{server}/locks")).await;
     assert!(matches!(&error, Error::Config { what } if what.contains("is no sentinel")), "{error}");
-    // The other way round.
     let sentinel = bed.sentinel(0).addr();
     let error = refused(&format!("redis-replicated://{sentinel}")).await;
     assert!(matches!(&error, Error::Connection { message, .. } if message.contains("is no primary")), "{error}");
@@ -30,20 +29,20 @@ async fn what_is_no_sentinel_of_the_name_is_told() {
 }
 
 #[tokio::test]
-async fn sentinels_that_are_away_are_done_without() {
+async fn sentinels_that_are_away_are_not_needed() {
     let bed = sentinels().await;
     bed.sentinel(0).kill();
     bed.sentinel(1).kill();
     let one = client(&bed.url()).await;
     lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
-    // The last one as well: whoever is the primary stays it.
+    // Without any sentinel the primary stays the primary.
     bed.sentinel(2).kill();
-    // Beyond several looks.
-    tokio::time::sleep(secs(4)).await;
+    // Beyond several scan intervals.
+    tokio::time::sleep(secs(3)).await;
     assert_eq!(
         all_connections(bed.servers()).await,
         connections(bed.server(bed.servers().primary())).await,
-        "replicas are left alone"
+        "no connection to a replica"
     );
     lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
     end(one).await;
@@ -53,17 +52,15 @@ async fn sentinels_that_are_away_are_done_without() {
 }
 
 #[tokio::test]
-async fn logins_of_sentinels_and_of_servers_are_their_own() {
+async fn sentinels_and_servers_have_their_own_logins() {
     let servers = ReplicasOptions::default().replicas(1).password("of-servers");
     let bed = Sentinels::start(SentinelsOptions::default().servers(servers).user("watcher", "of-sentinels")).await;
     let url = bed.url();
-    let with = |user: &str, password: &str| {
-        bed::builder(&url).connect_timeout(secs(2)).sentinel_username(user).sentinel_password(password)
-    };
+    let with = |user: &str, password: &str| bed::builder(&url).sentinel_username(user).sentinel_password(password);
     let one = with("watcher", "of-sentinels").connect().await.unwrap();
     lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
     end(one).await;
-    for builder in [bed::builder(&url).connect_timeout(secs(2)), with("watcher", "of-servers")] {
+    for builder in [bed::builder(&url), with("watcher", "of-servers")] {
         let shown = format!("{builder:?}");
         assert!(!shown.contains("of-servers") && !shown.contains("of-sentinels"), "{shown}");
         let Err(error) = builder.connect().await else { panic!("connected") };
@@ -76,7 +73,7 @@ async fn logins_of_sentinels_and_of_servers_are_their_own() {
 }
 
 #[tokio::test]
-async fn servers_of_which_none_is_a_primary_are_refused() {
+async fn servers_without_a_primary_are_refused() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;
     let replica = servers.node(1).addr();
     let error = refused(&format!("redis-replicated://{replica}")).await;

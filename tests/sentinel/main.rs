@@ -1,4 +1,4 @@
-//! Locks at the primary that sentinels look after, and at replicated servers: every flavour, and whoever takes its place.
+//! Locks over Sentinel and over replicated servers: every flavour, and failovers.
 
 mod errors;
 mod flavours;
@@ -8,32 +8,35 @@ mod watching;
 
 use std::sync::Arc;
 
-use bed::{FLAVOURS, end, ms, secs};
-use distlock::{Client, DistLock, Flavour};
+use bed::{FLAVOURS, end, eventually, ms, secs};
+use distlock::{Client, DistLock, Flavour, Guard};
 use distlock_support::{Member, Replicas, Sentinels, SentinelsOptions};
-
-/// For what is measured, and wants the machine for itself.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+use tokio::task::JoinHandle;
 
 async fn sentinels() -> Sentinels {
     Sentinels::start(SentinelsOptions::default()).await
 }
 
 async fn client(url: &str) -> Client {
-    bed::builder(url).connect().await.expect("the primary is there")
+    bed::builder(url).connect().await.unwrap_or_else(|error| panic!("connect to {url}: {error:?}"))
 }
 
 fn lock(client: &Client, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {
     client.lock(flavour, name)
 }
 
-/// How many connections a server has that are no administrator's, no replica's and no sentinel's.
+/// A task that waits for a lock.
+fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Guard> {
+    tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("lock(): {error:?}")) })
+}
+
+/// Number of connections of distlock clients to a server.
 async fn connections(server: &Member) -> usize {
     let others = server.admin().others().await;
     others.iter().filter(|client| client.name.starts_with("distlock-")).count()
 }
 
-/// How many connections of ours all servers have.
+/// Number of connections of distlock clients to all servers.
 async fn all_connections(servers: &Replicas) -> usize {
     let mut all = 0;
     for node in servers.nodes().iter().filter(|node| node.is_running()) {

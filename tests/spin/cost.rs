@@ -1,14 +1,14 @@
 //! The cost of the spin lock: that of the reentrant one, without messages.
 
-use bed::cost::{passed_on, renewal, sent, steps, warm};
-use bed::{Bed, eventually, idle, ms, secs};
+use bed::cost::{only, passed_on, renewal, sent, steps, warm};
+use bed::{Bed, becomes, idle, secs};
 use distlock::{Backoff, Client, Flavour};
 
 use crate::rig::spin;
 
 /// A client, when the server knows the scripts.
 async fn begin(bed: &Bed) -> Client {
-    let client = bed.client().await;
+    let client = bed.still_client().await;
     warm(bed, &client, Flavour::Spin).await;
     client
 }
@@ -34,31 +34,26 @@ async fn passing_on_inside_a_process_costs_nothing() {
     .await;
 }
 
-/// Behind another process a hundred tasks look as often as one, for as long as it takes.
+/// Behind another process one of a hundred tasks looks, and then waits for its pause to end.
 #[tokio::test]
 async fn a_hundred_waiting_tasks_of_one_process_are_one_contender() {
-    const TASKS: usize = 100;
     spin(async |bed| {
-        let (client, holder) = (begin(bed).await, bed.client().await);
+        let (client, holder) = (begin(bed).await, bed.still_client().await);
         let guard = holder.spin("x").lock().await.unwrap();
-        let lock = client.spin("x").backoff(Backoff::constant(ms(100)).unwrap());
-        let tasks: Vec<_> = (0..TASKS)
+        sent(bed).await;
+        let lock = client.spin("x").backoff(Backoff::constant(secs(3600)).unwrap());
+        let waiting: Vec<_> = (0..100)
             .map(|_| {
                 let lock = lock.clone();
-                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+                tokio::spawn(async move { lock.lock().await.map(drop) })
             })
             .collect();
-        eventually("all wait", async || client.stats().waiting == TASKS).await;
-        sent(bed).await;
-        // A second's looks of one who waits, each pause up to a half shorter; a busy machine makes them fewer.
-        tokio::time::sleep(secs(1)).await;
-        let all = sent(bed).await;
-        let looks = all.get("evalsha").copied().unwrap_or_default();
-        assert!((2..=24).contains(&looks) && all.len() == 1, "{all:?}");
+        becomes("waiting tasks", 100, async || client.stats().waiting).await;
+        becomes("calls under way", 0, async || client.stats().under_way).await;
+        assert_eq!(sent(bed).await, only(&[("evalsha", 1)]));
+        waiting.iter().for_each(|task| task.abort());
+        futures::future::join_all(waiting).await;
         guard.unlock().await.unwrap();
-        for task in tasks {
-            task.await.unwrap();
-        }
     })
     .await;
 }

@@ -1,6 +1,6 @@
-//! The spin lock: no messages, pauses that are really kept, and its neighbours on the same name. What it shares with other locks is in `tests/conformance`.
+//! The spin lock: no messages, and its neighbours on the same name. What it shares with other locks is in `tests/conformance`; how
+//! often its waiters look is in `sim/timing/backoff.rs`.
 
-mod backoff;
 mod cancel;
 mod cost;
 mod faults;

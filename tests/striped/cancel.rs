@@ -6,9 +6,9 @@ use std::time::Duration;
 use distlock::{Acquire, DistLock, Flavour, Striped};
 use distlock_support::{Numbers, slot_of};
 
-use crate::segments::{SEGMENTS, any};
+use crate::segments::{SEGMENTS, any, waits_for_each};
 use bed::dropped::{at_each_await, only_left};
-use bed::{eventually, idle, ms, reentrant, secs};
+use bed::{ends, idle, ms, reentrant, secs};
 
 /// Any segment and all of them, dropped at the first await, at the second, and so on; the same with the release. Nobody has a segment,
 /// or somebody has one, or all.
@@ -16,12 +16,12 @@ use bed::{eventually, idle, ms, reentrant, secs};
 async fn dropped_at_each_await_it_leaves_nothing() {
     reentrant(async |bed| {
         let client = bed.connect(bed.builder().subscription_linger(ms(20))).await;
-        let other = bed.client().await;
+        let other = bed.connect(bed.builder().watchdog(secs(600))).await;
+        let thirds: HashSet<_> = (0..SEGMENTS).map(|n| slot_of(format!("s:{n}")) / 5_462).collect();
+        assert!(thirds.len() > 1, "in a cluster they are not all on one primary");
         for flavour in Flavour::ALL.iter().copied().filter(|flavour| *flavour != Flavour::Read) {
             let striped = Striped::over(&client, flavour, "s", SEGMENTS);
             let theirs = Striped::over(&other, flavour, "s", SEGMENTS);
-            let thirds: HashSet<_> = (0..SEGMENTS).map(|n| slot_of(format!("s:{n}")) / 5_462).collect();
-            assert!(thirds.len() > 1, "in a cluster they are not all on one primary");
             for taken in [0, 1, SEGMENTS] {
                 let mut guards = Vec::new();
                 for n in 0..taken {
@@ -29,38 +29,35 @@ async fn dropped_at_each_await_it_leaves_nothing() {
                 }
                 let keys = bed.keys().await;
                 // What is left would outlast the test.
-                let how = |is_free| Acquire::new().lease(secs(60)).wait(if is_free { secs(10) } else { ms(60) });
+                let how = |is_free| Acquire::new().lease(secs(600)).wait(if is_free { secs(600) } else { ms(60) });
                 let look = async |when: String| only_left(bed, &client, &keys, &when).await;
                 let any = async || Ok(striped.any(how(taken < SEGMENTS)).await?.map(|(_, guard)| guard));
+                at_each_await(any, look).await;
                 let all = striped.all();
-                let waits = [
-                    at_each_await(any, look).await,
-                    at_each_await(async || all.acquire(how(taken == 0)).await, look).await,
-                ];
-                println!("{flavour}, {taken} taken: {waits:?} awaits");
+                at_each_await(async || all.acquire(how(taken == 0)).await, look).await;
                 for guard in guards {
                     guard.unlock().await.unwrap();
                 }
             }
-            theirs.all().try_lock().await.unwrap().expect("free at once").unlock().await.unwrap();
+            theirs.all().try_lock().await.unwrap().expect("all are free").unlock().await.unwrap();
         }
     })
     .await;
 }
 
-/// Dropped while it waits for all of them: no key, no place in a queue, no subscription stays; and again at random points.
+/// Dropped while it waits for all of them, and again at random points.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_at_any_point_it_leaves_nothing() {
     reentrant(async |bed| {
-        let client = bed.connect(bed.builder().subscription_linger(ms(100))).await;
-        let holder = bed.client().await;
+        let builder = || bed.builder().subscription_linger(ms(100)).watchdog(secs(600));
+        let (client, holder) = (bed.connect(builder()).await, bed.connect(builder()).await);
         for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Spin] {
             let striped = Striped::over(&client, flavour, "s", SEGMENTS);
             let all = Striped::over(&holder, flavour, "s", SEGMENTS).all().lock().await.unwrap();
             for _ in 0..5 {
                 let lock = striped.clone();
                 let waiter = tokio::spawn(async move { any(&lock).await });
-                eventually("it waits for each", async || client.stats().waiting == SEGMENTS).await;
+                waits_for_each(&client).await;
                 waiter.abort();
                 idle(&client).await;
                 assert_eq!(bed.admin.keys().await.len(), SEGMENTS, "no queue");
@@ -76,24 +73,20 @@ async fn dropped_at_any_point_it_leaves_nothing() {
                             match tokio::time::timeout(pause, striped.any(Acquire::new())).await {
                                 Ok(Ok(Some((_, guard)))) if numbers.below(2) == 0 => drop(guard),
                                 Ok(Ok(Some((_, guard)))) => drop(guard.unlock().await.unwrap()),
-                                Ok(Ok(None)) => panic!("no wait ran out"),
-                                Ok(Err(error)) => panic!("{error}"),
+                                Ok(Ok(None)) => panic!("a wait without limit ran out"),
+                                Ok(Err(error)) => panic!("an acquire failed: {error}"),
                                 Err(_) => {}
                             }
                         }
-                        let (_, guard) = tokio::time::timeout(secs(20), any(&striped)).await.expect("stuck");
-                        guard.unlock().await.unwrap();
+                        ends("an acquire that is not dropped", any(&striped)).await.1.unlock().await.unwrap();
                     })
                 })
                 .collect();
             for task in tasks {
                 task.await.unwrap();
             }
-            idle(&client).await;
-            eventually("no key is left", async || bed.admin.keys().await.is_empty()).await;
-            eventually("no name leaves a trace", async || client.stats().names == 0).await;
+            only_left(bed, &client, &[], flavour.as_str()).await;
         }
-        eventually("no subscription is left", async || bed.admin.channels().await.is_empty()).await;
     })
     .await;
 }

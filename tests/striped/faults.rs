@@ -1,4 +1,4 @@
-//! Every command of a session, lost, repeated, delayed and cut. What a frozen or a dead server is told as: `tests/findings/groups`.
+//! Every command of a session, lost, repeated, delayed and cut. What a frozen or a dead server is told as: `unusable.rs`.
 
 use bed::reentrant;
 use bed::session::{STRIPED, in_every_way};

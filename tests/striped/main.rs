@@ -1,9 +1,9 @@
 //! The striped lock: one resource cut into segments.
 
-mod bad;
 mod cancel;
 mod cost;
 mod faults;
 mod load;
 mod segments;
+mod unusable;
 mod whole;

@@ -1,12 +1,13 @@
 //! Keys, slots, and what is asked of all segments together.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Acquire, DistLock, Error, Flavour, NotHeld, Released, Striped};
+use distlock_support::slot_of;
 
 use crate::segments::{SEGMENTS, any};
-use bed::{ms, reentrant, secs};
+use bed::{ends, ms, reentrant, secs};
 
 /// A key's segment is the same for ever: other processes, and other versions, have agreed to it.
 #[tokio::test]
@@ -34,40 +35,27 @@ async fn a_keys_segment_never_changes() {
 /// Reckoned by another program, in another language (`docs/wire-format.md` has the function).
 const GOLDEN: [[usize; 7]; 3] = [[1, 0, 1, 1, 0, 1, 1], [1, 0, 1, 5, 0, 7, 1], [641, 864, 393, 293, 512, 247, 697]];
 
-/// Redis Cluster's slot of a key.
-fn slot(key: &str) -> u16 {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
-    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
-    let crc = hashed.bytes().fold(0_u16, |crc, byte| {
-        (0..8)
-            .fold(crc ^ (u16::from(byte) << 8), |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 })
-    });
-    crc % 16_384
-}
-
-/// In a cluster its segments lie in slots of their own; with a hash tag, in one.
+/// With a hash tag they lie in one slot.
 #[tokio::test]
-async fn segments_are_spread_over_the_slots() {
+async fn segments_are_spread_over_the_slots_of_a_cluster() {
     reentrant(async |bed| {
-        assert_eq!((slot("foo"), slot("123456789"), slot("{user1000}.following")), (12_182, 12_739, slot("user1000")));
         let client = bed.client().await;
         let slots = |name: &str| -> HashSet<u16> {
             let segments = client.striped(name, 8);
-            (0..8).map(|n| slot(segments.segment(n).unwrap().name())).collect()
+            (0..8).map(|n| slot_of(segments.segment(n).unwrap().name())).collect()
         };
         for name in ["tickets", "a", "orders:42", "x{", "{}{one}"] {
             assert!(slots(name).len() >= 6, "{name}: {:?}", slots(name));
         }
         for (name, tag) in [("tickets{one}", "one"), ("{one}tickets", "one"), ("x{{one}", "{one")] {
-            assert_eq!(slots(name), [slot(tag)].into(), "{name}");
+            assert_eq!(slots(name), [slot_of(tag)].into(), "{name}");
         }
     })
     .await;
 }
 
-/// No segments: refused, whatever is asked. Impossible names and leases too.
 #[tokio::test]
-async fn what_cannot_work_is_refused() {
+async fn a_striped_lock_without_segments_is_refused() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let me = client.owner();
@@ -81,31 +69,25 @@ async fn what_cannot_work_is_refused() {
         config(none.force_unlock().await.unwrap_err());
         config(none.release(&me).await.unwrap_err());
         config(none.all().lock().await.unwrap_err());
-        config(client.striped("", 3).try_lock().await.unwrap_err());
-        let long = client.striped(&"x".repeat(5_000), 3);
-        config(long.try_lock().await.unwrap_err());
-        config(long.lock().await.unwrap_err());
         config(client.striped("x", 3).lock_leased(Duration::ZERO).await.unwrap_err());
-        assert_eq!(bed.admin.keys().await, [""; 0]);
     })
     .await;
 }
 
-/// State, force and release are of all segments together.
 #[tokio::test]
-async fn what_is_asked_of_all_segments() {
+async fn state_release_and_force_unlock_are_of_all_segments() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let striped = client.striped("s", SEGMENTS);
         let (me, you) = (client.owner(), other.owner());
         assert!(!striped.is_locked().await.unwrap() && striped.remaining_ttl().await.unwrap().is_none());
-        let one = striped.acquire(Acquire::new().owner(&me).lease(secs(5))).await.unwrap().unwrap();
-        let two = striped.acquire(Acquire::new().owner(&you).lease(secs(9))).await.unwrap().unwrap();
+        let one = striped.acquire(Acquire::new().owner(&me).lease(secs(5_000))).await.unwrap().unwrap();
+        let two = striped.acquire(Acquire::new().owner(&you).lease(secs(9_000))).await.unwrap().unwrap();
         assert_ne!(one.name(), two.name());
         let state = striped.state().await.unwrap();
         assert_eq!(state.holders.len(), 2);
         assert_eq!((state.hold_count(&me), state.hold_count(&you)), (1, 1));
-        assert!(state.remaining.is_some_and(|left| left > secs(7) && left <= secs(9)), "{state:?}");
+        assert!(state.remaining.is_some_and(|left| left > secs(5_000) && left <= secs(9_000)), "{state:?}");
         // One owner in several segments, or in one several times: so often it holds.
         let at: usize = one.name().rsplit_once(':').unwrap().1.parse().unwrap();
         let again = striped.segment(at).unwrap().acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
@@ -128,20 +110,19 @@ async fn what_is_asked_of_all_segments() {
     .await;
 }
 
-/// Not to come in again: who holds any segment is told so at once, and gets no other one.
+/// Whoever holds any segment gets no other one.
 #[tokio::test]
-async fn not_to_come_in_again() {
+async fn not_reentrant_is_refused_where_the_owner_holds_a_segment() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let striped = client.striped("s", SEGMENTS);
         let me = client.owner();
         let alone = || Acquire::new().owner(&me).not_reentrant();
         let guard = striped.acquire(alone()).await.unwrap().unwrap();
-        for wait in [ms(0), secs(20)] {
-            let began = Instant::now();
-            let error = striped.acquire(alone().wait(wait)).await.unwrap_err();
+        for wait in [ms(0), secs(3600)] {
+            let waiting = striped.acquire(alone().wait(wait));
+            let error = ends("an acquire that would wait for itself", waiting).await.unwrap_err();
             assert!(matches!(error, Error::WouldDeadlock { .. }), "{error:?}");
-            assert!(began.elapsed() < secs(5));
         }
         assert_eq!(bed.admin.keys().await, [guard.name()]);
         assert_eq!(striped.hold_count(&me).await.unwrap(), 1);
@@ -149,24 +130,6 @@ async fn not_to_come_in_again() {
         any(&striped).await.1.unlock().await.unwrap();
         guard.unlock().await.unwrap();
         striped.acquire(alone()).await.unwrap().unwrap().unlock().await.unwrap();
-    })
-    .await;
-}
-
-/// A segment that cannot be had is in nobody's way as long as another one can; with all of them so, that is told.
-#[tokio::test]
-async fn a_segment_that_is_no_lock() {
-    reentrant(async |bed| {
-        let client = bed.client().await;
-        let () = bed.admin.cmd(&["SET", "s:1", "x"]).await;
-        let striped = client.striped("s", 2);
-        for _ in 0..4 {
-            striped.try_lock().await.unwrap().expect("segment 0 is free").unlock().await.unwrap();
-        }
-        let () = bed.admin.cmd(&["SET", "s:0", "x"]).await;
-        let error = striped.try_lock().await.unwrap_err();
-        assert!(matches!(error, Error::WrongType { .. }), "{error:?}");
-        let () = bed.admin.cmd(&["DEL", "s:0", "s:1"]).await;
     })
     .await;
 }

@@ -95,8 +95,7 @@ async fn inner_locks_on_every_primary_wait_and_wake() {
             let guard = client.reentrant(&name).lock().await.unwrap();
             let lock = other.reentrant(&name);
             let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-            bed::eventually("it waits", async || other.stats().waiting == 1 && other.stats().under_way == 0)
-                .await;
+            bed::eventually("it waits", async || other.stats().waiting == 1 && other.stats().under_way == 0).await;
             let freed = Instant::now();
             guard.unlock().await.unwrap();
             let guard = waiter.await.unwrap();

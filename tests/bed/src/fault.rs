@@ -10,15 +10,15 @@ use crate::harm::{TIMEOUT, runs};
 use crate::{Bed, idle, ms, secs};
 
 /// The watchdog of [`brisk`].
-pub const WATCHDOG: Duration = secs(3);
+pub const WATCHDOG: Duration = secs(6);
 
 /// A builder for a client that notices faults and gives up soon.
 pub fn brisk(url: &str) -> Builder {
     crate::builder(url)
         .watchdog(WATCHDOG)
         .command_timeout(TIMEOUT)
-        .connect_timeout(secs(3))
-        .retry_attempts(5)
+        .connect_timeout(secs(9))
+        .retry_attempts(10)
         .retry_delay((ms(20), ms(100)))
         .subscribe_timeout(secs(1))
         .subscription_linger(ms(200))

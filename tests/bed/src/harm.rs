@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock_support::proxy::{Action, Matcher};
 use sha1::{Digest as _, Sha1};
@@ -78,16 +78,11 @@ pub fn runs(parts: &[impl AsRef<str>]) -> Matcher {
 }
 
 /// Does every action to every target, all actions at once.
-pub async fn in_every_way<T: Copy + std::fmt::Debug, F: Future<Output = ()>>(
+pub async fn in_every_way<T: Copy, F: Future<Output = ()>>(
     targets: impl IntoIterator<Item = T>,
     hit: impl Fn(Action, T) -> F,
 ) {
-    let mut slowest = Duration::ZERO;
     for target in targets {
-        let start = Instant::now();
         futures::future::join_all(ACTIONS.map(|action| hit(action, target))).await;
-        println!("{target:?}: {:?}", start.elapsed());
-        slowest = slowest.max(start.elapsed());
     }
-    assert!(slowest > TIMEOUT, "replies were lost");
 }

@@ -1,9 +1,6 @@
 //! The scripts of the crate by their names: of which files of `lua/` each is put together. That none is missing here, and none
 //! out of date, is tested (`tests/client/scripts.rs`).
 
-use std::collections::BTreeMap;
-use std::sync::OnceLock;
-
 use crate::harm;
 
 const HOLDS: &str = "common/holds";
@@ -89,12 +86,6 @@ pub fn text(name: &str) -> String {
 /// The hash by which it is sent.
 pub fn sha(name: &str) -> String {
     harm::sha(&files(name))
-}
-
-/// Which script has this hash; `None`: it is none of ours.
-pub fn name_of(sha: &str) -> Option<&'static str> {
-    static NAMES: OnceLock<BTreeMap<String, &'static str>> = OnceLock::new();
-    NAMES.get_or_init(|| all().into_iter().map(|(name, files)| (harm::sha(&files), name)).collect()).get(sha).copied()
 }
 
 /// No script of the crate's: runs many commands, each behind the number of its words.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use distlock::{Acquire, Client, Error, Flavour, Guard, MultiLock, Owner, Released};
 use distlock_support::Admin;
@@ -10,7 +9,7 @@ use distlock_support::proxy::{Action, Matcher, Proxy};
 
 use crate::fault::{brisk, gave, got};
 use crate::harm::ACTIONS;
-use crate::{Bed, Make, eventually, idle, ms, secs, text};
+use crate::{Bed, Make, becomes, eventually, idle, ms, secs, text};
 
 /// A flavour: its locks, the hashes of one of them, and how many members of its guards have numbers.
 #[derive(Clone, Copy)]
@@ -92,13 +91,8 @@ impl View<'_> {
     async fn holds(&self, expected: &[(&Owner, u64)]) {
         let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (text(who), count.to_string())).collect();
         for key in &self.keys {
-            let until = Instant::now() + secs(5);
-            let mut found = self.holders(key).await;
-            while found != expected && Instant::now() < until {
-                tokio::time::sleep(ms(5)).await;
-                found = self.holders(key).await;
-            }
-            assert_eq!(found, expected, "{}: {key}", self.label);
+            let what = format!("{}: holds in {key}", self.label);
+            becomes(&what, expected.clone(), async || self.holders(key).await).await;
             let ttl = self.admin.pttl(key).await;
             assert!(expected.is_empty() || ttl > 0, "{}: {key} has no end of life, {ttl}", self.label);
         }
@@ -145,7 +139,7 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
     let got = |what: &str, outcome| got(label, what, outcome);
     let gave = |what: &str, outcome, left| gave(label, what, outcome, left);
     let (me, mut last) = (client.owner(), 0);
-    let mine = || Acquire::new().owner(&me).wait(secs(8));
+    let mine = || Acquire::new().owner(&me).wait(secs(90));
     let first = got("acquire", lock.acquire(mine()).await);
     view.holds(&[(&me, 1)]).await;
     above(&first, kind, &mut last, label);
@@ -163,7 +157,7 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
         Ok(guard) => assert!(guard.is_none(), "{label}: two holders"),
         Err(error) => passing("try", &error),
     }
-    if let Err(error) = first.extend(secs(25)).await {
+    if let Err(error) = first.extend(secs(900)).await {
         passing("extend", &error);
     }
     if let Some(second) = second {
@@ -174,7 +168,7 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
     gave("give the other back", first.unlock().await, Released::Free);
     view.holds(&[]).await;
     // As an owner of its own: those that go together are taken by one command.
-    let guard = got("acquire alone", lock.lock_for(secs(8)).await);
+    let guard = got("acquire alone", lock.lock_for(secs(90)).await);
     view.holds(&[(guard.owner(), 1)]).await;
     above(&guard, kind, &mut last, label);
     gave("release", guard.unlock().await, Released::Free);
@@ -195,7 +189,7 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
 /// A client behind a proxy of its own, which does one thing to the nth command that names a lock, for every nth of its lane.
 async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     let (proxy, admin) = (Proxy::start(bed.server.addr()), Admin::connect(&bed.server).await);
-    let client = bed.connect(brisk(&proxy.url()).watchdog(secs(30)).subscription_linger(ms(0))).await;
+    let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).subscription_linger(ms(0))).await;
     let matching = |name: &str| kind.command.map_or_else(Matcher::any, Matcher::command).containing(name);
     let named = async |name: String, nth: Option<usize>| {
         let armed = nth.map(|n| proxy.on_request(matching(&name).nth(n), action));
@@ -218,7 +212,7 @@ async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
         }
         hit += 1;
     }
-    client.shutdown(secs(5)).await.unwrap();
+    client.shutdown(crate::PATIENCE).await.unwrap();
     hit
 }
 

@@ -17,8 +17,6 @@ pub struct Case {
     pub what: &'static str,
     /// The most commands inside a call, of so many.
     pub most: fn(u64) -> u64,
-    /// How many a client has in one call; 0: as many as there are.
-    pub limit: usize,
     /// What is there before a call, a command each, and the call's keys and arguments, of so many.
     pub make: fn(usize) -> Made,
 }
@@ -97,42 +95,36 @@ pub const CASES: &[Case] = &[
         script: "reentrant/acquire",
         what: "holds of its owner",
         most: |_| 4,
-        limit: 1_000,
         make: |n| (held_often(n), words(["x"]), words([&owner(1), LEASE, "z", "", "0"])),
     },
     Case {
         script: "reentrant/release",
         what: "holds of its owner",
         most: |_| 4,
-        limit: 1_000,
         make: |n| (held_often(n), words(["x"]), words([&owner(1), LEASE, "publish", "c", &id(0)])),
     },
     Case {
         script: "reentrant/force",
         what: "holds of its owner",
         most: |_| 4,
-        limit: 1_000,
         make: |n| (held_often(n), words(["x"]), words([NEVER, "publish", "c"])),
     },
     Case {
         script: "common/disown",
         what: "holds of its owner",
         most: |_| 3,
-        limit: 1_000,
         make: |n| (held_often(n), words(["x"]), words([&owner(1), &id(0)])),
     },
     Case {
         script: "common/state",
         what: "holds of its owner",
         most: |_| 2,
-        limit: 1_000,
         make: |n| (held_often(n), words(["x"]), Vec::new()),
     },
     Case {
         script: "common/renew",
         what: "locks",
         most: |k| 3 * k,
-        limit: 100,
         make: |n| {
             let each = (0..n).flat_map(|n| [owner(n), String::new()]);
             (held_each(n), names(n), words([LEASE, "0"]).into_iter().chain(each).collect())
@@ -142,14 +134,12 @@ pub const CASES: &[Case] = &[
         script: "multi/acquire",
         what: "locks",
         most: |k| 2 * k + 1,
-        limit: 250,
         make: |n| (Vec::new(), names(n), words([&owner(1), LEASE])),
     },
     Case {
         script: "reentrant/many",
         what: "acquires",
         most: |k| 3 * k,
-        limit: 64,
         make: |n| {
             let (keys, args) = taken(n, |n| vec![format!("n{n}")]);
             (Vec::new(), keys, args)
@@ -159,7 +149,6 @@ pub const CASES: &[Case] = &[
         script: "reentrant/many",
         what: "releases",
         most: |k| 3 * k,
-        limit: 64,
         make: |n| {
             let (keys, args) = given_back(n);
             (held_each(n), keys, args)
@@ -169,7 +158,6 @@ pub const CASES: &[Case] = &[
         script: "fenced/many",
         what: "acquires",
         most: |k| 6 * k,
-        limit: 64,
         make: |n| {
             let (keys, args) = taken(n, |n| vec![format!("n{n}"), format!("c{n}")]);
             (Vec::new(), keys, args)
@@ -179,7 +167,6 @@ pub const CASES: &[Case] = &[
         script: "plain/many",
         what: "acquires",
         most: |k| k,
-        limit: 64,
         make: |n| {
             let (keys, args) = steps(1, (0..n).map(|n| (vec![format!("n{n}")], words([&owner(n), "NX", "PX", LEASE]))));
             (Vec::new(), keys, args)
@@ -189,7 +176,6 @@ pub const CASES: &[Case] = &[
         script: "plain/renew",
         what: "locks",
         most: |k| 3 * k,
-        limit: 100,
         make: |n| {
             let held = (0..n).map(|n| words(["SET", &format!("n{n}"), &owner(n), "PX", "9000"])).collect();
             (held, names(n), words([LEASE, "0"]).into_iter().chain((0..n).map(owner)).collect())
@@ -199,7 +185,6 @@ pub const CASES: &[Case] = &[
         script: "rwlock/many",
         what: "readers that come",
         most: |k| 6 * k,
-        limit: 32,
         make: |n| {
             let args = |n: usize| words([&owner(n), LEASE, "", "", "0", "0", "{x}", "1"]);
             let (keys, args) = steps(1, (0..n).map(|n| (words(["x", &cover(n), "marks"]), args(n))));
@@ -211,7 +196,6 @@ pub const CASES: &[Case] = &[
         what: "readers that leave, of ten times as many",
         // What is left is looked at once.
         most: |k| 4 * k + 30,
-        limit: 32,
         make: |n| {
             let args = |n: usize| words([&owner(n), "", LEASE, "", "0", "{x}", "0", "publish", "c"]);
             let (keys, args) = steps(2, (0..n).map(|n| (words(["x", &cover(n)]), args(n))));
@@ -222,7 +206,6 @@ pub const CASES: &[Case] = &[
         script: "rwlock/renew",
         what: "readers",
         most: |k| 5 * k,
-        limit: 100,
         make: |n| {
             let keys = (0..n).flat_map(|n| words(["x", &cover(n)])).collect();
             let each = (0..n).flat_map(|n| words([&owner(n), "", "read", "{x}", "1"]));
@@ -233,21 +216,18 @@ pub const CASES: &[Case] = &[
         script: "rwlock/force",
         what: "readers",
         most: |_| 4,
-        limit: 1_000,
         make: |n| (read_by(n), words(["x"]), words(["read", "0", NEVER, "publish", "c"])),
     },
     Case {
         script: "rwlock/state",
         what: "readers, who are all told",
         most: |n| n + 3,
-        limit: 0,
         make: |n| (read_by(n), words(["x"]), words(["read", "{x}"])),
     },
     Case {
         script: "fair/waiters",
         what: "waiters, who are all told",
         most: |w| w + 2,
-        limit: 0,
         make: |n| {
             let queued = (0..n).map(|n| words(["RPUSH", "q", &owner(n)]));
             (queued.collect(), words(["q", "d"]), Vec::new())

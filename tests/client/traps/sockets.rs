@@ -34,7 +34,8 @@ fn sockets_to(peer: SocketAddr) -> Vec<OwnedFd> {
 #[tokio::test]
 async fn trap_14_15_sockets_send_at_once_and_give_up_in_time() {
     reentrant(async |bed| {
-        let client = bed.connect(brisk(&bed.server.url()).command_timeout(secs(1)).pool_size(2)).await;
+        let client =
+            bed.connect(brisk(&bed.server.url()).command_timeout(secs(1)).retry_attempts(1_000).pool_size(2)).await;
         for reconnected in [false, true] {
             if reconnected {
                 bed.admin.client_kill_type("normal").await;
@@ -42,8 +43,7 @@ async fn trap_14_15_sockets_send_at_once_and_give_up_in_time() {
                 for name in ["a", "b"] {
                     client.reentrant(name).lock().await.unwrap().unlock().await.unwrap();
                 }
-                let back = async || bed.admin.others().await.len() == 3;
-                bed::eventually("all connections are back", back).await;
+                bed::becomes("connections", 3, async || bed.admin.others().await.len()).await;
             }
             // The admin's own connection is among them, with options of its own.
             let sockets = sockets_to(bed.server.addr());

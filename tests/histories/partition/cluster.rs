@@ -1,5 +1,5 @@
-//! A primary of a cluster that is cut off from all other nodes and half of the processes, and lives on for the others until it sees that
-//! it is in the minority.
+//! A primary of a cluster that is cut off from all other nodes and half of the processes, and serves the others until it sees that it is in
+//! the minority.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use distlock::Acks;
 use distlock_support::{Cluster, ClusterOptions, Node, Proxy};
 
 use super::LEASE;
-use crate::check::{Failover, PROMOTED_AFTER};
+use crate::check::Failover;
 use crate::resource::now;
 use crate::run::{Rules, Scene, rounds, run};
 use crate::worker::Way;
-use crate::{TURN, ms, secs};
+use crate::{TURN, secs};
 
 /// All locks are at the one that is cut off: whoever is on its side comes to nobody else.
 const TAG: &str = "{apart}";
@@ -27,19 +27,24 @@ struct Split {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_acknowledgements_nobody_is_inside_with_another_when_a_primary_is_cut_off_and_lives_on() {
+async fn acknowledgement_leaves_no_overlap_with_a_primary_that_is_cut_off() {
     let _turn = TURN.lock().await;
     let rules = Rules::of(Acks::AtLeast(1)).watchdog(LEASE);
     run(&Split::start().await, rules, rounds(1), "cluster, cut off").await;
 }
 
-/// The control: without acknowledgements what the old primary gives out until it stops is given out once more.
+/// The control: without acknowledgement the tokens that the old primary issues until it stops are issued again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_acknowledgements_numbers_are_given_out_anew_when_a_primary_is_cut_off_and_lives_on() {
+async fn without_acknowledgement_a_primary_that_is_cut_off_repeats_tokens() {
     let _turn = TURN.lock().await;
     let rules = Rules { acks: Acks::Off, watchdog: LEASE, is_control: true };
-    let outcome = run(&Split::start().await, rules, 1, "cluster, cut off, a control").await;
-    assert!(outcome.repeated > 0);
+    // The old primary stops after its node timeout. On a slow machine a process may not get a grant within it.
+    for _ in 0..5 {
+        if run(&Split::start().await, rules, 1, "cluster, cut off, a control").await.repeated > 0 {
+            return;
+        }
+    }
+    panic!("no token is repeated in five partitions: the checks see nothing");
 }
 
 impl Split {
@@ -79,17 +84,13 @@ impl Scene for Split {
         tokio::time::sleep(LONG).await;
         let (cause, gone) = (Instant::now(), now());
         self.cut(primary, true);
-        while !replica.is_primary().await {
-            assert!(cause.elapsed() < Duration::from_secs(60), "nobody takes over");
-            tokio::time::sleep(ms(20)).await;
-        }
+        bed::eventually("the replica takes over", async || replica.is_primary().await).await;
         let took = cause.elapsed();
-        assert!(primary.is_primary().await, "it has heard of the other one");
+        assert!(primary.is_primary().await, "the old primary does not know the new one");
         // Longer than any lease, and than any stay.
         tokio::time::sleep(LEASE * 2).await;
-        let resumed = Some(now());
         self.cut(primary, false);
         self.cluster.whole().await;
-        (Failover { at: gone, promoted: gone + PROMOTED_AFTER, switched: None, resumed, slots }, took)
+        (Failover { at: gone, slots }, took)
     }
 }

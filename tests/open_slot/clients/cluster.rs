@@ -7,7 +7,7 @@ use distlock_support::{Admin, RedisServer};
 use redis::Value;
 
 use super::NAME;
-use bed::{Bed, eventually, secs};
+use bed::{Bed, eventually};
 
 /// What there is, each key as `DUMP` gives it.
 pub type Snapshot = BTreeMap<String, Vec<u8>>;

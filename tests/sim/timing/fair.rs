@@ -1,1 +1,265 @@
-//! Timing rules: fair.
+//! Fair locks: what dead waiters cost those behind them, how long places last, and how often clients look after them.
+
+mod places;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use distlock::{Acquire, Options};
+use distlock_sim::{LinkOptions, SimReply, SimServer};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::rig::{Party, ms, settled, virtually};
+
+const SECOND: Duration = ms(1_000);
+/// The most that dead waiters cost those behind them (`fair_wait`), and a few round trips.
+const BOUND: Duration = ms(5_000 + 20);
+/// How far a deadline is ahead of the last refresh, in ms.
+const PLACE: f64 = 4_500.0;
+const QUEUE: &str = "redisson_lock_queue:{a}";
+const DEADLINES: &str = "redisson_lock_timeout:{a}";
+
+fn party(server: &SimServer, set: impl FnOnce(&mut Options)) -> Party {
+    Party::new(server, LinkOptions { latency_min: ms(1), latency_max: ms(1), ..LinkOptions::default() }, set)
+}
+
+fn parties<const N: usize>(server: &SimServer) -> [Party; N] {
+    [(); N].map(|()| party(server, |_| {}))
+}
+
+/// One command, its words apart by spaces.
+fn does(server: &SimServer, command: &str) -> SimReply {
+    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+    server.command(&words)
+}
+
+fn texts(reply: SimReply) -> Vec<String> {
+    let SimReply::List(items) = reply else { panic!("no list: {reply:?}") };
+    let text = |item| match item {
+        SimReply::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+        odd => panic!("no text: {odd:?}"),
+    };
+    items.into_iter().map(text).collect()
+}
+
+fn queue(server: &SimServer) -> Vec<String> {
+    texts(does(server, &format!("lrange {QUEUE} 0 -1")))
+}
+
+/// The server's time in ms.
+fn now(server: &SimServer) -> f64 {
+    let time: Vec<f64> = texts(does(server, "time")).iter().map(|part| part.parse().unwrap()).collect();
+    time[0] * 1_000.0 + (time[1] / 1_000.0).floor()
+}
+
+/// How many ms are left until each deadline. The fraction of one of ours says when it was set.
+fn deadlines(server: &SimServer) -> BTreeMap<String, f64> {
+    let flat = texts(does(server, &format!("zrange {DEADLINES} 0 -1 withscores")));
+    let left = |pair: &[String]| (pair[0].clone(), pair[1].parse::<f64>().unwrap().floor() - now(server));
+    flat.chunks(2).map(left).collect()
+}
+
+/// A waiter of a dead Java process at the end of the queue.
+fn plant(server: &SimServer, n: u32, left: f64) -> String {
+    let owner = format!("ffffffff-ffff-4fff-8fff-ffffffffffff:{n}");
+    does(server, &format!("zadd {DEADLINES} {} {owner}", now(server) + left));
+    does(server, &format!("rpush {QUEUE} {owner}"));
+    owner
+}
+
+/// A waiter at the end of the queue; ends with the moment at which it has the lock, and gives it back.
+async fn waiter(server: &SimServer, party: &Party) -> JoinHandle<Instant> {
+    let (lock, before) = (party.client.fair("a"), queue(server).len());
+    let task = tokio::spawn(async move {
+        let guard = lock.lock().await.unwrap();
+        let had = Instant::now();
+        // A release may find that a waiter that was cut off has lost the lock.
+        let _ = guard.unlock().await;
+        had
+    });
+    sleep(ms(20)).await;
+    assert_eq!(queue(server).len(), before + 1, "it has no place");
+    task
+}
+
+async fn waiters(server: &SimServer, party: &Party, count: usize) -> Vec<JoinHandle<Instant>> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(waiter(server, party).await);
+    }
+    all
+}
+
+/// However many died together, whenever the lock is released, and however short a lease it is passed on for.
+#[test]
+fn dead_waiters_cost_those_behind_them_five_seconds_at_most() {
+    for (dead, watchdog) in [(1, ms(30_000)), (16, ms(30_000)), (4, ms(3_000))] {
+        for pause in [0, 1_500, 3_500, 6_000].map(ms) {
+            virtually(async move || {
+                let server = SimServer::new(1);
+                let holder = party(&server, |options| {
+                    (options.watchdog, options.command_timeout) = (watchdog, watchdog / 10);
+                });
+                let [going, alive] = parties(&server);
+                let guard = holder.client.fair("a").lock().await.unwrap();
+                waiters(&server, &going, dead).await;
+                let behind = waiter(&server, &alive).await;
+                going.link.partition(true);
+                sleep(pause).await;
+                let released = Instant::now();
+                guard.unlock().await.unwrap();
+                let cost = behind.await.unwrap() - released;
+                assert!(cost <= BOUND, "{dead} dead for {pause:?}, watchdog {watchdog:?}: {cost:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_dead_holder_that_also_waits_costs_its_lease_and_five_seconds_at_most() {
+    const WATCHDOG: Duration = ms(1_800);
+    virtually(async || {
+        let server = SimServer::new(1);
+        let going = party(&server, |options| (options.watchdog, options.command_timeout) = (WATCHDOG, WATCHDOG / 3));
+        let [alive] = parties(&server);
+        let guard = going.client.fair("a").lock().await.unwrap();
+        waiters(&server, &going, 3).await;
+        let behind = waiter(&server, &alive).await;
+        going.link.partition(true);
+        let died = Instant::now();
+        let cost = behind.await.unwrap() - died;
+        assert!(cost <= WATCHDOG + BOUND, "{cost:?}");
+        drop(guard);
+    });
+}
+
+/// The message is lost, or the connection that it would come by: the next refresh finds out.
+#[test]
+fn a_waiter_that_misses_its_message_finds_out_by_its_next_refresh() {
+    for hang_up in [false, true] {
+        for phase in [0, 300, 900, 1_700, 2_900].map(ms) {
+            virtually(async move || {
+                let server = SimServer::new(1);
+                let [holder, waiting] = parties(&server);
+                let guard = holder.client.fair("a").lock().await.unwrap();
+                let next = waiter(&server, &waiting).await;
+                sleep(phase).await;
+                if hang_up {
+                    waiting.link.hang_up();
+                } else {
+                    waiting.link.drop_messages(true);
+                }
+                let released = Instant::now();
+                guard.unlock().await.unwrap();
+                let cost = next.await.unwrap() - released;
+                assert!(cost <= ms(2_250), "hung up {hang_up}, after {phase:?}: {cost:?}");
+            });
+        }
+    }
+}
+
+/// For less than a place lasts, and for longer.
+#[test]
+fn all_waiters_are_served_after_a_server_was_frozen() {
+    for freeze in [2_000, 6_000, 20_000].map(ms) {
+        virtually(async move || {
+            let server = SimServer::new(1);
+            let [holder, one, two] = parties(&server);
+            let guard = holder.client.fair("a").lock().await.unwrap();
+            let mut line = waiters(&server, &one, 3).await;
+            line.extend(waiters(&server, &two, 3).await);
+            server.freeze(true);
+            sleep(freeze).await;
+            server.freeze(false);
+            let back = Instant::now();
+            guard.unlock().await.unwrap();
+            for had in futures::future::join_all(line).await {
+                let took = had.unwrap() - back;
+                assert!(took <= 6 * SECOND, "frozen for {freeze:?}: served after {took:?}");
+            }
+            settled(&server, &[&holder, &one, &two], 30 * SECOND).await.unwrap();
+        });
+    }
+}
+
+/// The head gives up at any moment around the release, also when the lock was passed on to it already (Redisson #3254, #6427).
+#[test]
+fn a_head_that_gives_up_serves_the_next_at_once() {
+    for moment in 0..8 {
+        virtually(async move || {
+            let server = SimServer::new(1);
+            let [holder, going, alive] = parties(&server);
+            let guard = holder.client.fair("a").lock().await.unwrap();
+            let lock = going.client.fair("a");
+            let head = tokio::spawn(async move { lock.lock().await.map(drop) });
+            sleep(ms(20)).await;
+            let behind = waiter(&server, &alive).await;
+            let release = tokio::spawn(guard.unlock());
+            sleep(Duration::from_micros(500 * moment)).await;
+            head.abort();
+            release.await.unwrap().unwrap();
+            let released = Instant::now();
+            let cost = behind.await.unwrap().saturating_duration_since(released);
+            assert!(cost <= ms(10), "given up {moment} half milliseconds after the release began: {cost:?}");
+            settled(&server, &[&holder, &going, &alive], 30 * SECOND).await.unwrap();
+        });
+    }
+}
+
+/// Redisson's `testLeaseTimeout`: the ends of leases, and no release, drive the order. Redisson needs 11 s.
+#[test]
+fn waiters_are_served_in_order_by_leases_that_expire() {
+    virtually(async || {
+        let server = SimServer::new(1);
+        let clients = parties::<2>(&server);
+        let began = Instant::now();
+        let mut tasks = Vec::new();
+        for n in 0..8 {
+            let lock = clients[n % 2].client.fair("a");
+            tasks.push(tokio::spawn(async move {
+                let guard = lock.acquire(Acquire::new().wait(10 * SECOND).lease(SECOND)).await.unwrap();
+                (guard.unwrap_or_else(|| panic!("waiter {n} was not served in 10 s")), Instant::now())
+            }));
+            sleep(ms(100)).await;
+        }
+        let (mut guards, mut last) = (Vec::new(), began);
+        for (n, task) in tasks.into_iter().enumerate() {
+            let (guard, granted) = task.await.unwrap();
+            assert!(granted > last, "waiter {n} was served out of order");
+            last = granted;
+            guards.push(guard);
+        }
+        assert!(last - began < 11 * SECOND, "{:?}", last - began);
+        drop(guards);
+        settled(&server, &[&clients[0], &clients[1]], 30 * SECOND).await.unwrap();
+    });
+}
+
+/// A command every 1 to 2.2 s, whatever the number of waiters. Behind a dead waiter of Java's, with the lock free, one of them looks as well.
+#[test]
+fn a_client_keeps_all_its_places_by_one_command_a_beat() {
+    for (count, behind_java, most) in [(1, false, 61), (100, false, 61), (400, false, 61), (64, true, 122)] {
+        virtually(async move || {
+            let server = SimServer::new(1);
+            let [holder, client] = parties(&server);
+            let guard = holder.client.fair("a").lock_leased(600 * SECOND).await.unwrap();
+            let dead = behind_java.then(|| plant(&server, 1, 500_000.0));
+            let line = waiters(&server, &client, count).await;
+            if behind_java {
+                guard.unlock().await.unwrap();
+            }
+            sleep(5 * SECOND).await;
+            let before = server.scripts_run();
+            sleep(60 * SECOND).await;
+            let commands = server.scripts_run() - before;
+            assert!((27..=most).contains(&commands), "{count} waiters, behind Java {behind_java}: {commands} a minute");
+            // Redisson's rules for the waiters of Java: it stands there until its deadline.
+            assert_eq!(queue(&server).len(), count + usize::from(behind_java));
+            if let Some(dead) = dead {
+                does(&server, &format!("zadd {DEADLINES} 1 {dead}"));
+            }
+            drop(line);
+        });
+    }
+}

@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -15,7 +14,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{ports, reaper, slowest};
+use crate::{ports, reaper};
 
 const START_ATTEMPTS: usize = 20;
 const START_WITHIN: Duration = Duration::from_secs(20);
@@ -119,14 +118,7 @@ impl Builder {
         {
             panic!("cannot write redis.conf: {e}");
         }
-        let mut server = RedisServer {
-            options: self,
-            program,
-            port: 0,
-            dir,
-            child: Mutex::new(None),
-            was_frozen: AtomicBool::new(false),
-        };
+        let mut server = RedisServer { options: self, program, port: 0, dir, child: Mutex::new(None) };
         let mut why = String::new();
         for _ in 0..START_ATTEMPTS {
             server.port = if server.options.bus { ports::free_for_node() } else { ports::free() };
@@ -156,7 +148,6 @@ pub struct RedisServer {
     port: u16,
     dir: TempDir,
     child: Mutex<Option<Child>>,
-    was_frozen: AtomicBool,
 }
 
 impl RedisServer {
@@ -242,7 +233,6 @@ impl RedisServer {
 
     /// Freezes the server (SIGSTOP) and waits until it stands still: connections stay open, nothing is answered.
     pub fn stop(&self) {
-        self.was_frozen.store(true, Ordering::Relaxed);
         reaper::freeze(self.pid());
     }
 
@@ -309,7 +299,6 @@ impl RedisServer {
         command
             .args(["--port", &self.port.to_string()])
             .args(["--bind", "127.0.0.1", "--save", ""])
-            .args(slowest::OPTIONS)
             .args(["--appendonly", if self.options.aof { "yes" } else { "no" }])
             .arg("--dir")
             .arg(self.dir.path());
@@ -342,41 +331,22 @@ impl RedisServer {
     }
 
     fn ask(&self) -> std::io::Result<String> {
-        let reply = self.say("PING\r\nINFO server\r\nQUIT\r\n", Duration::from_secs(1))?;
-        Ok(String::from_utf8_lossy(&reply).into_owned())
-    }
-
-    /// Sends these commands, the last of which is QUIT, and returns what comes back.
-    fn say(&self, commands: &str, within: Duration) -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(self.addr())?;
-        stream.set_read_timeout(Some(within))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         let mut request = String::new();
         if let Some(p) = &self.options.password {
             request = format!("*2\r\n$4\r\nAUTH\r\n${}\r\n{p}\r\n", p.len());
         }
-        request += commands;
+        request += "PING\r\nINFO server\r\nQUIT\r\n";
         stream.write_all(request.as_bytes())?;
         let mut reply = Vec::new();
         stream.read_to_end(&mut reply)?;
-        Ok(reply)
-    }
-
-    /// Writes down which commands took the longest, for whoever asked for that. Not of a server that was frozen: what ran then
-    /// took as long as the freeze.
-    fn note_slowest(&self) {
-        let Some(file) = slowest::file().filter(|_| !self.was_frozen.load(Ordering::Relaxed)) else { return };
-        // One that is dead, or keeps us out, says nothing.
-        if let Some(pid) = self.child.lock().as_ref().map(Child::id)
-            && let Ok(reply) = self.say(slowest::ASK, Duration::from_millis(500))
-        {
-            slowest::note(&file, pid, &reply);
-        }
+        Ok(String::from_utf8_lossy(&reply).into_owned())
     }
 }
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        self.note_slowest();
         self.kill9();
     }
 }

@@ -1,0 +1,283 @@
+//! Durations at their extremes: every option and every call refuses them, or works; nothing overflows or panics. And owners, whose
+//! numbers anybody may choose.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bed::{Bed, PATIENCE, ends, idle, in_vain, ms, reentrant, run_on, secs};
+use distlock::{Acquire, Backoff, Builder, Client, DistLock, Error, Flavour, Prefer, RedLock};
+use distlock_support::{Action, Matcher, Proxy, RedisServer};
+
+/// One lock of each kind.
+fn kinds(client: &Client, name: &str) -> Vec<Arc<dyn DistLock>> {
+    let mut all: Vec<Arc<dyn DistLock>> =
+        Flavour::ALL.iter().map(|flavour| client.lock(*flavour, &format!("{name}-{flavour}"))).collect();
+    all.push(Arc::new(client.multi([format!("{name}-m1"), format!("{name}-m2")])));
+    all.push(Arc::new(RedLock::new([client.clone()], &format!("{name}-red"))));
+    all.push(Arc::new(client.striped(&format!("{name}-striped"), 2)));
+    all
+}
+
+/// The margin for drift uses it up.
+#[tokio::test]
+async fn a_lease_that_can_never_be_held_is_refused_unsent() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let kinds = kinds(&client, "x");
+        bed.admin.reset_stats().await;
+        for lease in [ms(1), ms(2), Duration::from_micros(2_999)] {
+            for lock in &kinds {
+                let refused = lock.acquire(Acquire::new().wait(secs(1)).lease(lease)).await;
+                let Err(Error::Config { what }) = &refused else { panic!("{lock:?} for {lease:?}: {refused:?}") };
+                assert!(what.contains("3ms") && what.contains("drift"), "{what}");
+            }
+        }
+        assert_eq!(bed.admin.calls("evalsha").await + bed.admin.calls("eval").await, 0, "something was sent");
+        for lock in &kinds {
+            let guard = lock.lock().await.unwrap();
+            for lease in [Duration::ZERO, ms(1), ms(2)] {
+                let refused = guard.extend(lease).await;
+                assert!(matches!(refused, Err(Error::Config { .. })), "{lock:?} for {lease:?}: {refused:?}");
+            }
+            // Refused, it changed nothing.
+            assert!(guard.is_held());
+            guard.unlock().await.unwrap();
+            // Of the shortest there is something left to hold, on a machine that answers within a millisecond.
+            let held = lock.acquire(Acquire::new().wait(secs(2)).lease(ms(3))).await;
+            assert!(!matches!(held, Err(Error::Config { .. })), "{lock:?}: {held:?}");
+            drop(held);
+        }
+    })
+    .await;
+}
+
+const EXTREMES: [Duration; 3] = [Duration::ZERO, Duration::from_nanos(1), Duration::MAX];
+
+type Set = fn(Builder, Duration) -> Builder;
+
+/// Every option that is a duration.
+const OPTIONS: [(&str, Set); 17] = [
+    ("watchdog", |builder, span| builder.watchdog(span)),
+    ("command_timeout", |builder, span| builder.command_timeout(span)),
+    ("command_timeout, with the longest watchdog", |builder, span| {
+        let years = |n: u64| secs(n * 365 * 24 * 3600);
+        builder.watchdog(years(10)).command_timeout(span.min(years(3)))
+    }),
+    ("connect_timeout", |builder, span| builder.connect_timeout(span)),
+    ("retry_delay, both", |builder, span| builder.retry_delay((span, span))),
+    ("retry_delay, the longest", |builder, span| builder.retry_delay((ms(1), span))),
+    ("retry_delay, the shortest", |builder, span| builder.retry_delay((span, ms(1)))),
+    ("retry_delay, and attempts", |builder, span| builder.retry_delay((ms(1), span)).retry_attempts(u32::MAX)),
+    ("subscribe_timeout", |builder, span| builder.subscribe_timeout(span)),
+    ("subscription_linger", |builder, span| builder.subscription_linger(span)),
+    ("poll_cap", |builder, span| builder.poll_cap(span)),
+    ("ping_interval", |builder, span| builder.ping_interval(span)),
+    ("handoff_time", |builder, span| builder.handoff_time(span)),
+    ("fair_wait", |builder, span| builder.fair_wait(span)),
+    ("hold_back", |builder, span| builder.hold_back(span)),
+    ("scan_interval", |builder, span| builder.scan_interval(span)),
+    ("ack_timeout", |builder, span| builder.ack_timeout(span)),
+];
+
+/// How many threads that this test runs on have panicked: those in the background are told to nobody else.
+fn panics(test: &'static str) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().name().is_some_and(|name| name.ends_with(test)) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        before(info);
+    }));
+    count
+}
+
+/// What a client does in its life: waits, is woken, fails, tries again, closes.
+async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
+    for flavour in Flavour::ALL {
+        let lock = client.lock(*flavour, &format!("{name}-{flavour}"));
+        let Ok(Some(guard)) = lock.lock_for(PATIENCE).await else { panic!("{name}: a free lock cannot be had") };
+        let next = Arc::clone(&lock);
+        let next = tokio::spawn(async move { next.lock_for(PATIENCE).await });
+        tokio::time::sleep(ms(20)).await;
+        guard.unlock().await.unwrap();
+        let next = next.await.unwrap_or_else(|_| panic!("{name}: a waiter panicked"));
+        let guard = next.unwrap().unwrap_or_else(|| panic!("{name}: {flavour}: not woken"));
+        // Polls, and is not woken.
+        let other = lock.lock_for(ms(30)).await;
+        assert!(*flavour == Flavour::Read || in_vain(&other), "{name}: {other:?}");
+        drop((guard, other));
+    }
+    let rw = client.rw(&format!("{name}-held-back"));
+    let reading = rw.read().lock().await.unwrap();
+    let (writing, late) = (rw.write(), rw.read());
+    let writing = tokio::spawn(async move { writing.lock_for(ms(100)).await });
+    tokio::time::sleep(ms(20)).await;
+    drop(late.lock_for(ms(20)).await);
+    reading.unlock().await.unwrap();
+    drop(writing.await.unwrap());
+    // Fails, and tries again.
+    for _ in 0..2 {
+        let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
+        // On a busy machine a wait may end before its first command leaves.
+        while !lost.has_fired() {
+            drop(client.reentrant(name).lock_for(ms(100)).await);
+        }
+    }
+    client.renew_now().await;
+}
+
+#[tokio::test]
+async fn every_duration_option_at_its_extremes_is_refused_or_works() {
+    let count = panics("every_duration_option_at_its_extremes_is_refused_or_works");
+    run_on(
+        RedisServer::start(),
+        |client, name| client.lock(Flavour::Reentrant, name),
+        async |bed: &Bed| {
+            let lives = OPTIONS.iter().flat_map(|option| EXTREMES.map(|span| (option, span))).map(
+                async |((what, set), span)| {
+                    let proxy = Proxy::start(bed.server.addr());
+                    let builder = Client::builder(&proxy.url()).retry_delay((ms(5), ms(20))).prefer(Prefer::Writers);
+                    let name = format!("{what} of {span:?}");
+                    let client = match ends(&name, set(builder, span).connect()).await {
+                        Ok(client) => client,
+                        Err(Error::Config { what }) => {
+                            return assert!(what.contains("at l") || what.contains("at most"), "{what}");
+                        }
+                        Err(error) => panic!("{name}: {error:?}"),
+                    };
+                    a_life(&client, &proxy, &name).await;
+                    let shut = ends(&format!("{name}: the shutdown"), client.shutdown(secs(1))).await;
+                    assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{name}: {shut:?}");
+                },
+            );
+            futures::future::join_all(lives).await;
+            for key in bed.admin.keys().await {
+                bed.admin.cmd::<()>(&["DEL", &key]).await;
+            }
+        },
+    )
+    .await;
+    assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
+}
+
+/// Servers are looked for, and watched.
+#[tokio::test]
+async fn every_duration_option_at_its_extremes_over_several_servers() {
+    let count = panics("every_duration_option_at_its_extremes_over_several_servers");
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.addr());
+    let lives =
+        OPTIONS.iter().flat_map(|option| EXTREMES.map(|span| (option, span))).map(async |((what, set), span)| {
+            let builder = |kind: &str, at: &str| set(Client::builder(&format!("{kind}://{at}")), span);
+            let at = proxy.addr().to_string();
+            match ends("connecting", builder("redis-replicated", &at).connect()).await {
+                Ok(client) => {
+                    let lock = client.reentrant(&format!("{what} of {span:?}"));
+                    lock.lock().await.unwrap().unlock().await.unwrap();
+                    ends("the shutdown", client.shutdown(PATIENCE)).await.unwrap();
+                }
+                Err(Error::Config { .. }) => {}
+                Err(error) => panic!("{what} of {span:?}: {error:?}"),
+            }
+            // Nobody is there: it tries for as long as it may.
+            for (kind, path) in [("redis-cluster", ""), ("redis-sentinel", "/locks"), ("redis-replicated", "")] {
+                let connecting = builder(kind, &format!("127.0.0.1:1{path}")).connect();
+                let outcome = tokio::time::timeout(ms(300), connecting).await;
+                assert!(!matches!(outcome, Ok(Ok(_))), "{kind}: {what} of {span:?}");
+            }
+        });
+    futures::future::join_all(lives).await;
+    assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
+}
+
+#[tokio::test]
+async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
+    let count = panics("every_duration_of_a_call_at_its_extremes_is_refused_or_works");
+    reentrant(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        for span in EXTREMES {
+            for (lock, theirs) in kinds(&client, "x").into_iter().zip(kinds(&other, "x")) {
+                let what = format!("{span:?}, {lock:?}");
+                // On a busy machine the answer may come after so short a wait.
+                let fine = |outcome: &distlock::Result<_>| {
+                    let late = |error: &Error| {
+                        matches!(error, Error::Config { .. } | Error::Timeout { .. } | Error::NoQuorum { .. })
+                    };
+                    outcome.as_ref().err().is_none_or(late)
+                };
+                // Free; then busy, and freed meanwhile.
+                let free = lock.lock_for(span).await;
+                assert!(fine(&free.as_ref().map(drop).map_err(Clone::clone)), "{what}: {free:?}");
+                drop(free);
+                idle(&client).await;
+                let held = theirs.lock().await.unwrap();
+                let waiting = Arc::clone(&lock);
+                let waiting = tokio::spawn(async move { waiting.lock_for(span).await });
+                tokio::time::sleep(ms(20)).await;
+                held.unlock().await.unwrap();
+                let waited = ends(&what, waiting).await.unwrap_or_else(|_| panic!("{what}: panicked"));
+                assert!(fine(&waited.as_ref().map(drop).map_err(Clone::clone)), "{what}: {waited:?}");
+                drop(waited);
+                idle(&client).await;
+                let leased = lock.acquire(Acquire::new().wait(secs(1)).lease(span)).await;
+                assert!(matches!(leased, Err(Error::Config { .. })), "{what}: {leased:?}");
+                let guard = lock.lock().await.unwrap();
+                let extended = guard.extend(span).await;
+                assert!(matches!(extended, Err(Error::Config { .. })), "{what}: {extended:?}");
+                guard.unlock().await.unwrap();
+            }
+            let red = RedLock::new([client.clone()], "red").node_timeout(span);
+            let theirs = RedLock::new([other.clone()], "red");
+            for wait in [ms(0), ms(50), Duration::MAX] {
+                let held = theirs.lock().await.unwrap();
+                let waiting = red.clone();
+                let waiting = tokio::spawn(async move { waiting.lock_for(wait).await });
+                tokio::time::sleep(ms(100)).await;
+                drop((red.state().await, red.is_locked().await));
+                held.unlock().await.unwrap();
+                if span.is_zero() || span == Duration::from_nanos(1) {
+                    // No server can answer in no time.
+                    waiting.abort();
+                }
+                let waited = ends(&format!("a RedLock's wait, node_timeout {span:?}"), waiting).await;
+                assert!(!waited.is_err_and(|error| error.is_panic()), "node_timeout of {span:?} panicked");
+            }
+            idle(&client).await;
+            let mine = bed.client().await;
+            let guard = mine.reentrant("mine").lock().await.unwrap();
+            let shut = ends("the shutdown", mine.shutdown(span)).await;
+            assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{span:?}: {shut:?}");
+            drop(guard);
+            bed.admin.cmd::<u64>(&["DEL", "mine"]).await;
+            assert!(Backoff::constant(span).is_err() && Backoff::exponential(ms(1), 2.0, span).is_err(), "{span:?}");
+        }
+        let longest = Backoff::exponential(ms(1), f64::MAX, secs(86_400)).unwrap();
+        let held = other.spin("spin").lock().await.unwrap();
+        assert!(in_vain(&client.spin("spin").backoff(longest).lock_for(ms(50)).await));
+        held.unlock().await.unwrap();
+    })
+    .await;
+    assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
+}
+
+/// Unlike the hash of all owners by their clients and numbers alone, that of tables is seeded anew by each process.
+#[tokio::test]
+async fn owners_that_differ_in_their_numbers_have_different_hashes() {
+    const OWNERS: u32 = 3_000;
+    let hash = |owner: &distlock::Owner| BuildHasherDefault::<DefaultHasher>::default().hash_one(owner);
+    let alike = |n: u32| -> distlock::Owner { format!("7d9e0c47-6b0c-4a2b-9a35-1f6b{n:08x}:5").parse().unwrap() };
+    let hashes: HashSet<u64> = (0..OWNERS).map(|n| hash(&alike(n))).collect();
+    assert!(hashes.len() as u32 > OWNERS - 3, "{OWNERS} owners have {} hashes", hashes.len());
+    // Equal ones have equal hashes all the same, however they were made.
+    reentrant(async |bed| {
+        let owner = bed.client().await.owner();
+        let read: distlock::Owner = owner.to_string().parse().unwrap();
+        assert_eq!((hash(&owner), &owner), (hash(&read), &read));
+    })
+    .await;
+}

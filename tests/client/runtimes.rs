@@ -1,0 +1,170 @@
+//! Work that is begun on a runtime that then ends is carried through on the client's own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bed::{becomes, builder, end, ends, eventually, idle, ms, reentrant, secs};
+use distlock::{Acquire, Client, DistLock, Flavour};
+use distlock_sim::{LinkOptions, SimServer};
+use distlock_support::{Action, Matcher, Proxy};
+use futures::future::BoxFuture;
+use tokio::runtime::{Builder, Runtime};
+
+/// A runtime next to that of the test, where no client lives.
+pub fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+type Work = fn(Arc<dyn DistLock>) -> BoxFuture<'static, ()>;
+
+/// What may be in flight when a runtime ends.
+const WORKS: [(&str, Work); 6] = [
+    ("lock", |lock| Box::pin(async move { drop(lock.lock().await) })),
+    ("lock, as an owner of its own", |lock| {
+        Box::pin(async move {
+            let owner = "7d9e0c47-6b0c-4a2b-9a35-1f6b5b6f0b11:5".parse().unwrap();
+            drop(lock.acquire(Acquire::new().owner(&owner)).await);
+        })
+    }),
+    ("lock_for", |lock| Box::pin(async move { drop(lock.lock_for(secs(5)).await) })),
+    ("unlock", |lock| {
+        Box::pin(async move {
+            let guard = lock.lock().await.unwrap();
+            drop(guard.unlock().await);
+        })
+    }),
+    ("extend", |lock| {
+        Box::pin(async move {
+            let guard = lock.lock().await.unwrap();
+            drop(guard.extend(secs(20)).await);
+        })
+    }),
+    ("force_unlock", |lock| Box::pin(async move { drop(lock.force_unlock().await) })),
+];
+
+/// Has the server know the scripts, so that a command of the test is sent once.
+async fn learn(client: &Client, flavour: Flavour) {
+    let lock = client.lock(flavour, "known");
+    let guard = lock.lock().await.unwrap();
+    guard.extend(secs(20)).await.unwrap();
+    guard.unlock().await.unwrap();
+    lock.force_unlock().await.unwrap();
+}
+
+/// The reply to its first or its second command comes after the end of the runtime.
+#[tokio::test]
+async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing() {
+    reentrant(async |bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(builder(&proxy.url()).watchdog(secs(3600))).await;
+        for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write] {
+            learn(&client, flavour).await;
+            for (what, work) in WORKS {
+                for nth in [1, 2] {
+                    let name = format!("{flavour} {what} {nth}").replace(' ', "-");
+                    let lock = client.lock(flavour, &name);
+                    let command = Matcher::command("EVALSHA").containing(&name).nth(nth);
+                    let slow = proxy.on_request(command, Action::DelayReply(ms(150)));
+                    let there = runtime();
+                    let task = there.spawn(work(Arc::clone(&lock)));
+                    let sent = async || slow.has_fired() || task.is_finished();
+                    eventually("a command is in flight", sent).await;
+                    slow.disarm();
+                    there.shutdown_background();
+                    becomes(&format!("{name} is held"), false, async || bed.admin.exists(&name).await).await;
+                    idle(&client).await;
+                    let next = ends("the next acquire", lock.lock()).await.unwrap();
+                    next.unlock().await.unwrap();
+                }
+            }
+        }
+        end(client).await;
+    })
+    .await;
+}
+
+/// Its reply never comes, so the undoing needs timers, which the runtime that ended does not have.
+#[tokio::test]
+async fn a_lost_command_of_a_runtime_that_ended_is_undone() {
+    reentrant(async |bed| {
+        learn(&bed.client().await, Flavour::Reentrant).await;
+        let proxy = Proxy::start(bed.server.addr());
+        // Only the undoing removes a key.
+        let options = builder(&proxy.url()).watchdog(secs(3600)).command_timeout(ms(300));
+        let client = bed.connect(options.retry_delay((ms(20), ms(40)))).await;
+        for (what, work) in WORKS {
+            let name = format!("of {what}").replace(' ', "-");
+            let lock = client.lock(Flavour::Reentrant, &name);
+            let lost = proxy.on_request(Matcher::command("EVALSHA").containing(&name), Action::HangReply);
+            let there = runtime();
+            let task = there.spawn(work(Arc::clone(&lock)));
+            let sent = async || lost.has_fired() || task.is_finished();
+            eventually("a command is in flight", sent).await;
+            there.shutdown_background();
+            idle(&client).await;
+            // What an owner that was given holds, others may hold as well: nobody takes it back.
+            if !what.contains("owner") {
+                becomes(&format!("{what}: the key exists"), false, async || bed.admin.exists(&name).await).await;
+            }
+            bed.admin.cmd::<u64>(&["DEL", &name]).await;
+            proxy.close_all();
+        }
+        end(client).await;
+    })
+    .await;
+}
+
+/// The task that began the queue of a striped lock's waiters went with its runtime.
+#[tokio::test]
+async fn waiters_of_a_striped_lock_outlive_the_runtime_of_the_first() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let striped = client.striped("s", 2);
+        let held = [striped.lock().await.unwrap(), striped.lock().await.unwrap()];
+        let there = runtime();
+        let first = striped.clone();
+        there.spawn(async move { first.lock().await.unwrap() });
+        eventually("it waits", async || client.stats().waiting >= 2).await;
+        let second = bed::waiter(striped.clone());
+        eventually("both wait", async || client.stats().waiting >= 3).await;
+        there.shutdown_background();
+        for guard in held {
+            guard.unlock().await.unwrap();
+        }
+        let (guard, _) = ends("the second waiter", second).await.unwrap();
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// In the simulator: after every number of steps that its work may have made.
+#[test]
+fn a_simulated_runtime_may_end_after_any_step() {
+    let server = SimServer::new(11);
+    let home = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let link = server.link(LinkOptions::default());
+    let client = home.block_on(async { link.client(|_| {}) }).unwrap();
+    for (what, work) in WORKS {
+        for steps in 0..24 {
+            let lock = client.lock(Flavour::Reentrant, what);
+            // A clock that is not paused, and that nobody waits for.
+            let there = Builder::new_current_thread().enable_all().build().unwrap();
+            let task = there.spawn(work(lock));
+            for _ in 0..steps {
+                there.block_on(tokio::task::yield_now());
+                home.block_on(async { tokio::time::sleep(Duration::from_micros(100)).await });
+            }
+            drop((there, task));
+            home.block_on(async {
+                let mut rounds = 0;
+                while client.stats().under_way + client.stats().holds + client.stats().waiting > 0 {
+                    rounds += 1;
+                    assert!(rounds < 100, "{what}, {steps} steps: {:?}", client.stats());
+                    tokio::time::sleep(ms(5)).await;
+                }
+            });
+            assert!(server.keys().is_empty(), "{what}, {steps} steps: {:?}", server.keys());
+        }
+    }
+    home.block_on(client.shutdown(secs(5))).unwrap();
+}

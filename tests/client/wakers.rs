@@ -1,0 +1,104 @@
+//! Wakers are somebody else's code: an executor may poll a task in the moment it is woken. Whoever wakes it must not have locked the
+//! tables of waiters, to which the task goes.
+
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake};
+
+use distlock::{Client, Flavour};
+use distlock_support::{Admin, RedisServer};
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use futures::task::noop_waker_ref;
+use parking_lot::Mutex;
+use tokio::runtime::Runtime;
+
+use super::runtimes::runtime;
+use bed::{PATIENCE, becomes};
+
+/// A task that is polled by whoever wakes it.
+struct Inline(Mutex<Task>);
+
+struct Task {
+    /// None while it is polled.
+    work: Option<BoxFuture<'static, ()>>,
+    woken: bool,
+}
+
+impl Inline {
+    fn start(work: BoxFuture<'static, ()>) {
+        Arc::new(Self(Mutex::new(Task { work: Some(work), woken: false }))).wake();
+    }
+}
+
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        let mut work = {
+            let mut task = self.0.lock();
+            task.woken = true;
+            // Whoever polls it sees that it was woken.
+            let Some(work) = task.work.take() else { return };
+            work
+        };
+        let waker = Arc::clone(&self).into();
+        loop {
+            self.0.lock().woken = false;
+            if work.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                return;
+            }
+            let mut task = self.0.lock();
+            if !task.woken {
+                task.work = Some(work);
+                return;
+            }
+        }
+    }
+}
+
+/// Four wait, each polled where it is woken, begun on the client's runtime: nothing of tokio's is between it and its waker.
+fn in_their_wakers(home: &Runtime, client: &Client, flavour: Flavour) {
+    let name = format!("x-{flavour}");
+    let lock = client.lock(flavour, &name);
+    let first = if flavour == Flavour::Read { client.lock(Flavour::Write, &name) } else { Arc::clone(&lock) };
+    let guard = block_on(first.lock()).unwrap();
+    let (tell, told) = mpsc::channel();
+    for _ in 0..4 {
+        let (lock, tell) = (Arc::clone(&lock), tell.clone());
+        let mut work: BoxFuture<'_, _> = Box::pin(async move {
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            tell.send(()).unwrap();
+        });
+        let here = home.enter();
+        assert!(work.as_mut().poll(&mut Context::from_waker(noop_waker_ref())).is_pending());
+        drop(here);
+        Inline::start(work);
+    }
+    runtime().block_on(becomes("waiters", 4, async || client.stats().waiting));
+    std::thread::spawn(move || block_on(guard.unlock()).unwrap());
+    for _ in 0..4 {
+        told.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{flavour}: a waiter is not served: a deadlock"));
+    }
+    assert!(block_on(lock.try_lock()).unwrap().is_some(), "{flavour}");
+}
+
+#[test]
+fn a_waiter_may_be_polled_by_the_message_that_wakes_it() {
+    let server = RedisServer::start();
+    let home = runtime();
+    let client = home.block_on(bed::builder(&server.url()).connect()).unwrap();
+    for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin] {
+        in_their_wakers(&home, &client, flavour);
+    }
+}
+
+/// Where no message comes a fair lock's waiters are told by the reply to what keeps their places.
+#[test]
+fn a_waiter_may_be_polled_by_the_reply_that_wakes_it() {
+    let server = RedisServer::start();
+    let home = runtime();
+    let client = home.block_on(async {
+        let admin = Admin::connect(&server).await;
+        let () = admin.cmd(&["ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "resetchannels"]).await;
+        bed::builder(&server.url().replace("redis://", "redis://deaf:secret@")).connect().await.unwrap()
+    });
+    in_their_wakers(&home, &client, Flavour::Fair);
+}

@@ -1,0 +1,141 @@
+//! A waiter confirms what the last holder granted it. Copies of confirmations, and owners that waiters use again.
+
+use distlock::{Acquire, DistLock as _, FairLock, Guard, Owner, Released};
+
+use bed::wire::{Wire, arrives};
+use bed::{Bed, enter, eventually, fair, in_vain, ms, secs};
+
+/// The first in the queue of the fair lock `x` hears messages.
+async fn waiter_listens(bed: &Bed) {
+    eventually("a waiter stands in the queue and listens", async || {
+        let head: Option<String> = bed.admin.cmd(&["LINDEX", "redisson_lock_queue:{x}", "0"]).await;
+        let channels = bed.admin.channels().await;
+        head.is_some_and(|head| channels.contains(&format!("redisson_lock__channel:{{x}}:{head}")))
+    })
+    .await;
+}
+
+/// Theirs is held, we wait in the queue, and theirs passes the lock on to us.
+async fn passed_on(bed: &Bed, theirs: &FairLock, mine: &FairLock, how: Acquire) -> Guard {
+    let held = theirs.lock().await.unwrap();
+    let (guard, ()) = tokio::join!(mine.acquire(how), async {
+        waiter_listens(bed).await;
+        held.unlock().await.unwrap();
+    });
+    guard.unwrap().unwrap()
+}
+
+/// The owner that holds a lock. A guard that is asked for its owner keeps that from being used again.
+async fn holder(lock: &FairLock) -> String {
+    lock.state().await.unwrap().holders[0].0.clone()
+}
+
+/// The last call that has both words.
+async fn last_with(bed: &Bed, wire: &Wire, lease: &str, owner: &str) -> Option<Vec<String>> {
+    let calls = wire.calls(bed).await;
+    calls.into_iter().rev().find(|call| [lease, owner].iter().all(|word| call.iter().any(|it| it == word)))
+}
+
+/// The grant was for a short lease, and was extended since.
+async fn a_copy_of_a_confirmation_cuts_no_later_lease(given: bool) {
+    fair(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, theirs) = (client.fair("x"), other.fair("x"));
+        let how = Acquire::new().lease(ms(61_800));
+        let how = if given { how.owner(&client.owner()) } else { how };
+        let wire = Wire::tap(&bed.server).await;
+        let guard = passed_on(bed, &theirs, &lock, how).await;
+        let me = holder(&theirs).await;
+        let copy = last_with(bed, &wire, "61800", &me).await.expect("a confirmation");
+        guard.extend(secs(600)).await.unwrap();
+        arrives(bed, &copy).await;
+        let left = bed.admin.pttl("x").await;
+        assert!(guard.is_held() && left > 300_000, "given {given}: cut to {left} ms");
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    })
+    .await;
+}
+
+bed::cases!(a_copy_of_a_confirmation_cuts_no_later_lease:
+    alone = false,
+    as_given = true,
+);
+
+/// Another waiter holds the lock as the same owner by then, for longer.
+#[tokio::test]
+async fn a_copy_of_a_confirmation_cuts_no_lease_of_a_later_waiter() {
+    fair(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, theirs) = (client.fair("x"), other.fair("x"));
+        let wire = Wire::tap(&bed.server).await;
+        let mut before: Option<(String, Vec<String>)> = None;
+        let mut again = 0;
+        // The owner of a waiter that was granted the lock before its subscription was confirmed is not used again.
+        for _ in 0..50 {
+            if again == 2 {
+                break;
+            }
+            let lease = if before.is_none() { ms(62_200) } else { secs(600) };
+            let mine = passed_on(bed, &theirs, &lock, Acquire::new().lease(lease)).await;
+            let holder = holder(&theirs).await;
+            match &before {
+                Some((owner, copy)) if *owner == holder => {
+                    again += 1;
+                    arrives(bed, copy).await;
+                    let left = bed.admin.pttl("x").await;
+                    assert!(left > 300_000, "cut to {left} ms");
+                }
+                Some(_) => before = None,
+                None => before = last_with(bed, &wire, "62200", &holder).await.map(|copy| (holder, copy)),
+            }
+            mine.unlock().await.unwrap();
+        }
+        assert_eq!(again, 2, "no owner was used again");
+    })
+    .await;
+}
+
+/// When it came in for the first time it made the rest of the first lease longer. The lease was extended since.
+#[tokio::test]
+async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
+    fair(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, theirs) = (client.fair("x"), other.fair("x"));
+        let wire = Wire::tap(&bed.server).await;
+        let guard = passed_on(bed, &theirs, &lock, Acquire::new().lease(ms(200_001))).await;
+        let me = holder(&theirs).await;
+        let copy = last_with(bed, &wire, "200001", &me).await.expect("a confirmation");
+        // As if the first lease had been shorter still.
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+        let _: i64 = bed.admin.cmd(&["HSET", "x", &me, "1"]).await;
+        let _: i64 = bed.admin.cmd(&["PEXPIRE", "x", "100000"]).await;
+        arrives(bed, &copy).await;
+        let lengthened = bed.admin.pttl("x").await;
+        assert!((1..=200_001).contains(&lengthened), "{lengthened} ms");
+        let _: i64 = bed.admin.cmd(&["PEXPIRE", "x", "900000"]).await;
+        arrives(bed, &copy).await;
+        let left = bed.admin.pttl("x").await;
+        assert!(left > 300_000, "cut to {left} ms");
+        assert!(theirs.force_unlock().await.unwrap());
+    })
+    .await;
+}
+
+/// A stranger read it in Redis, and holds the lock as it.
+#[tokio::test]
+async fn an_owner_that_holds_the_lock_is_not_used_again() {
+    fair(async |bed| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, theirs) = (client.fair("x"), other.fair("x"));
+        let first = passed_on(bed, &theirs, &lock, Acquire::new()).await;
+        let they: Owner = holder(&theirs).await.parse().unwrap();
+        first.unlock().await.unwrap();
+        let held = enter(&theirs, &they).await;
+        let waited = lock.lock_for(ms(300)).await;
+        assert!(in_vain(&waited), "two holders, or a wait that failed: {waited:?}");
+        assert_eq!(held.unlock().await.unwrap(), Released::Free);
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    })
+    .await;
+}

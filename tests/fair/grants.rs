@@ -1,0 +1,194 @@
+//! A waiter holds the lock only when the server has made it the owner: forged messages, repeated ones, and locks that share a queue.
+
+use std::sync::Arc;
+
+use distlock::{Acquire, Client, DistLock as _, Guard, Owner, Released};
+use parking_lot::Mutex;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::task::JoinHandle;
+
+use crate::rig::patient_client;
+use bed::{Bed, becomes, ends, eventually, fair, in_vain, ms, secs, text};
+
+/// Waits for a lock, as this owner if there is one.
+fn waits(client: &Client, name: &str, owner: Option<&Owner>) -> JoinHandle<Guard> {
+    let lock = client.fair(name);
+    let how = owner.map_or_else(Acquire::new, |owner| Acquire::new().owner(owner));
+    tokio::spawn(async move { lock.acquire(how).await.unwrap().unwrap() })
+}
+
+async fn queued(client: &Client, name: &str) {
+    let lock = client.fair(name);
+    becomes("waiters in the queue", 1, async || lock.queue_len().await.unwrap()).await;
+}
+
+/// The channel at which the only waiter of a lock is told.
+async fn channel_of_the_waiter(bed: &Bed, name: &str) -> String {
+    let prefix = format!("redisson_lock__channel:{{{name}}}:");
+    let mut channel = None;
+    eventually("a waiter listens", async || {
+        channel = bed.admin.channels().await.into_iter().find(|channel| channel.starts_with(&prefix));
+        channel.is_some()
+    })
+    .await;
+    channel.unwrap()
+}
+
+/// Whoever may publish, and nothing else, makes nobody a holder.
+#[tokio::test]
+async fn a_forged_message_makes_no_holder() {
+    fair(async |bed| {
+        let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
+        let held = holder.fair("x").lock().await.unwrap();
+        let waiting = waits(&client, "x", None);
+        let channel = channel_of_the_waiter(bed, "x").await;
+        queued(&holder, "x").await;
+        for message in ["4000", "2", "30000", "4000 0", "4000 18446744073709551615", "30000:1", "1", "0", "4000 "] {
+            for _ in 0..3 {
+                bed.admin.publish(&channel, message.as_bytes()).await;
+            }
+            tokio::time::sleep(ms(30)).await;
+            assert!(!waiting.is_finished(), "{message:?} made a holder");
+        }
+        assert!(held.is_held());
+        held.unlock().await.unwrap();
+        ends("the waiter", waiting).await.unwrap().unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// It was a grant once, to an earlier waiter of this client.
+#[tokio::test]
+async fn a_repeated_grant_makes_no_holder() {
+    fair(async |bed| {
+        let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
+        let mut heard: Vec<Vec<u8>> = Vec::new();
+        for round in 0..4 {
+            let held = holder.fair("x").lock().await.unwrap();
+            let waiting = waits(&client, "x", None);
+            queued(&holder, "x").await;
+            let channel = channel_of_the_waiter(bed, "x").await;
+            for message in &heard {
+                bed.admin.publish(&channel, message).await;
+            }
+            tokio::time::sleep(ms(30)).await;
+            assert!(!waiting.is_finished(), "round {round}: an old message made a holder");
+            let (messages, listening) = listen(bed, &channel).await;
+            held.unlock().await.unwrap();
+            ends("the waiter", waiting).await.unwrap().unlock().await.unwrap();
+            eventually("the waiter's message", async || !messages.lock().is_empty()).await;
+            listening.abort();
+            heard.append(&mut messages.lock());
+        }
+        assert!(heard.len() >= 4, "{heard:?}");
+    })
+    .await;
+}
+
+type Messages = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// Hears what is said on a channel.
+async fn listen(bed: &Bed, channel: &str) -> (Messages, JoinHandle<()>) {
+    let mut stream = tokio::net::TcpStream::connect(bed.server.addr()).await.unwrap();
+    stream.write_all(format!("SUBSCRIBE {channel}\r\n").as_bytes()).await.unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    while lines.next_line().await.unwrap().unwrap() != ":1" {}
+    let messages = Messages::default();
+    let heard = Arc::clone(&messages);
+    let task = tokio::spawn(async move {
+        let mut last = Vec::new();
+        while let Ok(Some(line)) = lines.next_line().await {
+            last.push(line);
+            // *3 $7 message $n channel $n payload
+            if last.len() == 7 {
+                heard.lock().push(last.pop().unwrap().into_bytes());
+                last.clear();
+            }
+        }
+    });
+    (messages, task)
+}
+
+/// `x` and `{x}` have one queue and one channel, as in Redisson. `held` is held and waited for, `free` is asked for.
+async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str) {
+    let one = patient_client(bed).await;
+    let holder = one.fair(held).lock().await.unwrap();
+    let waiting = waits(two, held, None);
+    queued(&one, held).await;
+    let other = three.fair(free).lock_for(secs(2)).await;
+    assert!(matches!(other, Ok(Some(_))) || in_vain(&other), "{other:?}");
+    let other = other.ok().flatten();
+    assert!(!waiting.is_finished(), "{held} has two holders");
+    let state = three.fair(free).state().await.unwrap();
+    match &other {
+        Some(guard) => assert_eq!(state.holders, [(text(guard.owner()), 1)], "{free}"),
+        None => assert!(state.holders.is_empty(), "{free} was given to a waiter of {held}: {state:?}"),
+    }
+    assert!(holder.is_held());
+    drop(other);
+    holder.unlock().await.unwrap();
+    let guard = ends("the waiter", waiting).await.unwrap();
+    assert_eq!(one.fair(held).state().await.unwrap().holders, [(text(guard.owner()), 1)]);
+    guard.unlock().await.unwrap();
+    eventually("both are free", async || !three.fair(free).is_locked().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn locks_that_share_a_queue_share_no_grant() {
+    fair(async |bed| {
+        let (two, three) = (patient_client(bed).await, patient_client(bed).await);
+        for (held, free) in [("x", "{x}"), ("{x}", "x")] {
+            collide(bed, &two, &two, held, free).await;
+            collide(bed, &two, &three, held, free).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_owner_waits_for_two_locks_that_share_a_queue() {
+    fair(async |bed| {
+        let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
+        let me = client.owner();
+        let (a, b) = (holder.fair("x").lock().await.unwrap(), holder.fair("{x}").lock().await.unwrap());
+        let (one, two) = (waits(&client, "x", Some(&me)), waits(&client, "{x}", Some(&me)));
+        becomes("waiters", 2, async || client.stats().waiting).await;
+        tokio::time::sleep(ms(100)).await;
+        a.unlock().await.unwrap();
+        let one = ends("the waiter for x", one).await.unwrap();
+        assert!(b.is_held() && !two.is_finished());
+        assert_eq!(holder.fair("{x}").hold_count(&me).await.unwrap(), 0);
+        b.unlock().await.unwrap();
+        let two = ends("the waiter for {x}", two).await.unwrap();
+        assert_eq!(holder.fair("x").hold_count(&me).await.unwrap(), 1);
+        one.unlock().await.unwrap();
+        two.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// They are waiters of two clients, and share one place in the queue.
+#[tokio::test]
+async fn two_waiters_of_one_owner_are_two_holds() {
+    fair(async |bed| {
+        let (first, second, holder) = (patient_client(bed).await, patient_client(bed).await, patient_client(bed).await);
+        let me = first.owner();
+        let they: Owner = me.as_str().parse().unwrap();
+        let held = holder.fair("x").lock().await.unwrap();
+        let one = waits(&first, "x", Some(&me));
+        queued(&holder, "x").await;
+        let asks = bed.admin.calls("evalsha").await;
+        let two = waits(&second, "x", Some(&they));
+        becomes("waiters of the second client", 1, async || second.stats().waiting).await;
+        eventually("the second has asked", async || bed.admin.calls("evalsha").await > asks).await;
+        held.unlock().await.unwrap();
+        let one = ends("the first waiter", one).await.unwrap();
+        let two = ends("the second waiter", two).await.unwrap();
+        assert_eq!(holder.fair("x").hold_count(&me).await.unwrap(), 2);
+        assert_eq!(one.unlock().await.unwrap(), Released::StillHeld(1));
+        assert!(two.is_held());
+        assert!(holder.fair("x").try_lock().await.unwrap().is_none(), "a third client acquired a lock that is held");
+        assert_eq!(two.unlock().await.unwrap(), Released::Free);
+    })
+    .await;
+}

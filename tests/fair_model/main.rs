@@ -1,0 +1,30 @@
+//! Random sequences on a fair lock, ours and Java's together: the scripts on the simulator and on a real server against
+//! a model of the queue in plain Rust. A failure prints its seed; `SEED=n` replays it alone, `SEQUENCES=n` and `STEPS=n`
+//! set the length. Time is a parameter: nothing sleeps.
+
+mod model;
+mod rig;
+mod story;
+
+use rig::{Rig, Scripts};
+use story::Story;
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+#[test]
+fn scripts_do_as_the_model_says() {
+    let steps = from_env("STEPS").unwrap_or(150);
+    let (first, last) = from_env("SEED").map_or((1, from_env("SEQUENCES").unwrap_or(150)), |seed| (seed, seed));
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            scope.spawn(move || {
+                let (scripts, mut rig) = (Scripts::new(), Rig::new());
+                for seed in (first..=last).filter(|seed| seed % 2 == half) {
+                    Story::new(seed, &scripts, &mut rig).play(steps);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,343 @@
+//! Who does what, and how it ends.
+
+use std::collections::BTreeSet;
+
+use super::acts::give;
+use super::{GIVEN, JAVA, Java, KEYS, LEASE, OURS, STRANGERS, Story};
+use crate::model::{Ask, Give, LONG, MS, Reply};
+
+/// What the rig makes of a minute.
+const MINUTE: &str = "1000600000000";
+
+impl Story<'_> {
+    fn step_of_ours(&mut self, owner: &'static str) {
+        let lease = self.dice.of(&[4_000, 15_000, 30_000, LEASE]);
+        let holds = self.model.holds(owner);
+        let waits = self.waiting.contains_key(owner);
+        match self.dice.below(12) {
+            0..=4 if holds > 0 => {
+                let (words, last) = (self.words(owner), self.last());
+                let mine = self.mine(owner, &words);
+                self.release(&Give { mine, ..give(owner, &words, lease) }, last);
+            }
+            5..=7 if holds > 0 => {
+                let turn = self.dice.of(&[0, 1, 2]);
+                let hold = if self.dice.below(2) == 0 { self.listed_id(owner) } else { self.some_hold(owner) };
+                self.acquire_anyhow(owner, lease, hold, turn);
+            }
+            8 if holds > 0 => {
+                let hold = self.listed_id(owner);
+                let mine = self.mine(owner, &hold);
+                self.leave(&Give { mine, ..give(owner, &hold, lease) }, "n");
+            }
+            0..=2 if waits => self.try_again(owner, lease, 2),
+            // A copy of a call that was sent twice.
+            3 if waits => self.try_again(owner, lease, 1),
+            4 if waits => self.give_up(owner, lease),
+            // Another process waits as the same owner, or gives up.
+            5 if waits => {
+                let (hold, turn) = (self.some_hold(owner), self.dice.of(&[1, 2]));
+                if self.dice.below(2) == 0 {
+                    self.acquire_anyhow(owner, lease, hold, turn);
+                } else {
+                    self.leave(&give(owner, &hold, lease), &format!("!{hold}"));
+                }
+            }
+            // Its process dies.
+            6 if waits && self.dice.below(3) == 0 => drop(self.waiting.remove(owner)),
+            6..=8 if waits => {}
+            0..=8 if !waits && (!self.stands(owner) || self.java == Java::None) => {
+                let hold = self.some_hold(owner);
+                self.acquire_anyhow(owner, lease, hold, 1);
+            }
+            9 => {
+                let hold = self.some_hold(owner);
+                self.acquire_anyhow(owner, lease, hold, 0);
+            }
+            10 if !waits => {
+                let hold = self.some_hold(owner);
+                self.acquire_anyhow(owner, lease, hold, 2);
+            }
+            10 if self.dice.below(2) == 0 => {
+                let (words, last) = (self.words(owner), self.last());
+                self.release(&give(owner, &words, lease), last);
+            }
+            _ => {}
+        }
+    }
+
+    /// With what an acquire may ask for besides.
+    fn acquire_anyhow(&mut self, owner: &'static str, lease: i64, hold: String, turn: u8) {
+        let earlier = match self.dice.below(8) {
+            0 => "-".into(),
+            1 => self.listed_id(owner),
+            _ => String::new(),
+        };
+        let (last, alone) = (self.last(), self.dice.below(8) == 0);
+        let ask = self.ask(owner, lease, hold, turn);
+        self.acquire(owner, Ask { earlier, last, alone, ..ask });
+    }
+
+    /// A waiter looks.
+    fn try_again(&mut self, owner: &'static str, lease: i64, turn: u8) {
+        let hold = self.waiting[owner].hold.clone();
+        let (ask, last) = (self.ask(owner, lease, hold, turn), self.last());
+        self.acquire(owner, Ask { last, ..ask });
+    }
+
+    /// What a release gives back.
+    fn words(&mut self, owner: &str) -> String {
+        match self.dice.below(10) {
+            0 => String::new(),
+            1 | 2 => "-".into(),
+            3 | 4 => "*".into(),
+            5 => [self.known_id(owner), "-".into(), self.listed_id(owner)].join(","),
+            6 => self.known_id(owner),
+            _ => self.listed_id(owner),
+        }
+    }
+
+    /// What the caller of a release says that it has left: nothing that it knew, all that will be there, or others.
+    fn mine(&mut self, owner: &str, words: &str) -> String {
+        let left = self.model.held(owner).and_then(|hold| hold.without(words)).map(|hold| hold.all());
+        match (self.dice.below(5), left) {
+            (0, _) => String::new(),
+            (1, _) => format!(",{}", self.known_id(owner)),
+            (2, Some(left)) => format!("{left},{}", self.known_id(owner)),
+            (_, left) => left.unwrap_or_default(),
+        }
+    }
+
+    /// Somebody of ours and Java act as the same owner.
+    fn step_of_given(&mut self) {
+        match self.dice.below(4) {
+            0 if self.model.holds(GIVEN) > 0 => drop(self.java("once", GIVEN, 15_000, LONG)),
+            1 if self.model.holds(GIVEN) > 0 => drop(self.java("unlock", GIVEN, 15_000, 0)),
+            // Its place is Java's, and ours finds it there.
+            1 if self.dice.below(2) == 0 => drop(self.java("long", GIVEN, 15_000, LONG)),
+            _ => self.step_of_ours(GIVEN),
+        }
+    }
+
+    /// Who waits for the twin, or has it.
+    fn step_of_stranger(&mut self) {
+        let owner = self.dice.of(STRANGERS.as_flattened());
+        let lease = self.dice.of(&[4_000, 15_000]);
+        let held = self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner);
+        match self.dice.below(5) {
+            0 | 1 if held => {
+                let words = self.dice.of(&["*", "", "-"]);
+                self.release(&give(owner, words, lease), 0);
+            }
+            2 if self.waiting.contains_key(owner) => self.give_up(owner, lease),
+            3 if self.dice.below(3) == 0 => drop(self.waiting.remove(owner)),
+            _ if self.waiting.contains_key(owner) => self.try_again(owner, lease, 2),
+            _ if !self.stands(owner) => {
+                let (hold, turn) = (self.some_hold(owner), self.dice.of(&[0, 1, 1]));
+                self.acquire_anyhow(owner, lease, hold, turn);
+            }
+            _ => {}
+        }
+    }
+
+    fn step_of_java(&mut self, owner: &'static str) {
+        let lease = self.dice.of(&[4_000, 15_000, 30_000]);
+        let waits = self.java_waiting.get(owner).copied();
+        match (self.dice.below(10), waits) {
+            (0..7, _) if self.model.holds(owner) > 0 => drop(self.java("unlock", owner, lease, 0)),
+            (0..6, None) => self.java_long(owner, lease),
+            // It waits at one place at a time.
+            (6, None) if !self.stands(owner) => drop(self.java("once", owner, lease, LONG)),
+            (7, None) if self.dice.below(3) == 0 => drop(self.java("unlock", owner, lease, 0)),
+            (0..5, Some(_)) => self.java_long(owner, lease),
+            (5..7, Some((_, wait))) => drop(self.java("fail", owner, lease, wait)),
+            _ => {}
+        }
+    }
+
+    /// Somebody else's hands on the keys.
+    fn spoil(&mut self) {
+        self.spoilt = true;
+        let all: Vec<&'static str> =
+            OURS.iter().flatten().chain(&JAVA).copied().chain([GIVEN, "x", "not a uuid at all"]).collect();
+        let owner = self.dice.of(&all);
+        let now = self.model.now;
+        let due = now + self.dice.of(&[-5_000, 700, 20_000, 400_000]);
+        let model = &mut self.model;
+        let due_text = due.to_string();
+        let words: Vec<&str> = match self.dice.below(8) {
+            0 => {
+                model.due.clear();
+                vec!["del", "deadlines"]
+            }
+            1 => {
+                model.queue.clear();
+                vec!["del", "queue"]
+            }
+            2 => {
+                model.due.remove(owner);
+                vec!["zrem", "deadlines", owner]
+            }
+            3 => {
+                model.queue.push(owner.into());
+                vec!["rpush", "queue", owner]
+            }
+            4 => {
+                model.queue.insert(0, owner.into());
+                vec!["lpush", "queue", owner]
+            }
+            5 => {
+                model.own.registered.remove(owner);
+                vec!["hdel", "waiters", owner]
+            }
+            6 => {
+                model.register(owner, "stale");
+                vec!["hset", "waiters", owner, "stale"]
+            }
+            _ => {
+                model.due.insert(owner.into(), due * MS);
+                vec!["zadd", "deadlines", &due_text, owner]
+            }
+        };
+        self.log.push(format!("somebody: {words:?}"));
+        self.rig.command(&words);
+        if words[0] == "hset" {
+            self.rig.command(&["pexpire", "waiters", MINUTE]);
+        }
+        self.model.pass(0);
+        let servers = self.rig.run(&self.scripts.look, &KEYS, &[now.to_string()]);
+        self.compare(servers, &Reply::Nil);
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(20) {
+            0..10 => {
+                let client = self.dice.of(&OURS);
+                let owner = self.dice.of(&client);
+                self.step_of_ours(owner);
+            }
+            10..16 if self.java != Java::None => {
+                let owner = self.dice.of(&JAVA);
+                self.step_of_java(owner);
+            }
+            16 if self.spoils && self.dice.below(3) == 0 => self.spoil(),
+            17 if self.dice.below(5) == 0 => {
+                let last = self.last();
+                self.force(last);
+            }
+            19 if self.given && self.dice.below(2) == 0 => self.step_of_given(),
+            19 if self.twins && self.dice.below(2) == 0 => self.step_of_stranger(),
+            // The lease ends.
+            18 if self.model.left() > 0 && self.dice.below(3) == 0 => self.pass(self.model.left().min(20_000)),
+            _ => {
+                let ms = self.dice.of(&[100, 300, 900, 1_000, 2_500]);
+                self.pass(ms);
+            }
+        }
+    }
+
+    /// Whatever happened: who is alive gets the lock, and nothing stays behind.
+    fn end(&mut self) {
+        let stands: BTreeSet<_> =
+            OURS.iter().flatten().copied().filter(|owner| self.waiting.contains_key(owner)).collect();
+        let mut left = stands;
+        // Whoever else waits dies.
+        self.waiting.retain(|owner, _| OURS.as_flattened().contains(owner));
+        for _ in 0..2 {
+            self.refresh_ours();
+            let standing: BTreeSet<&String> = self.model.queue.iter().collect();
+            let scored: BTreeSet<&String> = self.model.due.keys().collect();
+            if standing != scored {
+                self.fail("queue and deadlines differ after a refresh");
+            }
+        }
+        for _ in 0..60 {
+            if let Some(hold) = self.model.own.hold.clone() {
+                left.remove(hold.owner.as_str());
+                match JAVA.iter().find(|owner| **owner == hold.owner) {
+                    Some(owner) => drop(self.java("unlock", owner, 30_000, 0)),
+                    None => self.release_any(&hold.owner),
+                }
+            }
+            if left.is_empty() && self.model.own.hold.is_none() {
+                break;
+            }
+            for owner in left.clone() {
+                if !self.stands(owner) && self.model.holds(owner) == 0 {
+                    let ask = self.ask(owner, 30_000, String::new(), 1);
+                    self.acquire(owner, ask);
+                }
+            }
+            // Heads that never come are out of date at some time.
+            let head = self.model.queue.first().cloned();
+            if let Some(head) = head.filter(|_| self.model.own.hold.is_none()) {
+                match JAVA.iter().find(|owner| **owner == head && self.java_waiting.contains_key(**owner)) {
+                    Some(owner) => self.java_long(owner, 30_000),
+                    None => self.shift(self.model.ms_until(&head).unwrap().max(0) / 100 * 100 + 100),
+                }
+            }
+            self.refresh_ours();
+        }
+        if !left.is_empty() {
+            self.fail(&format!("{left:?} never had the lock"));
+        }
+    }
+
+    /// One of an owner's holds, whichever.
+    fn release_any(&mut self, owner: &str) {
+        let holds = [&self.model.own.hold, &self.model.twin.hold];
+        let hold = holds.into_iter().flatten().find(|hold| hold.owner == owner);
+        let words = hold.and_then(|hold| hold.which()).unwrap_or("*").to_owned();
+        self.release(&give(owner, &words, 30_000), 0);
+    }
+
+    /// Nobody holds it or waits.
+    fn over(&self) -> bool {
+        let own = &self.model.own;
+        self.model.queue.is_empty() && own.hold.is_none() && own.registered.is_empty()
+    }
+
+    fn leave_all(&mut self) {
+        let someone_dead =
+            self.model.queue.iter().any(|owner| {
+                !self.waiting.contains_key(owner.as_str()) && !self.java_waiting.contains_key(owner.as_str())
+            });
+        for owner in [OURS.as_flattened(), STRANGERS.as_flattened(), &[GIVEN]].concat() {
+            self.give_up(owner, 30_000);
+            while self.model.holds(owner) > 0 || self.model.twin.hold.as_ref().is_some_and(|hold| hold.owner == owner) {
+                self.release_any(owner);
+            }
+        }
+        for owner in JAVA {
+            if let Some((_, wait)) = self.java_waiting.get(owner).copied() {
+                self.java("fail", owner, 30_000, wait);
+            }
+            while self.model.holds(owner) > 0 {
+                self.java("unlock", owner, 30_000, 0);
+            }
+        }
+        if someone_dead || self.spoilt || !self.over() {
+            for _ in 0..50 {
+                let last = self.model.due.keys().filter_map(|owner| self.model.ms_until(owner)).max();
+                self.shift(last.unwrap_or(0).max(LEASE) / 100 * 100 + 100);
+                self.refresh_ours();
+                if self.over() {
+                    break;
+                }
+            }
+        }
+        if !(self.over() && self.model.due.is_empty()) {
+            self.fail("something is left behind");
+        }
+    }
+
+    pub fn play(mut self, steps: u64) {
+        for _ in 0..steps {
+            self.step();
+        }
+        if self.dice.below(2) == 0 {
+            self.end();
+        }
+        self.leave_all();
+    }
+}

@@ -1,0 +1,233 @@
+//! Copies of commands that arrive late, when the command was answered long ago: whoever holds the lock by then loses nothing.
+
+use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner, Released};
+use distlock_support::{Action, Matcher, Proxy};
+
+use bed::wire::{Wire, arrives};
+use bed::{Bed, builder, end, ends, enter, idle, reentrant, secs};
+
+/// Flavours of which an owner may have several holds.
+const REENTRANT: [Flavour; 6] =
+    [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin];
+
+/// Runs a test body for each of them, one after the other, on one server.
+async fn each(body: impl AsyncFn(&Bed, Flavour)) {
+    reentrant(async |bed| {
+        for flavour in REENTRANT {
+            body(bed, flavour).await;
+        }
+    })
+    .await;
+}
+
+/// The guard counts on no more than the server has, which is more than `least`.
+async fn lasts(bed: &Bed, guard: &Guard, least: u64, what: &str) {
+    let (promised, left) = (guard.remaining(), bed.admin.pttl("x").await);
+    assert!(guard.is_held() && left > least as i64 * 1000, "{what}: {left} ms left, {promised:?} promised");
+}
+
+/// The owner holds the lock again.
+#[tokio::test]
+async fn a_copy_of_a_release_frees_no_later_hold() {
+    each(async |bed, flavour| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let lock = client.lock(flavour, "x");
+        let wire = Wire::tap(&bed.server).await;
+        let me = client.owner();
+        // The server knows the scripts afterwards.
+        enter(&*lock, &me).await.unlock().await.unwrap();
+        assert_eq!(enter(&*lock, &me).await.unlock().await.unwrap(), Released::Free);
+        let copy = wire.last(bed).await;
+        let held = enter(&*lock, &me).await;
+        arrives(bed, &copy).await;
+        assert!(held.is_held(), "{flavour}");
+        // Readers share the lock.
+        let theirs = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+        let second = other.lock(theirs, "x").try_lock().await.unwrap();
+        assert!(second.is_none(), "{flavour}: two holders");
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}");
+        held.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// One of two holds was given back. `unlisted`: the first hold of an owner that nobody knew then.
+#[tokio::test]
+async fn a_copy_of_a_partial_release_takes_no_other_hold() {
+    each(async |bed, flavour| {
+        let client = bed.client().await;
+        let lock = client.lock(flavour, "x");
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let wire = Wire::tap(&bed.server).await;
+        for unlisted in [false, true] {
+            let what = format!("{flavour}, unlisted: {unlisted}");
+            let (goes, stays) = if unlisted {
+                let first = lock.lock().await.unwrap();
+                let me = first.owner().clone();
+                (first, enter(&*lock, &me).await)
+            } else {
+                let me = client.owner();
+                let outer = enter(&*lock, &me).await;
+                enter(&*lock, &me).await.unlock().await.unwrap();
+                (enter(&*lock, &me).await, outer)
+            };
+            let me = stays.owner().clone();
+            assert_eq!(goes.unlock().await.unwrap(), Released::StillHeld(1), "{what}");
+            let copy = wire.last(bed).await;
+            arrives(bed, &copy).await;
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{what}");
+            let again = enter(&*lock, &me).await;
+            arrives(bed, &copy).await;
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 2, "{what}");
+            stays.unlock().await.unwrap();
+            arrives(bed, &copy).await;
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{what}");
+            assert!(again.is_held(), "{what}");
+            assert_eq!(again.unlock().await.unwrap(), Released::Free, "{what}");
+        }
+    })
+    .await;
+}
+
+/// An extend to less arrives once more after one to more. `in_doubt`: its reply was lost; `given`: the owner was given.
+async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
+    each(async |bed, flavour| {
+        let proxy = Proxy::start(bed.server.addr());
+        let client = bed.connect(builder(&proxy.url())).await;
+        let lock = client.lock(flavour, "x");
+        for given in [false, true] {
+            let what = format!("{flavour}, given {given}");
+            let me = client.owner();
+            let how = Acquire::new().lease(secs(200));
+            let how = if given { how.owner(&me) } else { how };
+            let guard = lock.acquire(how).await.unwrap().unwrap();
+            // The server knows the script afterwards.
+            guard.extend(secs(300)).await.unwrap();
+            let wire = Wire::tap(&bed.server).await;
+            if in_doubt {
+                let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
+                // Sent again or not: its outcome is for others to test.
+                let _ = guard.extend(secs(100)).await;
+                ends("a lost reply", lost.fired()).await;
+            } else {
+                guard.extend(secs(100)).await.unwrap();
+            }
+            let copy = wire.last(bed).await;
+            // The second of these makes the lease shorter, too.
+            for longer in [secs(600), secs(500)] {
+                guard.extend(longer).await.unwrap();
+                arrives(bed, &copy).await;
+                lasts(bed, &guard, 300, &what).await;
+            }
+            guard.extend(secs(100)).await.unwrap();
+            let left = bed.admin.pttl("x").await;
+            assert!(left <= 100_000, "{what}: an extend that is no copy counts, and {left} ms are left");
+            assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{what}");
+        }
+        end(client).await;
+    })
+    .await;
+}
+
+bed::cases!(a_copy_of_an_extend_cuts_no_later_lease:
+    answered = false,
+    in_doubt = true,
+);
+
+/// A guard with an owner of its own was extended and given back; the owner comes in again.
+#[tokio::test]
+async fn a_copy_of_an_extend_cuts_no_later_hold() {
+    each(async |bed, flavour| {
+        let client = bed.client().await;
+        let lock = client.lock(flavour, "x");
+        let guard = lock.lock_leased(secs(600)).await.unwrap();
+        guard.extend(secs(500)).await.unwrap();
+        let wire = Wire::tap(&bed.server).await;
+        guard.extend(secs(100)).await.unwrap();
+        let copy = wire.last(bed).await;
+        let me = guard.owner().clone();
+        guard.unlock().await.unwrap();
+        let again = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
+        arrives(bed, &copy).await;
+        lasts(bed, &again, 300, &flavour.to_string()).await;
+        assert_eq!(again.unlock().await.unwrap(), Released::Free, "{flavour}");
+    })
+    .await;
+}
+
+/// Another client came in as the owner, the first guard went, and an extend of its hold arrives for the first time.
+#[tokio::test]
+async fn an_extend_of_a_hold_that_is_gone_cuts_no_other() {
+    each(async |bed, flavour| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let lock = client.lock(flavour, "x");
+        let guard = lock.lock_leased(secs(600)).await.unwrap();
+        guard.extend(secs(500)).await.unwrap();
+        let wire = Wire::tap(&bed.server).await;
+        guard.extend(secs(400)).await.unwrap();
+        let mut extend = wire.last(bed).await;
+        let they: Owner = guard.owner().to_string().parse().unwrap();
+        let theirs = other.lock(flavour, "x");
+        let held = theirs.acquire(Acquire::new().owner(&they).lease(secs(600))).await.unwrap().unwrap();
+        assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+        // The next extend of that guard, to a second: its hold has the next number.
+        for word in &mut extend {
+            let next = word.strip_prefix('~').and_then(|n| n.parse::<u64>().ok()).map(|n| format!("~{}", n + 1));
+            *word = next.unwrap_or_else(|| word.replace(",-~2", ",-~3").replace("-400000", "-1000"));
+        }
+        arrives(bed, &extend).await;
+        lasts(bed, &held, 300, &flavour.to_string()).await;
+        assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}");
+    })
+    .await;
+}
+
+/// An owner's acquire, now that the server knows the script and the client the server's clock.
+async fn acquired(bed: &Bed, client: &Client, lock: &dyn DistLock) -> (Owner, Guard, Vec<String>) {
+    let me = client.owner();
+    enter(lock, &me).await.unlock().await.unwrap();
+    let wire = Wire::tap(&bed.server).await;
+    let guard = enter(lock, &me).await;
+    (me, guard, wire.last(bed).await)
+}
+
+#[tokio::test]
+async fn a_copy_of_an_acquire_counts_no_hold_that_was_given_up_twice() {
+    each(async |bed, flavour| {
+        let client = bed.client().await;
+        let lock = client.lock(flavour, "x");
+        let (me, guard, copy) = acquired(bed, &client, &*lock).await;
+        let handed = guard.into_owner();
+        idle(&client).await;
+        arrives(bed, &copy).await;
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "{flavour}: counted twice");
+        assert_eq!(lock.release(&handed).await.unwrap(), Released::Free, "{flavour}");
+    })
+    .await;
+}
+
+/// `first`: the owner was made by the lock's first guard.
+#[tokio::test]
+async fn a_copy_of_a_release_by_owner_takes_no_other_hold() {
+    each(async |bed, flavour| {
+        let (client, other) = (bed.client().await, bed.client().await);
+        let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
+        for first in [false, true] {
+            let what = format!("{flavour}, first {first}");
+            let given_up = if first { lock.lock().await.unwrap() } else { enter(&*lock, &client.owner()).await };
+            let me = given_up.into_owner();
+            idle(&client).await;
+            let they: Owner = me.as_str().parse().unwrap();
+            let held = enter(&*theirs, &they).await;
+            let wire = Wire::tap(&bed.server).await;
+            assert_eq!(theirs.release(&they).await.unwrap(), Released::StillHeld(1), "{what}");
+            for copy in wire.calls(bed).await {
+                arrives(bed, &copy).await;
+            }
+            assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{what}");
+            assert_eq!(other.renew_now().await.lost, 0, "{what}");
+            assert_eq!(held.unlock().await.unwrap(), Released::Free, "{what}");
+        }
+    })
+    .await;
+}

@@ -1,0 +1,117 @@
+//! Subscriptions that are never confirmed. No waiter looks by itself for an hour, so only what a test names can wake it.
+
+use std::sync::Arc;
+
+use distlock::{Builder, DistLock, Flavour, Guard};
+use distlock_support::{Action, Matcher, Proxy};
+use tokio::task::JoinHandle;
+
+use bed::{Bed, becomes, builder, end, ends, eventually, ms, reentrant, secs};
+
+fn waits(lock: &Arc<dyn DistLock>) -> JoinHandle<Guard> {
+    let lock = Arc::clone(lock);
+    tokio::spawn(async move { lock.lock().await.unwrap() })
+}
+
+fn patient(proxy: &Proxy) -> Builder {
+    let hour = secs(3600);
+    builder(&proxy.url()).poll_cap(hour).ping_interval(hour).subscribe_timeout(hour).subscription_linger(ms(100))
+}
+
+/// The waiter looks when the lease of the holder is over that it was told of.
+#[tokio::test]
+async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
+    reentrant(async |bed: &Bed| {
+        let theirs = bed.client().await;
+        for (held, wanted) in [
+            (Flavour::Reentrant, Flavour::Reentrant),
+            (Flavour::Fair, Flavour::Fair),
+            (Flavour::Write, Flavour::Write),
+            (Flavour::Write, Flavour::Read),
+        ] {
+            let proxy = Proxy::start(bed.server.addr());
+            let ours = bed.connect(patient(&proxy)).await;
+            let name = format!("job {held} {wanted}");
+            let held = theirs.lock(held, &name).lock_leased(secs(1)).await.unwrap();
+            let silent = proxy.on_request(Matcher::command("SUBSCRIBE"), Action::HangReply);
+            let waiting = waits(&ours.lock(wanted, &name));
+            ends("it subscribes", silent.fired()).await;
+            let guard = ends("a waiter whose subscription is not confirmed", waiting).await.unwrap();
+            guard.unlock().await.unwrap();
+            drop(held);
+            end(ours).await;
+        }
+    })
+    .await;
+}
+
+/// The subscription is confirmed before the next waiter listens.
+#[tokio::test]
+async fn a_contender_that_leaves_while_it_subscribes_leaves_nobody_asleep() {
+    reentrant(async |bed: &Bed| {
+        let theirs = bed.client().await;
+        let proxy = Proxy::start(bed.server.addr());
+        let ours = bed.connect(patient(&proxy)).await;
+        let lock = ours.lock(Flavour::Reentrant, "job");
+        // Connections and scripts are there.
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let held = theirs.lock(Flavour::Reentrant, "job").lock_leased(secs(2)).await.unwrap();
+        proxy.on_request(Matcher::command("SUBSCRIBE"), Action::DelayReply(ms(300)));
+        let seen = proxy.requests_seen("SUBSCRIBE");
+        let leaves = waits(&lock);
+        eventually("it subscribes", async || proxy.requests_seen("SUBSCRIBE") > seen).await;
+        let next = waits(&lock);
+        becomes("waiters", 2, async || ours.stats().waiting).await;
+        // The next one asks while the subscription is confirmed.
+        proxy.on_request(Matcher::command("EVALSHA"), Action::DelayReply(ms(600)));
+        leaves.abort();
+        let guard = ends("the next waiter", next).await.unwrap();
+        guard.unlock().await.unwrap();
+        drop(held);
+        end(ours).await;
+    })
+    .await;
+}
+
+/// It needs no message.
+#[tokio::test]
+async fn a_release_in_the_same_process_wakes_a_waiter_without_a_subscription() {
+    reentrant(async |bed: &Bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let ours = bed.connect(patient(&proxy).handoff_limit(0)).await;
+        let lock = ours.lock(Flavour::Reentrant, "job");
+        let held = lock.lock_leased(secs(3600)).await.unwrap();
+        let silent = proxy.on_request(Matcher::command("SUBSCRIBE"), Action::HangReply);
+        let next = waits(&lock);
+        ends("it subscribes", silent.fired()).await;
+        held.unlock().await.unwrap();
+        let guard = ends("the waiter", next).await.unwrap();
+        guard.unlock().await.unwrap();
+        end(ours).await;
+    })
+    .await;
+}
+
+/// The access list denies all channels: over fred a subscription looks as if it had succeeded.
+#[tokio::test]
+async fn a_waiter_that_may_hear_no_message_polls() {
+    reentrant(async |bed: &Bed| {
+        let holder = bed.client().await;
+        let rules = ["ACL", "SETUSER", "deaf", "reset", "on", ">secret", "~*", "resetchannels", "+@all"];
+        bed.admin.cmd::<String>(&rules).await;
+        let login = bed.builder().username("deaf").password("secret");
+        let client = bed.connect(login.poll_cap(ms(200)).subscription_linger(ms(50))).await;
+        let held = holder.lock(Flavour::Reentrant, "x").lock_leased(secs(3600)).await.unwrap();
+        let waiting = waits(&client.lock(Flavour::Reentrant, "x"));
+        becomes("waiters", 1, async || client.stats().waiting).await;
+        held.unlock().await.unwrap();
+        let guard = ends("the waiter", waiting).await.unwrap();
+        // Its own release may not be announced either; the next waiter of the client needs no message.
+        let next = waits(&client.lock(Flavour::Reentrant, "x"));
+        becomes("waiters", 1, async || client.stats().waiting).await;
+        guard.unlock().await.unwrap();
+        let guard = ends("the next waiter of the client", next).await.unwrap();
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}

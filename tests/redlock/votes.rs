@@ -1,0 +1,137 @@
+//! Whose votes count, who is named as a holder, and what becomes of the votes of a lock that is lost.
+
+use std::sync::Arc;
+
+use distlock::{Acquire, DistLock, Error, Flavour, Lost, RedLock};
+
+use crate::rig::{Path, by_all, five, long, patient};
+use bed::{becomes, ends, enter, eventually, ms, waiter};
+
+/// Three of five servers lose the key. The guard lives on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_redlock_gives_its_last_votes_back() {
+    five(async |five| {
+        let user = five.warm(Path::Direct, patient).await;
+        let guard = by_all(&user.red("x"), Acquire::new()).await;
+        let lost = tokio::spawn(guard.lost());
+        for at in [0, 1, 2] {
+            let () = five.admin(at).await.cmd(&["DEL", "x"]).await;
+        }
+        user.renew().await;
+        let gone = |error: &Error| matches!(error, Error::Lost { name, why: Lost::Gone } if **name == *"x");
+        let lost = ends("the loss is signalled", lost).await.unwrap();
+        assert!(gone(&lost), "{lost:?}");
+        becomes("servers that still have a vote", Vec::new(), async || five.having("x").await).await;
+        user.idle().await;
+        // Whatever it is asked, it says the same.
+        assert!(!guard.is_held() && guard.remaining().is_zero());
+        let extended = guard.extend(bed::secs(5)).await.unwrap_err();
+        assert!(gone(&extended), "{extended:?}");
+        let members = guard.members();
+        assert!(members.len() == 5 && members.iter().all(|member| !member.is_held), "{members:?}");
+        // Another owner acquires it, and keeps it when the first guard goes.
+        let next = by_all(&user.red("x"), Acquire::new()).await;
+        let told = guard.unlock().await.unwrap_err();
+        assert!(gone(&told), "{told:?}");
+        assert!(next.is_held());
+        assert_eq!(five.having("x").await.len(), 5);
+        next.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// A writer behind a reader, and a reader behind a writer: it looks at both halves instead of asking for the lock in vain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_behind_the_other_half_looks_and_does_not_ask() {
+    five(async |five| {
+        let (holder, user) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
+        for (held, wanted) in [(Flavour::Read, Flavour::Write), (Flavour::Write, Flavour::Read)] {
+            let guard = by_all(&holder.over(held, "x"), Acquire::new().lease(bed::secs(3600))).await;
+            let waiting = waiter(user.over(wanted, "x"));
+            // Attempts, and releases of what they got, read several fields at once; looks do not. After the first attempts come
+            // looks alone.
+            eventually("ten looks in a row without an attempt", async || {
+                let before = five.calls("hmget").await;
+                let looks = five.calls("evalsha").await;
+                eventually("the waiter looks", async || five.calls("evalsha").await >= looks + 10).await;
+                five.calls("hmget").await == before
+            })
+            .await;
+            guard.unlock().await.unwrap();
+            let (guard, _) = ends("the waiter", waiting).await.unwrap();
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// Four owners hold one server each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holders_are_named_by_the_owners_they_have() {
+    five(async |five| {
+        let user = five.warm(Path::Direct, patient).await;
+        let mut owners = Vec::new();
+        for at in [1, 2, 3, 4] {
+            let lock = user.clients[at].reentrant("x");
+            owners.push((at, lock.acquire(long()).await.unwrap().expect("free").into_owner()));
+        }
+        let state = user.red("x").state().await.unwrap();
+        assert_eq!(state.holders.len(), 4, "{:?}, held by {owners:?}", state.holders);
+        for (holder, _) in &state.holders {
+            assert!(owners.iter().any(|(_, owner)| owner.as_str() == holder), "nobody is {holder}");
+        }
+        for (at, owner) in owners {
+            user.clients[at].reentrant("x").release(&owner).await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// It is inside of two RedLocks that make up a third.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_server_counts_twice_through_nested_locks() {
+    five(async |five| {
+        let user = five.warm(Path::Direct, patient).await;
+        let part = |name: &str, of: &[usize]| -> Arc<dyn DistLock> {
+            Arc::new(RedLock::new(of.iter().map(|at| user.clients[*at].clone()), name))
+        };
+        let multi = |at: usize| -> Arc<dyn DistLock> { Arc::new(user.clients[at].multi(["x", "y"])) };
+        let striped: Arc<dyn DistLock> = Arc::new(user.clients[1].striped("x", 2));
+        for (one, other) in [
+            (part("x", &[0, 1, 2]), part("x", &[0, 3, 4])),
+            (multi(1), part("x", &[1, 2, 3])),
+            (striped, part("x", &[1, 2, 3])),
+        ] {
+            let refused = RedLock::of("x", vec![one, other]).try_lock().await;
+            assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
+        }
+        // With a server each they may be made of anything.
+        let lock = RedLock::of("x", vec![multi(0), part("x", &[1, 2, 3]), Arc::new(user.clients[4].reentrant("x"))]);
+        let guard = lock.lock().await.unwrap();
+        eventually("all have granted it", async || guard.members().len() >= 6).await;
+        guard.unlock().await.unwrap();
+    })
+    .await;
+}
+
+/// The owner is one that the first user's guard has, or one that was given to both; and the first or the second goes first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_users_hold_a_redlock_as_one_owner() {
+    five(async |five| {
+        let [ours, theirs, thirds] =
+            [five.warm(Path::Direct, patient), five.warm(Path::Direct, patient), five.warm(Path::Direct, patient)];
+        let (ours, theirs, thirds) = (ours.await, theirs.await, thirds.await);
+        for given in [false, true] {
+            let me = ours.clients[0].owner();
+            let one = if given { enter(&ours.red("x"), &me).await } else { ours.red("x").lock().await.unwrap() };
+            let two = enter(&theirs.red("x"), one.owner()).await;
+            let (goes, stays) = if given { (two, one) } else { (one, two) };
+            goes.unlock().await.unwrap();
+            assert!(stays.is_held(), "given {given}");
+            let third = thirds.red("x").lock_for(ms(500)).await;
+            assert!(!matches!(third, Ok(Some(_))), "given {given}: a third user holds what {stays:?} says it has");
+            stays.unlock().await.unwrap();
+        }
+    })
+    .await;
+}

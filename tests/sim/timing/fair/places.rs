@@ -1,0 +1,192 @@
+//! Places and their deadlines: kept for as long as their clients live, taken again when they are lost, and never moved too far.
+
+use distlock_sim::{SimReply, SimServer};
+use tokio::time::{Instant, sleep};
+
+use super::{BOUND, DEADLINES, PLACE, QUEUE, SECOND, deadlines, does, parties, plant, queue, waiter, waiters};
+use crate::rig::{ms, settled, virtually};
+
+/// Redisson's #3004: its queue drops a waiter that waits longer than the queue's own limit.
+#[test]
+fn a_waiter_keeps_its_place_however_long_it_waits() {
+    virtually(async || {
+        let server = SimServer::new(1);
+        let [holder, one, two] = parties(&server);
+        let guard = holder.client.fair("a").lock().await.unwrap();
+        let mut line = Vec::new();
+        for n in 0..6 {
+            line.push(waiter(&server, if n % 2 == 0 { &one } else { &two }).await);
+        }
+        let places = queue(&server);
+        for _ in 0..600 {
+            sleep(ms(100)).await;
+            assert_eq!(queue(&server), places);
+            let left = deadlines(&server);
+            assert!(left.len() == 6 && left.values().all(|left| *left > 0.0 && *left <= PLACE), "{left:?}");
+        }
+        guard.unlock().await.unwrap();
+        let served = futures::future::join_all(line).await.into_iter().map(Result::unwrap);
+        assert!(served.is_sorted(), "out of order");
+        settled(&server, &[&holder, &one, &two], 30 * SECOND).await.unwrap();
+    });
+}
+
+/// Redisson's `…TimeoutDrift` tests (#1104, #2099): neither waits in vain nor acquires nor the death of a waiter move deadlines.
+#[test]
+fn no_deadline_is_further_away_than_one_place() {
+    virtually(async || {
+        let server = SimServer::new(1);
+        let [holder, going, alive] = parties(&server);
+        let watched = server.clone();
+        let watcher = tokio::spawn(async move {
+            loop {
+                let left = deadlines(&watched);
+                assert!(left.values().all(|left| *left <= PLACE), "{left:?}");
+                sleep(ms(10)).await;
+            }
+        });
+        let guard = holder.client.fair("a").lock().await.unwrap();
+        waiters(&server, &going, 1).await;
+        let workers = (0..3).map(async |_| {
+            for _ in 0..15 {
+                assert!(alive.client.fair("a").lock_for(ms(150)).await.unwrap().is_none());
+            }
+        });
+        futures::future::join_all(workers).await;
+        sleep(ms(20)).await;
+        assert_eq!(queue(&server).len(), 1, "a waiter that gave up has left its place");
+        going.link.partition(true);
+        for _ in 0..3 {
+            waiters(&server, &alive, 3).await;
+        }
+        guard.unlock().await.unwrap();
+        sleep(30 * SECOND).await;
+        assert!(queue(&server).is_empty());
+        assert!(!watcher.is_finished(), "a deadline was moved");
+        watcher.abort();
+    });
+}
+
+/// Redisson's `…TimeoutDrift_Descrete` tests: the deadline of a waiter of Java's is that of the one ahead plus its own wait.
+#[test]
+fn deadlines_of_java_waiters_keep_their_distance() {
+    const WAIT: f64 = 60_000.0;
+    virtually(async || {
+        let server = SimServer::new(1);
+        let [holder, client] = parties(&server);
+        let guard = holder.client.fair("a").lock().await.unwrap();
+        // Ours, Java's, ours, Java's; each of Java's comes as Redisson's script does it.
+        let last = || queue(&server).pop().unwrap();
+        let java = |n| plant(&server, n, deadlines(&server)[&last()] + WAIT);
+        let first = waiter(&server, &client).await;
+        let (ours, one) = (last(), java(1));
+        let third = waiter(&server, &client).await;
+        let two = java(2);
+        let check = async |what: &str, expected: &[(&String, f64)]| {
+            for _ in 0..500 {
+                sleep(ms(10)).await;
+                let left = deadlines(&server);
+                for (owner, places) in expected {
+                    // Those of ours are 2.3 to 4.5 s ahead, and those of Java's are counted from them.
+                    let (at, least) = (left[*owner] - places * WAIT, PLACE - 2_250.0);
+                    assert!((least..=PLACE).contains(&at), "{what}: {owner} in {left:?}");
+                }
+            }
+        };
+        check("all stand", &[(&ours, 0.0), (&one, 1.0), (&two, 2.0)]).await;
+        // The one behind it stands behind Java's first one now.
+        third.abort();
+        check("one gave up", &[(&ours, 0.0), (&one, 1.0), (&two, 2.0)]).await;
+        assert_eq!(queue(&server).len(), 3);
+        // The first acquires the lock: those of Java come nearer by its wait, and nobody moves them any more.
+        let before = deadlines(&server);
+        guard.unlock().await.unwrap();
+        first.await.unwrap();
+        let after = deadlines(&server);
+        for owner in [&one, &two] {
+            let nearer = before[owner] - after[owner];
+            assert!((PLACE..PLACE + 50.0).contains(&nearer), "{nearer} ms nearer: {before:?}, {after:?}");
+        }
+    });
+}
+
+/// Redisson's `testAbandonedTimeoutDrift_Descrete`.
+#[test]
+fn abandoned_waiters_of_java_are_out_when_their_deadlines_have_passed() {
+    virtually(async || {
+        let server = SimServer::new(1);
+        let [ours] = parties(&server);
+        let began = Instant::now();
+        for n in 1..=3 {
+            plant(&server, n, f64::from(n) * 400.0);
+        }
+        assert!(ours.client.fair("a").try_lock().await.unwrap().is_none(), "others are ahead");
+        let took = waiter(&server, &ours).await.await.unwrap() - began;
+        // The client looks once a second.
+        assert!(took >= ms(1_200) && took <= ms(2_300), "{took:?}");
+        // With no client there to look, the next one that comes finds out.
+        plant(&server, 1, -1.0);
+        ours.client.fair("a").try_lock().await.unwrap().expect("nobody is ahead").unlock().await.unwrap();
+        settled(&server, &[&ours], 30 * SECOND).await.unwrap();
+    });
+}
+
+/// The queue or the deadlines are lost, or somebody puts in what nobody stands for: all waiters have a place again, and are served.
+#[test]
+fn waiters_are_back_in_a_queue_that_was_lost_or_spoilt() {
+    let stray = "0a1b2c3d-0000-8000-9000-00000000000d:1";
+    let [queue_lost, deadlines_lost] = [format!("del {QUEUE}"), format!("del {DEADLINES}")];
+    let spoilt = [format!("lpush {QUEUE} {stray}"), format!("zadd {DEADLINES} 9e15 {stray}1")];
+    for harm in
+        [vec![queue_lost.clone()], vec![deadlines_lost.clone()], vec![queue_lost, deadlines_lost], spoilt.into()]
+    {
+        for pause in [0, 3_000].map(ms) {
+            let harm = harm.clone();
+            virtually(async move || {
+                let server = SimServer::new(1);
+                let [holder, one, two] = parties(&server);
+                let guard = holder.client.fair("a").lock().await.unwrap();
+                let mut line = waiters(&server, &one, 4).await;
+                line.extend(waiters(&server, &two, 4).await);
+                for command in &harm {
+                    does(&server, command);
+                }
+                sleep(pause).await;
+                if !pause.is_zero() {
+                    let (mut there, scored) = (queue(&server), deadlines(&server));
+                    there.retain(|owner| owner != stray && scored.contains_key(owner));
+                    assert_eq!(there.len(), 8, "{harm:?}: {there:?}, {scored:?}");
+                }
+                let released = Instant::now();
+                guard.unlock().await.unwrap();
+                for had in futures::future::join_all(line).await {
+                    let took = had.unwrap() - released;
+                    assert!(took <= BOUND + SECOND, "{harm:?}: served after {took:?}");
+                }
+                settled(&server, &[&holder, &one, &two], 60 * SECOND).await.unwrap();
+            });
+        }
+    }
+}
+
+/// Redisson takes dead waiters of ours out of the queue, but does not know where they are registered.
+#[test]
+fn a_registration_that_java_left_hides_no_waiter_of_javas() {
+    virtually(async || {
+        let server = SimServer::new(1);
+        let [holder, client] = parties(&server);
+        let guard = holder.client.fair("a").lock().await.unwrap();
+        let line = waiters(&server, &client, 3).await;
+        does(&server, "hset redisson_lock_waiters:{a}:a 0a1b2c3d-0000-8000-9000-00000000000d:1 nonce");
+        let java = plant(&server, 1, 5_000.0);
+        sleep(30 * SECOND).await;
+        assert!(deadlines(&server).contains_key(&java), "it was not moved along");
+        assert_eq!(does(&server, "hlen redisson_lock_waiters:{a}:a"), SimReply::Int(3), "the registration is left");
+        does(&server, &format!("lrem {QUEUE} 0 {java}"));
+        does(&server, &format!("zrem {DEADLINES} {java}"));
+        guard.unlock().await.unwrap();
+        for waiter in line {
+            waiter.await.unwrap();
+        }
+    });
+}

@@ -1,0 +1,240 @@
+//! Segments that cannot be used: the server is frozen or gone, or a key holds something else.
+
+use distlock::{Acquire, Client, Deadlock, DistLock as _, Error, Flavour, Released, Striped};
+use distlock_support::RedisServer;
+use futures::future::join_all;
+
+use bed::{Bed, becomes, end, ends, in_vain, ms, reentrant, secs};
+
+const SEGMENTS: usize = 4;
+
+fn silent(error: &Error) -> bool {
+    matches!(error, Error::Timeout { .. } | Error::Connection { .. })
+}
+
+/// What is not known is not told as busy, as of a single lock. Commands time out within each wait, however slow the machine.
+async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
+    let server = RedisServer::start();
+    let client = bed::builder(&server.url()).command_timeout(secs(1)).connect().await.unwrap();
+    let (striped, single) = (client.striped("s", SEGMENTS), client.reentrant("one"));
+    if gone {
+        server.kill9();
+    } else {
+        server.stop();
+    }
+    let me = client.owner();
+    let how = || Acquire::new().wait(secs(5));
+    let ways = [how(), how().owner(&me), how().owner(&me).not_reentrant()];
+    let any = join_all(ways.into_iter().map(|how| striped.any(how)));
+    let (any, one) = ends("waits of 5 s", async { tokio::join!(any, single.lock_for(secs(5))) }).await;
+    assert!(one.as_ref().is_err_and(silent), "a single lock: {one:?}");
+    for outcome in any {
+        assert!(outcome.as_ref().is_err_and(silent), "{outcome:?}");
+    }
+    let once = ends("one attempt", striped.try_lock()).await;
+    assert!(once.as_ref().is_err_and(silent), "{once:?}");
+    if gone {
+        server.restart();
+    } else {
+        server.cont();
+    }
+    bed::idle(&client).await;
+    // Connections may have to be made again.
+    bed::eventually("it is acquired again", async || match striped.any(Acquire::new().wait(secs(10))).await {
+        Ok(Some((_, guard))) => guard.unlock().await.is_ok(),
+        _ => false,
+    })
+    .await;
+    end(client).await;
+}
+
+bed::cases!(on two threads, a_server_that_does_not_answer_is_an_error:
+    frozen = false,
+    gone = true,
+);
+
+/// A key of another type under one segment.
+async fn a_bad_segment_fails_nobody_whom_another_serves(flavour: Flavour) {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let striped = Striped::over(&client, flavour, "s", SEGMENTS);
+        let me = client.owner();
+        let () = bed.admin.cmd(&["SET", "s:1", "no lock"]).await;
+        for n in 0..40 {
+            let how = match n % 5 {
+                0 => Acquire::new().wait(ms(0)),
+                1 => Acquire::new().wait(secs(60)),
+                2 => Acquire::new().wait(secs(60)).owner(&me),
+                3 => Acquire::new().wait(secs(60)).owner(&me).not_reentrant(),
+                _ => Acquire::new(),
+            };
+            let (at, guard) = striped.any(how).await.unwrap().expect("three segments are free");
+            assert_ne!(at, 1, "the bad segment was granted");
+            guard.unlock().await.unwrap();
+        }
+        // With the others busy it is busy, and whoever waits gets the one that is given back.
+        let mut guards = Vec::new();
+        for _ in 0..3 {
+            guards.push(striped.any(Acquire::new()).await.unwrap().unwrap().1);
+        }
+        assert!(striped.try_lock().await.unwrap().is_none(), "a fourth holder");
+        for how in [Acquire::new(), Acquire::new().owner(&me)] {
+            let busy = striped.any(how.wait(secs(1))).await.map(|got| got.map(|(_, guard)| guard));
+            assert!(in_vain(&busy), "{busy:?}");
+        }
+        let waiting = [Acquire::new(), Acquire::new().owner(&me), Acquire::new().wait(secs(600))].map(|how| {
+            let striped = striped.clone();
+            tokio::spawn(async move { striped.any(how).await.unwrap().unwrap().1.unlock().await.unwrap() })
+        });
+        bed::eventually("they wait", async || client.stats().waiting >= 3).await;
+        drop(guards);
+        for one in waiting {
+            ends("a waiter", one).await.unwrap();
+        }
+        // What an owner holds is given back past a bad segment.
+        for segment in [0, 2] {
+            let lock = striped.segment(segment).unwrap();
+            drop(lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().into_owner());
+            assert_eq!(striped.release(&me).await.unwrap(), Released::Free, "segment {segment}");
+        }
+        let nothing = striped.release(&me).await;
+        assert!(matches!(nothing, Err(Error::WrongType { .. } | Error::NotHeld { .. })), "{nothing:?}");
+        // With all of them bad an acquire fails.
+        for at in [0, 2, 3] {
+            let () = bed.admin.cmd(&["SET", &format!("s:{at}"), "no lock"]).await;
+        }
+        for how in [Acquire::new().wait(ms(0)), Acquire::new().wait(secs(20)), Acquire::new()] {
+            for how in [how.clone(), how.owner(&me)] {
+                let told = ends("an acquire with bad segments only", striped.any(how)).await;
+                assert!(matches!(told, Err(Error::WrongType { .. })), "{told:?}");
+            }
+        }
+        let () = bed.admin.cmd(&["FLUSHALL"]).await;
+        becomes("waiters", 0, async || client.stats().waiting).await;
+    })
+    .await;
+}
+
+bed::cases!(on two threads, a_bad_segment_fails_nobody_whom_another_serves:
+    reentrant_locks = Flavour::Reentrant,
+    fair_locks = Flavour::Fair,
+    write_locks = Flavour::Write,
+);
+
+/// A client that soon sees what has become of a key. It has few retries: an error ends a wait at a segment soon.
+async fn brisk(bed: &Bed) -> Client {
+    bed.connect(bed.builder().poll_cap(ms(200)).retry_attempts(1).retry_delay((ms(10), ms(50)))).await
+}
+
+/// Somebody holds this segment, for longer than the test.
+async fn hold(bed: &Bed, key: &str) {
+    free(bed, key).await;
+    let _: i64 = bed.admin.cmd(&["HSET", key, "5b0e1a4c-0000-4000-8000-000000000000:1", "1"]).await;
+    let _: i64 = bed.admin.cmd(&["PEXPIRE", key, "600000"]).await;
+}
+
+async fn spoil(bed: &Bed, key: &str) {
+    let _: String = bed.admin.cmd(&["SET", key, "no lock"]).await;
+}
+
+async fn free(bed: &Bed, key: &str) {
+    let _: i64 = bed.admin.cmd(&["DEL", key]).await;
+}
+
+async fn waits_for(client: &Client, segments: usize) {
+    becomes("segments that are waited for", segments, async || client.stats().waiting).await;
+}
+
+/// Also where the other one goes bad meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_segment_that_is_mended_serves_again() {
+    reentrant(async |bed| {
+        let client = brisk(bed).await;
+        let striped = client.striped("s", 2);
+        spoil(bed, "s:0").await;
+        hold(bed, "s:1").await;
+        let lock = striped.clone();
+        let waiting = tokio::spawn(async move { lock.any(Acquire::new()).await });
+        waits_for(&client, 1).await;
+        hold(bed, "s:0").await;
+        waits_for(&client, 2).await;
+        spoil(bed, "s:1").await;
+        waits_for(&client, 1).await;
+        assert!(!waiting.is_finished(), "one segment is only busy");
+        free(bed, "s:0").await;
+        let (at, guard) = ends("the waiter", waiting).await.unwrap().unwrap().unwrap();
+        assert_eq!(at, 0);
+        guard.unlock().await.unwrap();
+        free(bed, "s:1").await;
+    })
+    .await;
+}
+
+async fn a_waiter_fails_when_all_segments_go_bad(given: bool) {
+    reentrant(async |bed| {
+        let client = brisk(bed).await;
+        let striped = client.striped("s", 2);
+        hold(bed, "s:0").await;
+        hold(bed, "s:1").await;
+        let how = if given { Acquire::new().owner(&client.owner()) } else { Acquire::new() };
+        let waiting = tokio::spawn(async move { striped.any(how).await });
+        waits_for(&client, 2).await;
+        spoil(bed, "s:0").await;
+        spoil(bed, "s:1").await;
+        let told = ends("a waiter at bad segments", waiting).await.unwrap();
+        assert!(matches!(told, Err(Error::WrongType { .. })), "{told:?}");
+        waits_for(&client, 0).await;
+        free(bed, "s:0").await;
+        free(bed, "s:1").await;
+    })
+    .await;
+}
+
+bed::cases!(on two threads, a_waiter_fails_when_all_segments_go_bad:
+    of_a_new_owner = false,
+    of_a_given_owner = true,
+);
+
+/// Nobody enters a plain lock twice; an owner that holds one segment may have another all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_that_its_owner_holds_is_passed_over() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let striped = Striped::over(&client, Flavour::Plain, "s", 3);
+        let me = client.owner();
+        let how = || Acquire::new().owner(&me).lease(secs(600));
+        let held = striped.segment(1).unwrap().acquire(how()).await.unwrap().unwrap();
+        // Wherever the search begins.
+        for _ in 0..6 {
+            let (at, guard) = striped.any(how().wait(secs(600))).await.unwrap().expect("two are free");
+            assert_ne!(at, 1);
+            guard.unlock().await.unwrap();
+        }
+        let not_again = striped.any(how().not_reentrant()).await;
+        let is_own = |outcome: &Result<_, Error>| {
+            matches!(outcome, Err(Error::WouldDeadlock { why: Deadlock::NotReentrant, .. }))
+        };
+        assert!(is_own(&not_again.map(drop)));
+        let others = [0, 2].map(|n| striped.segment(n).unwrap());
+        let (first, second) = (others[0].lock().await.unwrap(), others[1].lock().await.unwrap());
+        for wait in [0, 50, 0, 50] {
+            let busy = striped.any(how().wait(ms(wait))).await.map(|got| got.map(|(_, guard)| guard));
+            assert!(in_vain(&busy), "others have the rest: {busy:?}");
+        }
+        let (lock, again) = (striped.clone(), how());
+        let waiting = tokio::spawn(async move { lock.any(again).await });
+        waits_for(&client, 2).await;
+        first.unlock().await.unwrap();
+        let (at, guard) = ends("the waiter", waiting).await.unwrap().unwrap().unwrap();
+        assert_eq!(at, 0);
+        second.unlock().await.unwrap();
+        let last = others[1].acquire(how()).await.unwrap().unwrap();
+        // It would wait for itself.
+        let told = ends("an acquire of what is all its own", striped.any(how())).await;
+        assert!(is_own(&told.map(drop)));
+        for guard in [held, guard, last] {
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
