@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use distlock::{Acquire, DistLock, Error, Flavour, Guard, Lost, Released, Result};
+use distlock::{Acquire, Builder, DistLock, Error, Flavour, Guard, Lost, Released, Result};
 use distlock_support::RedisServer;
 use distlock_support::proxy::{Mode, Proxy};
 use futures::FutureExt as _;
@@ -34,20 +34,25 @@ fn told<T>(outcome: Result<T, Error>) {
     }
 }
 
-/// The reconnect renews, for the next regular renewal is far away.
+/// Confirms holds as soon as its connection is back, every 10 s if that fails, and as a rule every 100 s, which no test waits for.
+fn confirming(bed: &Bed) -> Builder {
+    patient(&bed.server.url()).watchdog(secs(300))
+}
+
+/// The reconnect renews.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_survives_a_restart_with_data() {
     durable(async |bed| {
-        let client = bed.connect(patient(&bed.server.url())).await;
+        let client = bed.connect(confirming(bed)).await;
         let owner = client.owner();
         let lock = client.reentrant("a");
         let enter = async || lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
         let guard = enter().await;
         for round in 0..3 {
             let again = enter().await;
-            let () = bed.admin.cmd(&["PEXPIRE", "a", "600000"]).await;
+            let () = bed.admin.cmd(&["PEXPIRE", "a", "120000"]).await;
             restart(bed);
-            eventually("the reconnect renews it", async || bed.admin.pttl("a").await > 600_000).await;
+            eventually("the reconnect renews it", async || bed.admin.pttl("a").await > 120_000).await;
             assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1), "round {round}");
             assert!(guard.is_held(), "round {round}");
             assert_eq!(count(&bed.admin, "a").await, 1, "round {round}");
@@ -61,8 +66,8 @@ async fn a_lock_survives_a_restart_with_data() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_lost_in_a_restart_without_data() {
     reentrant(async |bed| {
-        let client = bed.connect(patient(&bed.server.url())).await;
-        let waiter = bed.connect(patient(&bed.server.url())).await;
+        let client = bed.connect(confirming(bed)).await;
+        let waiter = bed.connect(confirming(bed)).await;
         for _ in 0..3 {
             let guard = client.reentrant("a").lock().await.unwrap();
             let leased = client.reentrant("b").lock_leased(secs(600)).await.unwrap();
