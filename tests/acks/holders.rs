@@ -83,8 +83,10 @@ async fn lost_lock_is_signalled_without_waiting_for_replicas() {
             let lost = bed::ends(&format!("{acks:?} {flavour}: the signal of the loss"), taken.lost()).await;
             assert!(matches!(lost, Error::Lost { why: distlock::Lost::Gone, .. }), "{flavour}: {lost:?}");
             assert!(
-                kept.is_held() && kept.deadline() <= deadline,
-                "{flavour}: no replica has acknowledged the renewal"
+                kept.is_held() && kept.deadline() <= deadline + NEAR,
+                "{flavour}: no replica has acknowledged the renewal: held {}, deadline moved by {:?}",
+                kept.is_held(),
+                kept.deadline() - deadline
             );
             servers.node(1).cont();
             let renewed = renewing.await.unwrap();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use distlock::DistLock as _;
 use distlock_support::{Action, Matcher, Proxy};
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;

