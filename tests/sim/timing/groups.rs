@@ -1,1 +1,411 @@
-//! Timing rules: groups.
+//! Locks that are made of several: how long waits last, how soon they are granted, what waiters send, and when a hold ends. Every
+//! command takes a round trip of 2 ms unless a test says otherwise, and nobody looks by itself for an hour.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Acquire, DistLock, Error, Flavour, Lost, MultiLock};
+use distlock_sim::LinkOptions;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::group::fleet::Fleet;
+use crate::rig::{Party, lock, ms, virtually};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const WATCHDOG: Duration = Duration::from_secs(30);
+const NODE: Duration = ms(500);
+
+/// How long members are held while another one is waited for, at the most.
+const HOLD: Duration = ms(600);
+
+/// Servers so far away, one way, and clients of all of them; the servers know the scripts, and the clients their clocks.
+async fn fleet_of(ways: &[Duration], clients: usize) -> Arc<Fleet> {
+    let next = Cell::new(0);
+    let fleet = Fleet::new(1, ways.len(), clients, |server, _| {
+        let one_way = ways[next.replace(next.get() + 1) % ways.len()];
+        let link = LinkOptions { latency_min: one_way, latency_max: one_way, ..LinkOptions::default() };
+        Party::new(server, link, |options| options.poll_cap = HOUR)
+    });
+    for party in fleet.clients.iter().flatten() {
+        for flavour in [Flavour::Reentrant, Flavour::Fair] {
+            lock(&party.client, flavour, "warm").lock().await.unwrap().unlock().await.unwrap();
+        }
+    }
+    Arc::new(fleet)
+}
+
+async fn fleet(servers: usize, clients: usize) -> Arc<Fleet> {
+    fleet_of(&vec![ms(1); servers], clients).await
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Three members that one script takes.
+    Plain,
+    /// Three members that are asked one by one.
+    Fair,
+    /// Members on two servers.
+    TwoServers,
+    /// Three segments.
+    Striped,
+    /// A majority of three servers.
+    Red,
+}
+
+const KINDS: [Kind; 5] = [Kind::Plain, Kind::Fair, Kind::TwoServers, Kind::Striped, Kind::Red];
+
+fn multi(fleet: &Fleet, client: usize, members: &[(usize, Flavour, &str)]) -> MultiLock {
+    let one = |(server, flavour, name): &(usize, Flavour, &str)| -> Arc<dyn DistLock> {
+        lock(&fleet.clients[client][*server].client, *flavour, name).into()
+    };
+    MultiLock::of(members.iter().map(one).collect())
+}
+
+impl Kind {
+    fn lock(self, fleet: &Fleet, client: usize) -> Arc<dyn DistLock> {
+        let of = |flavour, servers: [usize; 3]| {
+            Arc::new(multi(fleet, client, &[0, 1, 2].map(|n| (servers[n], flavour, ["a", "b", "c"][n]))))
+        };
+        match self {
+            Self::Plain => of(Flavour::Reentrant, [0; 3]),
+            Self::Fair => of(Flavour::Fair, [0; 3]),
+            Self::TwoServers => of(Flavour::Reentrant, [0, 1, 0]),
+            Self::Striped => Arc::new(fleet.clients[client][0].client.striped("s", 3)),
+            Self::Red => Arc::new(fleet.red(client, Flavour::Reentrant, "r", NODE)),
+        }
+    }
+}
+
+/// Runs a body for every kind, over three servers and two clients.
+fn for_each(body: impl AsyncFnOnce(Kind, Arc<Fleet>) + Copy + Send + 'static) {
+    for kind in KINDS {
+        virtually(async move || {
+            let fleet = fleet(3, 2).await;
+            body(kind, Arc::clone(&fleet)).await;
+            fleet.settled(ms(60_000)).await.unwrap_or_else(|left| panic!("{kind:?}: {left}"));
+        });
+    }
+}
+
+#[test]
+fn a_wait_is_for_all_members_together_and_a_waiter_is_granted_soon_after_the_release() {
+    for_each(async |kind, fleet| {
+        let (ours, theirs) = (kind.lock(&fleet, 0), kind.lock(&fleet, 1));
+        let mut held = Vec::new();
+        while let Some(guard) = theirs.try_lock().await.unwrap() {
+            held.push(guard);
+        }
+        for wait in [1, 100, 5_000].map(ms) {
+            let began = Instant::now();
+            let outcome = ours.lock_for(wait).await;
+            let took = began.elapsed();
+            assert!(matches!(outcome, Ok(None)), "{kind:?} after {wait:?}: {outcome:?}");
+            assert!(took >= wait && took <= wait + ms(20), "{kind:?}: {took:?} of {wait:?}");
+        }
+        let waiting = tokio::spawn(async move {
+            let guard = ours.lock().await.unwrap();
+            (guard, Instant::now())
+        });
+        sleep(ms(5_000)).await;
+        assert!(!waiting.is_finished(), "{kind:?}: two holders");
+        let released = Instant::now();
+        futures::future::join_all(held.into_iter().map(|guard| guard.unlock())).await;
+        let (guard, had) = timeout(HOUR / 2, waiting).await.unwrap_or_else(|_| panic!("{kind:?}: not woken")).unwrap();
+        assert!(had - released <= ms(20), "{kind:?}: granted {:?} after the release", had - released);
+        guard.unlock().await.unwrap();
+    });
+}
+
+#[test]
+fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
+    for_each(async |kind, fleet| {
+        let began = Instant::now();
+        let guard = kind.lock(&fleet, 0).lock_leased(ms(1_200)).await.unwrap();
+        guard.expiring().await;
+        assert!(guard.is_held());
+        assert!((ms(780)..=ms(805)).contains(&began.elapsed()), "{kind:?}: {:?}", began.elapsed());
+        let lost = guard.lost().await;
+        assert!(matches!(&lost, Error::Lost { why: Lost::Expired, .. }), "{kind:?}: {lost:?}");
+        assert!((ms(1_170)..=ms(1_188)).contains(&began.elapsed()), "{kind:?}: {:?}", began.elapsed());
+        assert!(!guard.is_held() && guard.unlock().await.is_err());
+    });
+}
+
+/// Before the lease ends there, and what is left is given back at once.
+#[test]
+fn with_a_silent_server_a_multi_lock_is_lost_in_time() {
+    virtually(async || {
+        let fleet = fleet(2, 1).await;
+        let guard = Kind::TwoServers.lock(&fleet, 0).lock().await.unwrap();
+        fleet.servers[1].freeze(true);
+        let began = Instant::now();
+        timeout(WATCHDOG, guard.expiring()).await.expect("the end is announced");
+        assert!(guard.is_held());
+        let lost = timeout(WATCHDOG, guard.lost()).await.expect("the loss is signalled");
+        assert!(matches!(&lost, Error::Lost { why: Lost::Expired, .. }), "{lost:?}");
+        assert!(fleet.servers[1].pttl(b"b") > 0 && began.elapsed() <= WATCHDOG, "after {:?}", began.elapsed());
+        sleep(ms(20)).await;
+        assert_eq!(fleet.servers[0].keys(), [b""; 0]);
+        fleet.servers[1].freeze(false);
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
+
+/// An error and not "busy", at the end of the wait. Attempts before the last one, which is cut off, say more than that.
+#[test]
+fn a_wait_at_silent_servers_ends_in_time_with_what_they_failed_by() {
+    virtually(async || {
+        let fleet = fleet(3, 1).await;
+        let red: Arc<dyn DistLock> = Arc::new(fleet.red(0, Flavour::Reentrant, "r", ms(200)));
+        let plain: Arc<dyn DistLock> = Arc::new(fleet.clients[0][0].client.reentrant("a"));
+        let nested: Arc<dyn DistLock> = Arc::new(MultiLock::of(vec![Arc::clone(&red), plain]));
+        [1, 2].into_iter().for_each(|n| fleet.servers[n].freeze(true));
+        for wait in [300, 1_500].map(ms) {
+            for lock in [Kind::TwoServers.lock(&fleet, 0), Arc::clone(&red), Arc::clone(&nested)] {
+                let began = Instant::now();
+                let error = lock.lock_for(wait).await.unwrap_err();
+                let took = began.elapsed();
+                assert!(matches!(error, Error::Timeout { .. } | Error::NoQuorum { needed: 2, .. }), "{error:?}");
+                assert!(
+                    error.is_retryable() && took >= wait && took <= wait + ms(50),
+                    "{took:?} of {wait:?}: {error:?}"
+                );
+            }
+        }
+        [1, 2].into_iter().for_each(|n| fleet.servers[n].freeze(false));
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
+
+/// Members that ended while another one was waited for are acquired again.
+#[test]
+fn a_lease_shorter_than_the_wait_is_whole_in_the_end() {
+    virtually(async || {
+        let fleet = fleet(1, 2).await;
+        let held = fleet.clients[1][0].client.fair("b").lock().await.unwrap();
+        let ours = Kind::Fair.lock(&fleet, 0);
+        let (guard, ()) = tokio::join!(ours.lock_leased(ms(250)), async {
+            sleep(ms(1_000)).await;
+            held.unlock().await.unwrap();
+        });
+        let guard = guard.unwrap();
+        assert!(guard.members().iter().all(|member| member.is_held), "{guard:?}");
+        for name in ["a", "b", "c"] {
+            assert!(fleet.servers[0].pttl(name.as_bytes()) >= 230, "{name}");
+        }
+        drop(guard);
+        fleet.settled(ms(500)).await.unwrap();
+    });
+}
+
+/// What has run out when the last server answers is not held: by a multi lock that needs both, by a RedLock that needs most.
+#[test]
+fn a_lease_too_short_for_its_servers_is_never_granted() {
+    for (lease, granted) in [(40, false), (60, false), (110, false), (300, true)] {
+        virtually(async move || {
+            let fleet = fleet_of(&[ms(1), ms(60), ms(60)], 1).await;
+            for lock in [Kind::TwoServers.lock(&fleet, 0), Kind::Red.lock(&fleet, 0)] {
+                for wait in [0, 300].map(ms) {
+                    let began = Instant::now();
+                    let outcome = lock.acquire(Acquire::new().wait(wait).lease(ms(lease))).await;
+                    match outcome {
+                        Ok(Some(guard)) => {
+                            assert!(granted && guard.is_held(), "{lease} ms: {guard:?}");
+                            assert!(guard.remaining() <= ms(lease - 120 - 5), "{guard:?} of {lease} ms");
+                        }
+                        Ok(None) | Err(Error::NoQuorum { .. } | Error::Timeout { .. }) => {
+                            assert!(!granted, "{lease} ms: {outcome:?}");
+                        }
+                        Err(error) => panic!("{lease} ms: {error:?}"),
+                    }
+                    assert!(began.elapsed() <= wait + NODE, "{:?} of {wait:?}", began.elapsed());
+                    sleep(ms(1_000)).await;
+                }
+            }
+            fleet.settled(ms(60_000)).await.unwrap();
+        });
+    }
+}
+
+/// It gives back what it holds after half a second or so, once, and is silent then.
+#[test]
+fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
+    virtually(async || {
+        let fleet = fleet(1, 2).await;
+        let held = fleet.clients[1][0].client.reentrant("b").lock().await.unwrap();
+        let (ours, me) = (Kind::Plain.lock(&fleet, 0), fleet.clients[0][0].client.owner());
+        let before = fleet.servers[0].scripts_run();
+        let waiting = tokio::spawn(async move { ours.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap() });
+        sleep(ms(200)).await;
+        assert_eq!(fleet.servers[0].pttl(b"a") > 0, true, "a is held for a while");
+        sleep(HOLD).await;
+        assert_eq!(fleet.servers[0].pttl(b"a"), -2, "a is held still");
+        sleep(ms(8_000)).await;
+        let sent = fleet.servers[0].scripts_run() - before;
+        assert!(sent <= 13, "{sent} scripts");
+        held.unlock().await.unwrap();
+        waiting.await.unwrap().unlock().await.unwrap();
+        fleet.settled(ms(500)).await.unwrap();
+    });
+}
+
+/// Callers of single locks have b and wait for a; the multi lock has a, if anything, and waits for b.
+#[test]
+fn against_callers_of_another_order_both_get_on() {
+    const ROUNDS: u32 = 30;
+    for (flavour, owned) in [(Flavour::Reentrant, false), (Flavour::Reentrant, true), (Flavour::Fair, true)] {
+        virtually(async move || {
+            let fleet = fleet(1, 2).await;
+            let ours = multi(&fleet, 0, &[(0, flavour, "a"), (0, flavour, "b")]);
+            let me = fleet.clients[0][0].client.owner();
+            let many = tokio::spawn(async move {
+                for _ in 0..ROUNDS {
+                    let how = if owned { Acquire::new().owner(&me) } else { Acquire::new() };
+                    ours.acquire(how).await.unwrap().unwrap().unlock().await.unwrap();
+                }
+            });
+            let theirs = |name| lock(&fleet.clients[1][0].client, flavour, name);
+            let mut longest = Duration::ZERO;
+            for _ in 0..ROUNDS {
+                let b = timeout(ms(60_000), theirs("b").lock()).await.expect("deadlock at b").unwrap();
+                sleep(ms(5)).await;
+                let began = Instant::now();
+                let a = timeout(ms(60_000), theirs("a").lock()).await.expect("deadlock at a").unwrap();
+                longest = longest.max(began.elapsed());
+                a.unlock().await.unwrap();
+                b.unlock().await.unwrap();
+            }
+            timeout(ms(60_000), many).await.expect("deadlock of the multi lock").unwrap();
+            // A multi lock that asks for all at once has nothing while it waits.
+            let most = if owned { HOLD + ms(20) } else { ms(20) };
+            assert!(longest <= most, "{flavour}, owned {owned}: a was waited for for {longest:?}");
+            fleet.settled(ms(500)).await.unwrap();
+        });
+    }
+}
+
+/// Two of five servers are four times as far away: the majority decides.
+#[test]
+fn a_redlock_costs_one_round_trip_of_the_majority() {
+    virtually(async || {
+        let fleet = fleet_of(&[120, 30, 30, 120, 30].map(ms), 1).await;
+        let lock = Kind::Red.lock(&fleet, 0);
+        for _ in 0..5 {
+            let began = Instant::now();
+            let guard = lock.lock().await.unwrap();
+            assert_eq!(began.elapsed(), ms(60), "acquire");
+            let began = Instant::now();
+            guard.unlock().await.unwrap();
+            assert_eq!(began.elapsed(), ms(60), "release");
+            sleep(ms(1_000)).await;
+        }
+        fleet.settled(ms(500)).await.unwrap();
+    });
+}
+
+/// It waits by messages at one server, and looks at the others about once a second.
+#[test]
+fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
+    const WAITERS: u64 = 4;
+    virtually(async || {
+        let fleet = fleet(5, 2).await;
+        let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
+        let ours = Kind::Red.lock(&fleet, 0);
+        let waiting: Vec<_> = (0..WAITERS)
+            .map(|_| {
+                let lock = Arc::clone(&ours);
+                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+            })
+            .collect();
+        sleep(ms(1_000)).await;
+        let before: Vec<_> = fleet.servers.iter().map(|server| server.scripts_run()).collect();
+        sleep(ms(60_000)).await;
+        for (n, server) in fleet.servers.iter().enumerate() {
+            let sent = server.scripts_run() - before[n];
+            // The holder's renewals come with it.
+            assert!(sent <= WAITERS * 60 * 5 / 4 + 10, "server {n}: {sent} scripts of {WAITERS} waiters in a minute");
+        }
+        let released = Instant::now();
+        guard.unlock().await.unwrap();
+        for waiting in waiting {
+            waiting.await.unwrap();
+        }
+        assert!(released.elapsed() <= ms(500), "served after {:?}", released.elapsed());
+        fleet.settled(ms(500)).await.unwrap();
+    });
+}
+
+/// The servers that are left split their votes between those who ask, and the vote of the frozen one is not waited for.
+#[test]
+fn split_votes_do_not_wait_for_a_frozen_server() {
+    virtually(async || {
+        let fleet = fleet(3, 4).await;
+        fleet.servers[2].freeze(true);
+        let began = Instant::now();
+        let tasks: Vec<_> = (0..4)
+            .map(|n| {
+                let lock = Kind::Red.lock(&fleet, n);
+                tokio::spawn(async move {
+                    for _ in 0..10 {
+                        let guard = lock.lock().await.unwrap();
+                        sleep(ms(1)).await;
+                        guard.unlock().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            timeout(ms(60_000), task).await.expect("livelock").unwrap();
+        }
+        assert!(began.elapsed() <= ms(6_000), "40 sections in {:?}", began.elapsed());
+        fleet.servers[2].freeze(false);
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
+
+/// Where it waits is among those servers, or is not.
+#[test]
+fn a_redlocks_waiter_whose_majority_goes_fails_within_its_wait() {
+    for gone in [[0, 1, 2], [2, 3, 4]] {
+        virtually(async move || {
+            let fleet = fleet(5, 2).await;
+            let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
+            let lock = Kind::Red.lock(&fleet, 0);
+            let began = Instant::now();
+            let (outcome, ()) = tokio::join!(lock.lock_for(ms(6_000)), async {
+                sleep(ms(300)).await;
+                gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(true));
+            });
+            assert!(matches!(outcome, Err(Error::NoQuorum { needed: 3, .. })), "{gone:?}: {outcome:?}");
+            assert!(began.elapsed() <= ms(6_050), "{gone:?}: {:?}", began.elapsed());
+            gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(false));
+            guard.unlock().await.unwrap();
+            fleet.settled(ms(60_000)).await.unwrap();
+        });
+    }
+}
+
+/// The one server that two majorities share loses its data, and stays away for the longest lease.
+#[test]
+fn an_emptied_server_that_stays_away_for_a_lease_keeps_exclusion() {
+    virtually(async || {
+        let fleet = fleet(5, 2).await;
+        [3, 4].into_iter().for_each(|n| fleet.servers[n].stop());
+        let guard = Kind::Red.lock(&fleet, 0).lock().await.unwrap();
+        assert_eq!(guard.members().len(), 3);
+        [3, 4].into_iter().for_each(|n| fleet.servers[n].start(false));
+        sleep(ms(1_000)).await;
+        fleet.servers[2].stop();
+        let (away, other) = (Instant::now(), Kind::Red.lock(&fleet, 1));
+        while away.elapsed() < WATCHDOG {
+            let second = other.lock_for(ms(500)).await;
+            assert!(!matches!(second, Ok(Some(_))), "two of five servers granted it: {second:?}");
+        }
+        assert!(!guard.is_held(), "its majority has been gone for a lease");
+        fleet.servers[2].start(false);
+        other.lock().await.unwrap().unlock().await.unwrap();
+        assert!(guard.unlock().await.is_err());
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
