@@ -10,8 +10,8 @@ mod servers;
 mod settings;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
+use bed::{PATIENCE, becomes, ends};
 use distlock::{Client, RedissonYaml};
 use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS};
 
@@ -33,14 +33,9 @@ fn text(folder: &str, name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), work).await.unwrap_or_else(|_| panic!("{what}: it takes too long"))
-}
-
 /// A sample is read by us and by Redisson, says the same to both, and is used by both to take the same lock in turn.
 async fn used(sample: &Sample, variables: &Variables) -> Client {
     let Sample { name, .. } = sample;
-    println!("{name}");
     let read = RedissonYaml::new().variables(variables.clone()).read(&text("redisson", name));
     let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
     assert!(read.left_out().is_empty());
@@ -55,22 +50,20 @@ async fn used(sample: &Sample, variables: &Variables) -> Client {
         };
         let agent = Agent::start("the file says it", options).await;
         let java = agent.at(Kind::Reentrant, name, 1);
-        assert!(java.try_lock().await.expect("an answer"), "{name}, {version}");
-        assert!(lock.try_lock().await.expect("an answer").is_none(), "{name}, {version}: no exclusion");
+        assert!(java.try_lock().await.expect("Redisson answers"), "{name}, {version}");
+        assert!(lock.try_lock().await.expect("Redisson answers").is_none(), "{name}, {version}: no exclusion");
         let waiter = tokio::spawn({
             let lock = lock.clone();
             async move { lock.lock().await }
         });
-        while client.stats().waiting == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        java.unlock().await.expect("held");
-        let guard = soon(name, waiter).await.expect("no panic").expect("the lock");
-        assert!(!java.try_lock().await.expect("an answer"), "{name}, {version}: no exclusion");
+        becomes("waiting tasks", 1, async || client.stats().waiting).await;
+        java.unlock().await.expect("Redisson holds it");
+        let guard = ends(name, waiter).await.expect("no panic").expect("the lock");
+        assert!(!java.try_lock().await.expect("Redisson answers"), "{name}, {version}: no exclusion");
         let theirs = java.start_lock();
         guard.unlock().await.expect("held");
-        soon(name, theirs).await.expect("the lock");
-        java.unlock().await.expect("held");
+        ends(name, theirs).await.expect("the lock");
+        java.unlock().await.expect("Redisson holds it");
         agent.shutdown().await;
     }
     lock.lock().await.expect("free").unlock().await.expect("held");
@@ -85,7 +78,7 @@ async fn all(samples: &[Sample], variables: &Variables) {
     }
     oracle::compare(samples, variables, &clients);
     for client in clients {
-        client.shutdown(Duration::from_secs(10)).await.expect("it ends");
+        client.shutdown(PATIENCE).await.expect("shutdown of an idle client");
     }
 }
 

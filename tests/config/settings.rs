@@ -11,8 +11,8 @@ const PASSWORD: &str = "a-Secret.1";
 /// Takes a lock, and leaves.
 async fn used(client: Client) {
     assert_eq!((client.options().watchdog, client.options().name_prefix.as_str()), (Duration::from_secs(12), "app:"));
-    client.reentrant("x").lock().await.expect("free").unlock().await.expect("held");
-    client.shutdown(Duration::from_secs(10)).await.expect("it ends");
+    client.reentrant("x").lock().await.unwrap().unlock().await.unwrap();
+    client.shutdown(bed::PATIENCE).await.expect("shutdown of an idle client");
 }
 
 #[tokio::test]

@@ -2,31 +2,27 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use distlock::{Builder, Client, Credentials, Error, Flavour, Tls};
+use bed::secs;
+use distlock::{Builder, Client, DistLock as _, Error, Flavour, Tls};
 use distlock_support::cluster::key_in;
 use distlock_support::{Cluster, ClusterOptions};
 use parking_lot::Mutex;
 
 use crate::pki::{Authority, When};
-use crate::rig::{BOTH, brisk, message, refusal};
-use crate::{certificates, have, url};
+use crate::rig::{BOTH, brisk, changing, end, heals, kill, message, refusal, set_password, told, wakes};
+use crate::{certificates, have, outer, url};
 
 /// A slot of each of three primaries.
 const SLOTS: [u16; 3] = [0, 8_000, 16_000];
-
-const fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
 
 async fn three(folder: &std::path::Path) -> Cluster {
     Cluster::start(ClusterOptions::default().primaries(3).replicas(0).tls(folder)).await
 }
 
-/// As the test's second process is told to, over the transport under test.
-fn builder() -> Builder {
-    Client::builder(&url()).direct(true)
+/// Clients of the test's second process, over fred and over connections of our own.
+fn builders() -> [Builder; 2] {
+    BOTH.map(|direct| outer().direct(direct))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,6 +47,8 @@ async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
     let held = async || holder.admin().exists(&name).await;
     bed::eventually("it is held", held).await;
     cluster.move_slot(SLOTS[0], &cluster.nodes()[1]).await;
+    // By this lock the second process is told.
+    let () = cluster.nodes()[1].admin().cmd(&["HSET", &key_in(SLOTS[0], "moved:"), "somebody", "1"]).await;
     begun.await.unwrap();
     have(&folder.path().join("stranger.pem"), &url, "cluster::inner_refused");
 }
@@ -76,31 +74,16 @@ async fn turns(client: &Client, other: &Client) {
     }
 }
 
-async fn end(clients: impl IntoIterator<Item = Client>) {
-    for client in clients {
-        client.shutdown(secs(5)).await.unwrap();
-    }
-}
-
 #[tokio::test]
 #[ignore = "run by another one"]
 async fn inner_locks_on_every_primary_wait_and_wake() {
-    let other = Client::connect(&url()).await.unwrap();
-    for builder in [Client::builder(&url()), builder()] {
+    let other = outer().connect().await.unwrap();
+    for builder in builders() {
         let client = builder.connect().await.unwrap();
         assert_eq!(client.capabilities().await.unwrap().servers, 3);
         turns(&client, &other).await;
         for slot in SLOTS {
-            let name = key_in(slot, "wakes:");
-            let guard = client.reentrant(&name).lock().await.unwrap();
-            let lock = other.reentrant(&name);
-            let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-            bed::eventually("it waits", async || other.stats().waiting == 1 && other.stats().under_way == 0).await;
-            let freed = Instant::now();
-            guard.unlock().await.unwrap();
-            let guard = waiter.await.unwrap();
-            assert!(freed.elapsed() < secs(2), "not woken by the message: {:?}", freed.elapsed());
-            guard.unlock().await.unwrap();
+            wakes(&client, &other, &key_in(slot, "wakes:")).await;
         }
         end([client]).await;
     }
@@ -110,16 +93,18 @@ async fn inner_locks_on_every_primary_wait_and_wake() {
 #[tokio::test]
 #[ignore = "run by another one"]
 async fn inner_a_lock_is_kept_while_its_slot_moves() {
-    let client = builder().scan_interval(secs(3600)).connect().await.unwrap();
+    let client = outer().direct(true).scan_interval(secs(3600)).connect().await.unwrap();
     let name = key_in(SLOTS[0], "moves:");
     let guard = client.reentrant(&name).lock().await.unwrap();
     // Until the map is asked for in an hour, only a redirect tells: of the old primary, or of both while the slot is open.
-    let began = Instant::now();
-    while began.elapsed() < secs(3) {
+    let moved = client.reentrant(&key_in(SLOTS[0], "moved:"));
+    bed::eventually("the slot has moved", async || {
         client.renew_now().await;
         assert!(guard.is_held());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        moved.is_locked().await.is_ok_and(|locked| locked)
+    })
+    .await;
+    assert_eq!(client.renew_now().await.renewed, 1);
     guard.unlock().await.unwrap();
     let lock = client.reentrant(&name);
     lock.try_lock().await.unwrap().expect("free again").unlock().await.unwrap();
@@ -132,8 +117,8 @@ async fn inner_locks_by_names() {
     let (_, hosts) = url().split_once("://").map(|(scheme, hosts)| (scheme.to_owned(), hosts.to_owned())).unwrap();
     let named = |host: &str| (host.to_owned(), host.replace("127.0.0.1", "localhost"));
     let map: HashMap<String, String> = hosts.split(',').map(named).collect();
-    let client = Client::builder(&url()).address_map(map.clone()).connect().await.unwrap();
-    let other = builder().address_map(map).connect().await.unwrap();
+    let [client, other] = builders().map(|builder| builder.address_map(map.clone()));
+    let (client, other) = (client.connect().await.unwrap(), other.connect().await.unwrap());
     turns(&client, &other).await;
     end([client, other]).await;
 }
@@ -141,9 +126,8 @@ async fn inner_locks_by_names() {
 #[tokio::test]
 #[ignore = "run by another one"]
 async fn inner_refused() {
-    for builder in [Client::builder(&url()), builder()] {
-        let refused = builder.connect_timeout(secs(2)).connect().await;
-        let Err(Error::Connection { message, .. }) = &refused else { panic!("{refused:?}") };
+    for builder in builders() {
+        let message = message(builder).await;
         assert!(message.to_lowercase().contains("cert"), "{message}");
     }
 }
@@ -182,26 +166,16 @@ async fn certificates_of_both_sides_and_a_name_for_the_whole() {
         turns(&client, &other).await;
 
         // What is trusted is replaced under it: told of every server, and healed.
-        let works = async |slot| client.reentrant(&key_in(slot, "again:")).try_lock().await;
         std::fs::copy(stranger.file("ca.pem"), &trusted).unwrap();
         for node in cluster.nodes() {
-            node.admin().client_kill_type("normal").await;
-            node.admin().client_kill_type("pubsub").await;
+            kill(node.admin()).await;
         }
         for slot in SLOTS {
-            let told = async || match works(slot).await {
-                Err(Error::Connection { message, .. }) => message.contains("an authority that is not trusted"),
-                _ => false,
-            };
-            bed::eventually("it is told", told).await;
+            told(&client, &key_in(slot, "again:"), "an authority that is not trusted").await;
         }
         std::fs::copy(authority.file("ca.pem"), &trusted).unwrap();
         for slot in SLOTS {
-            let heals = async || match works(slot).await {
-                Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
-                Err(_) => false,
-            };
-            bed::eventually("it is healed", heals).await;
+            heals(&client, &key_in(slot, "again:")).await;
         }
         end([client, other]).await;
     }
@@ -215,35 +189,23 @@ async fn credentials_are_asked_for_by_each_server() {
     let cluster = Cluster::start(ClusterOptions::default().primaries(3).replicas(0).tls(authority.folder())).await;
     let set = async |password: &str| {
         for node in cluster.nodes() {
-            let rule = format!(">{password}");
-            let () =
-                node.admin().cmd(&["ACL", "SETUSER", "locks", "on", "resetpass", &rule, "~*", "&*", "+@all"]).await;
+            set_password(node.admin(), "locks", password).await;
         }
     };
     for direct in BOTH {
         let token = Arc::new(Mutex::new("hunter2 of yesterday".to_owned()));
         set("hunter2 of yesterday").await;
-        let provider = Arc::clone(&token);
-        let credentials = move || {
-            let password = provider.lock().clone();
-            async move { Ok::<_, std::io::Error>(Credentials::new("locks", password)) }
-        };
         let builder = brisk(&cluster.url(), direct).tls(Tls::new().ca_file(authority.file("ca.pem")));
-        let builder = builder.credentials(credentials);
+        let builder = changing(builder, &token);
         let (client, other) = (builder.clone().connect().await.unwrap(), builder.connect().await.unwrap());
         turns(&client, &other).await;
         set("hunter2 of today").await;
         *token.lock() = "hunter2 of today".to_owned();
         for node in cluster.nodes() {
-            node.admin().client_kill_type("normal").await;
-            node.admin().client_kill_type("pubsub").await;
+            kill(node.admin()).await;
         }
         for slot in SLOTS {
-            let heals = async || match client.reentrant(&key_in(slot, "again:")).try_lock().await {
-                Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
-                Err(_) => false,
-            };
-            bed::eventually("it is healed", heals).await;
+            heals(&client, &key_in(slot, "again:")).await;
         }
         end([client, other]).await;
     }

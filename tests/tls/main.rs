@@ -29,9 +29,9 @@ mod yaml;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use distlock::{Client, Error, Released};
+use bed::PATIENCE;
+use distlock::{Builder, Client, Error};
 use distlock_support::RedisServer;
 use fred::rustls::crypto::CryptoProvider;
 use pki::openssl;
@@ -104,6 +104,12 @@ fn url() -> String {
     std::env::var(URL).unwrap()
 }
 
+/// A client of the server that the outer test has told of. Only a message wakes a waiter.
+fn outer() -> Builder {
+    let hour = bed::secs(3600);
+    Client::builder(&url()).command_timeout(bed::secs(10)).connect_timeout(PATIENCE).poll_cap(hour)
+}
+
 #[cfg(not(feature = "native-tls"))]
 #[test]
 fn n21_locks_over_tls_with_several_providers_in_the_build() {
@@ -124,25 +130,11 @@ fn n21_whoever_is_not_trusted_is_refused() {
 #[tokio::test]
 #[ignore = "run by another one"]
 async fn inner_locks_wait_and_wake() {
-    let (client, other) = (Client::connect(&url()).await.unwrap(), Client::connect(&url()).await.unwrap());
+    let (client, other) = (outer().connect().await.unwrap(), outer().connect().await.unwrap());
     // What the program does with rustls elsewhere is not decided here.
     assert!(CryptoProvider::get_default().is_none());
-    let guard = client.reentrant("x").lock().await.unwrap();
-    assert!(other.reentrant("x").try_lock().await.unwrap().is_none());
-    let lock = other.reentrant("x");
-    let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-    while other.stats().waiting == 0 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let freed = Instant::now();
-    guard.unlock().await.unwrap();
-    let guard = waiter.await.unwrap();
-    assert!(freed.elapsed() < Duration::from_secs(2), "not woken by the message: {:?}", freed.elapsed());
-    assert_eq!(guard.unlock().await.unwrap(), Released::Free);
-    for client in [client, other] {
-        client.shutdown(Duration::from_secs(5)).await.unwrap();
-    }
+    rig::wakes(&client, &other, "x").await;
+    rig::end([client, other]).await;
 }
 
 #[tokio::test]
@@ -152,14 +144,14 @@ async fn inner_the_programs_own_choice_comes_first() {
     let mut useless = fred::rustls::crypto::aws_lc_rs::default_provider();
     useless.cipher_suites.clear();
     useless.install_default().unwrap();
-    let refused = Client::connect(&url()).await;
+    let refused = outer().connect().await;
     assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
 }
 
 #[tokio::test]
 #[ignore = "run by another one"]
 async fn inner_refused() {
-    let refused = Client::builder(&url()).connect_timeout(Duration::from_secs(2)).connect().await;
+    let refused = outer().connect().await;
     let Err(Error::Connection { message, .. }) = &refused else { panic!("{refused:?}") };
     assert!(message.to_lowercase().contains("cert"), "{message}");
 }
@@ -167,7 +159,7 @@ async fn inner_refused() {
 #[tokio::test]
 #[ignore = "run by another one"]
 async fn inner_nobody_is_trusted() {
-    let refused = Client::connect(&url()).await;
+    let refused = outer().connect().await;
     let Err(Error::Config { what }) = &refused else { panic!("{refused:?}") };
     assert!(what.contains("SSL_CERT_FILE") && !what.contains("secret"), "{what}");
 }

@@ -3,23 +3,16 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use distlock::{Builder, Client, Error, Tls};
-use distlock_support::RedisServer;
+use bed::{PATIENCE, becomes, ends, eventually, ms, secs};
+use distlock::{Builder, Client, Credentials, Error, Tls};
+use distlock_support::{Admin, RedisServer};
+use parking_lot::Mutex;
 
 use crate::ears;
 use crate::pki::{Authority, When};
 
 pub const PASSWORD: &str = "hunter2 of the server";
-
-pub const fn secs(secs: u64) -> Duration {
-    Duration::from_secs(secs)
-}
-
-pub const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 /// A server that speaks TLS at one port, and plain at the other.
 pub struct Secure {
@@ -69,7 +62,7 @@ impl Secure {
 
     /// Has it use the certificate of another authority from now on.
     pub async fn use_files_of(&self, authority: &Authority) {
-        let admin = distlock_support::Admin::connect(&self.server).await;
+        let admin = Admin::connect(&self.server).await;
         let file = |name: &str| authority.file(name).to_str().unwrap().to_owned();
         let (certificate, key, trusted) = (file("cert.pem"), file("key.pem"), file("ca.pem"));
         let words =
@@ -77,24 +70,19 @@ impl Secure {
         let () = admin.cmd(&words).await;
     }
 
-    /// Ends the connections of all clients but the administrator's.
     pub async fn kill_clients(&self) {
-        let admin = distlock_support::Admin::connect(&self.server).await;
-        admin.client_kill_type("normal").await;
-        admin.client_kill_type("pubsub").await;
+        kill(&Admin::connect(&self.server).await).await;
     }
 }
 
-/// A builder of a client that gives up soon.
+/// A builder of a client that retries nothing, and learns soon that connections are gone.
 pub fn brisk(url: &str, direct: bool) -> Builder {
     ears::listen();
     Client::builder(url)
         .direct(direct)
-        .watchdog(secs(6))
-        .command_timeout(ms(1500))
-        .connect_timeout(secs(3))
+        .command_timeout(secs(10))
+        .connect_timeout(PATIENCE)
         .retry_attempts(0)
-        .subscribe_timeout(secs(1))
         .ping_interval(ms(500))
 }
 
@@ -105,23 +93,80 @@ pub const BOTH: [bool; 2] = [false, true];
 pub async fn works(builder: Builder) {
     let client = builder.clone().connect().await.unwrap_or_else(|error| panic!("{error}"));
     let other = builder.connect().await.unwrap();
-    let guard = client.reentrant("works").lock().await.unwrap();
-    let lock = other.reentrant("works");
+    wakes(&client, &other, "works").await;
+    end([client, other]).await;
+}
+
+/// A waiter is woken by a message: no poll comes for as long as the test waits.
+pub async fn wakes(client: &Client, other: &Client, name: &str) {
+    let guard = client.reentrant(name).lock().await.unwrap();
+    let lock = other.reentrant(name);
     let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
-    bed::eventually("it waits", async || other.stats().waiting == 1 && other.stats().under_way == 0).await;
+    becomes("waiting tasks and commands in flight", (1, 0), async || {
+        let stats = other.stats();
+        (stats.waiting, stats.under_way)
+    })
+    .await;
     guard.unlock().await.unwrap();
-    waiter.await.unwrap().unlock().await.unwrap();
-    for client in [client, other] {
-        client.shutdown(secs(5)).await.unwrap();
+    ends("the waiter", waiter).await.unwrap().unlock().await.unwrap();
+}
+
+pub async fn end(clients: impl IntoIterator<Item = Client>) {
+    for client in clients {
+        client.shutdown(PATIENCE).await.unwrap();
     }
 }
 
-/// What connecting fails with.
+/// Waits until the client can take and release a lock of this name.
+pub async fn heals(client: &Client, name: &str) {
+    let heals = async || match client.reentrant(name).try_lock().await {
+        // None: the release of an earlier call is still in flight.
+        Ok(Some(guard)) => guard.unlock().await.is_ok(),
+        Ok(None) | Err(_) => false,
+    };
+    eventually("the client can lock again", heals).await;
+}
+
+/// Waits until operations fail with this message.
+pub async fn told(client: &Client, name: &str, part: &str) {
+    let fails = async || match client.reentrant(name).try_lock().await {
+        Err(error) => error.to_string().contains(part),
+        Ok(_) => false,
+    };
+    eventually(&format!("an operation fails with {part:?}"), fails).await;
+}
+
+/// Ends the connections of all clients but administrators'.
+pub async fn kill(admin: &Admin) {
+    admin.client_kill_type("normal").await;
+    admin.client_kill_type("pubsub").await;
+}
+
+/// Sets the password of a user who may do everything.
+pub async fn set_password(admin: &Admin, user: &str, password: &str) {
+    let rule = format!(">{password}");
+    let () = admin.cmd(&["ACL", "SETUSER", user, "on", "resetpass", &rule, "~*", "&*", "+@all"]).await;
+}
+
+/// A builder whose provider of credentials gives `locks` and the password of the moment.
+pub fn changing(builder: Builder, password: &Arc<Mutex<String>>) -> Builder {
+    let password = Arc::clone(password);
+    builder.credentials(move || {
+        let password = password.lock().clone();
+        async move { Ok::<_, std::io::Error>(Credentials::new("locks", password)) }
+    })
+}
+
+/// What connecting fails with, now or when its time is up.
 pub async fn refusal(builder: Builder) -> Error {
-    match builder.connect().await {
-        Ok(_) => panic!("connected"),
-        Err(error) => error,
-    }
+    ends("a connect that is refused", builder.connect_timeout(secs(6)).connect()).await.expect_err("it is refused")
+}
+
+/// What connecting fails with now: it does not wait for what does not heal.
+pub async fn refusal_at_once(builder: Builder) -> Error {
+    ends("a connect that is refused at once", builder.connect_timeout(secs(3600)).connect())
+        .await
+        .expect_err("it is refused")
 }
 
 /// The message of a connection that is refused.

@@ -3,27 +3,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use distlock::{Client, Error};
-
 use crate::pki::{Authority, When};
-use crate::rig::{BOTH, Secure, secs};
-
-/// What operations fail with by now.
-async fn told(client: &Client, part: &str) {
-    let fails = async || match client.reentrant("told").try_lock().await {
-        Err(Error::Connection { message, .. }) => message.contains(part),
-        _ => false,
-    };
-    bed::eventually(&format!("it is told: {part}"), fails).await;
-}
-
-async fn heals(client: &Client) {
-    let heals = async || match client.reentrant("heals").try_lock().await {
-        Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
-        Err(_) => false,
-    };
-    bed::eventually("it is healed", heals).await;
-}
+use crate::rig::{BOTH, Secure, end, heals, told};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_authority_is_replaced_without_a_restart() {
@@ -32,29 +13,29 @@ async fn an_authority_is_replaced_without_a_restart() {
         let trusted = server.authority.file("trusted.pem");
         fs::copy(server.ca(), &trusted).unwrap();
         let client = server.builder(direct, distlock::Tls::new().ca_file(&trusted)).connect().await.unwrap();
-        heals(&client).await;
+        heals(&client, "a").await;
 
         // Connections that stand are nobody's concern.
         let successor = Arc::new(Authority::new("successor"));
         successor.server("IP:127.0.0.1", When::Now);
         server.use_files_of(&successor).await;
-        heals(&client).await;
+        heals(&client, "a").await;
 
         server.kill_clients().await;
-        told(&client, "an authority that is not trusted").await;
+        told(&client, "a", "an authority that is not trusted").await;
         // Both are trusted, as while servers change over one by one.
         let both = fs::read_to_string(server.ca()).unwrap() + &fs::read_to_string(successor.file("ca.pem")).unwrap();
         fs::write(&trusted, both).unwrap();
-        heals(&client).await;
+        heals(&client, "a").await;
 
         // Gone, and back: the error names the file.
         let aside = server.authority.file("aside.pem");
         fs::rename(&trusted, &aside).unwrap();
         server.kill_clients().await;
-        told(&client, trusted.to_str().unwrap()).await;
+        told(&client, "a", trusted.to_str().unwrap()).await;
         fs::rename(&aside, &trusted).unwrap();
-        heals(&client).await;
-        client.shutdown(secs(5)).await.unwrap();
+        heals(&client, "a").await;
+        end([client]).await;
     }
 }
 
@@ -66,18 +47,18 @@ async fn a_client_certificate_is_replaced_without_a_restart() {
         let (old, old_key) = server.authority.sign("old-", "DNS:client", When::Past);
         let tls = server.tls().client_certificate(&certificate, &key);
         let client = server.builder(direct, tls).connect().await.unwrap();
-        heals(&client).await;
+        heals(&client, "a").await;
         let fresh = [fs::read(&certificate).unwrap(), fs::read(&key).unwrap()];
 
         // Between the two writes they do not belong together.
         fs::copy(&old, &certificate).unwrap();
         server.kill_clients().await;
-        told(&client, "is not that of the certificate").await;
+        told(&client, "a", "is not that of the certificate").await;
         fs::copy(&old_key, &key).unwrap();
-        told(&client, "refuses the client certificate: it has expired").await;
+        told(&client, "a", "refuses the client certificate: it has expired").await;
         fs::write(&certificate, &fresh[0]).unwrap();
         fs::write(&key, &fresh[1]).unwrap();
-        heals(&client).await;
-        client.shutdown(secs(5)).await.unwrap();
+        heals(&client, "a").await;
+        end([client]).await;
     }
 }

@@ -5,7 +5,7 @@ use std::error::Error as _;
 use distlock::{Credentials, Error};
 
 use crate::pki::{Authority, When};
-use crate::rig::{BOTH, Secure, message, refusal, secs};
+use crate::rig::{BOTH, Secure, message, refusal};
 use crate::{ears, rig};
 
 fn look_through(what: &impl std::fmt::Debug) {
@@ -41,7 +41,7 @@ async fn keys_and_passwords_show_nowhere() {
         let guard = client.reentrant("a").lock().await.unwrap();
         look_through(&(&client, client.options(), &guard));
         guard.unlock().await.unwrap();
-        client.shutdown(secs(5)).await.unwrap();
+        rig::end([client]).await;
 
         error(&refusal(server.builder(direct, server.tls())).await);
         error(&refusal(server.builder(direct, server.tls().client_certificate(&strange, &strange_key))).await);
@@ -54,8 +54,10 @@ async fn keys_and_passwords_show_nowhere() {
         ears::look_through("a message", &message(server.builder(direct, tls.server_name("other"))).await);
     }
     let after = ears::heard();
-    println!("looked through {} lines of ours and {} lines of fred and rustls", after.0 - before.0, after.1 - before.1);
-    assert!(after.0 > before.0 && after.1 > before.1 + 100, "the ears are deaf");
+    assert!(
+        after.0 > before.0 && after.1 > before.1 + 100,
+        "the ears are deaf: {before:?} lines before, {after:?} after"
+    );
     ears::look_through("the server's log", &server.server.log());
 }
 

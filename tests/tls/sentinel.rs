@@ -3,23 +3,15 @@
 
 use std::sync::Arc;
 
-use distlock::{Acks, Builder, Client, Credentials, Error, Tls};
+use distlock::{Acks, Builder, Credentials, Error, Tls};
 use distlock_support::{Replicas, ReplicasOptions, Sentinels, SentinelsOptions};
 use parking_lot::Mutex;
 
 use crate::pki::{Authority, When};
-use crate::rig::{BOTH, brisk, message, secs, works};
+use crate::rig::{BOTH, brisk, changing, end, heals, kill, message, set_password, works};
 
 const OF_SERVERS: &str = "hunter2-of-servers";
 const OF_SENTINELS: &str = "hunter2-of-sentinels";
-
-async fn heals(client: &Client) {
-    let heals = async || match client.reentrant("heals").try_lock().await {
-        Ok(guard) => guard.expect("nobody has it").unlock().await.is_ok(),
-        Err(_) => false,
-    };
-    bed::eventually("it is healed", heals).await;
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_follow_the_primary_over_tls() {
@@ -62,10 +54,10 @@ async fn locks_follow_the_primary_over_tls() {
         let said = message(right().credentials(std::future::pending::<std::io::Result<Credentials>>)).await;
         assert!(said.contains("does not answer"), "{said}");
         let client = right().connect().await.unwrap();
-        heals(&client).await;
+        heals(&client, "a").await;
         bed.failover().await;
-        heals(&client).await;
-        client.shutdown(secs(5)).await.unwrap();
+        heals(&client, "a").await;
+        end([client]).await;
         bed.whole().await;
     }
 }
@@ -77,31 +69,22 @@ async fn replicated_servers_over_tls_with_a_password_that_changes() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1).tls(authority.folder())).await;
     let set = async |password: &str| {
         for node in servers.nodes() {
-            let rule = format!(">{password}");
-            let () =
-                node.admin().cmd(&["ACL", "SETUSER", "locks", "on", "resetpass", &rule, "~*", "&*", "+@all"]).await;
+            set_password(node.admin(), "locks", password).await;
         }
     };
     for direct in BOTH {
         let token = Arc::new(Mutex::new("hunter2 first".to_owned()));
         set("hunter2 first").await;
-        let provider = Arc::clone(&token);
-        let credentials = move || {
-            let password = provider.lock().clone();
-            async move { Ok::<_, std::io::Error>(Credentials::new("locks", password)) }
-        };
         let url = servers.url();
         assert!(url.starts_with("rediss-replicated://"), "{url}");
-        let builder = brisk(&url, direct).tls(Tls::new().ca_file(authority.file("ca.pem"))).credentials(credentials);
+        let builder = changing(brisk(&url, direct).tls(Tls::new().ca_file(authority.file("ca.pem"))), &token);
         works(builder.clone()).await;
         let client = builder.connect().await.unwrap();
         set("hunter2 second").await;
         *token.lock() = "hunter2 second".to_owned();
-        let node = servers.node(servers.primary());
-        node.admin().client_kill_type("normal").await;
-        node.admin().client_kill_type("pubsub").await;
-        heals(&client).await;
-        client.shutdown(secs(5)).await.unwrap();
+        kill(servers.node(servers.primary()).admin()).await;
+        heals(&client, "a").await;
+        end([client]).await;
     }
 }
 
@@ -123,7 +106,7 @@ async fn replicas_acknowledge_over_tls() {
         let refused = client.reentrant("acked").try_lock().await;
         assert!(matches!(refused, Err(Error::Replicas { got: 0, wanted: 1 })), "{refused:?}");
         replica.cont();
-        heals(&client).await;
-        client.shutdown(secs(5)).await.unwrap();
+        heals(&client, "a").await;
+        end([client]).await;
     }
 }
