@@ -25,7 +25,8 @@ pub async fn a_guard_may_be_dropped_anywhere(bed: &Bed) {
     fn is_free_to_roam<T: Send + Sync + 'static>(_: &T) {}
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
-    let ways: [(&str, fn(Guard)); 5] = [
+    type Way = (&'static str, fn(Guard));
+    let ways: [Way; 5] = [
         ("here", drop),
         ("on a thread without a runtime", |guard| std::thread::spawn(move || drop(guard)).join().unwrap()),
         ("on a thread that panics", |guard| {
