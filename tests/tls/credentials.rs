@@ -103,7 +103,8 @@ async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() 
 
             // Later: what is asked of the client says so, and it heals by itself.
             tokens.say(Says::Password("hunter2".to_owned()));
-            let client = tokens.builder(brisk(&server.url(), direct).command_timeout(secs(2))).connect().await.unwrap();
+            let builder = brisk(&server.url(), direct).connect_timeout(secs(6)).command_timeout(secs(2));
+            let client = tokens.builder(builder).connect().await.unwrap();
             tokens.say(says);
             kill(&admin).await;
             told(&client, "a", part).await;

@@ -1,1 +1,98 @@
-//! Timing rules: client.
+//! Timing rules of a client as a whole: when a shutdown ends, and that a lease counts by the clock.
+
+use std::time::Duration;
+
+use distlock::{Error, Flavour, Lost};
+use distlock_sim::{LinkOptions, SimServer};
+use tokio::time::{Instant, advance, sleep, timeout};
+
+use crate::rig::{Party, lock, ms, settled, virtually};
+
+const FLAVOURS: [Flavour; 3] = [Flavour::Reentrant, Flavour::Fair, Flavour::Write];
+
+/// A client without latency; its server knows the scripts.
+async fn party(server: &SimServer) -> Party {
+    let party = Party::new(server, LinkOptions::default(), |_| {});
+    for flavour in FLAVOURS {
+        lock(&party.client, flavour, "warm").lock().await.unwrap().unlock().await.unwrap();
+    }
+    party
+}
+
+#[test]
+fn a_shutdown_ends_when_all_is_released_or_its_time_is_up() {
+    for silent in [false, true] {
+        virtually(async move || {
+            let server = SimServer::new(1);
+            let party = party(&server).await;
+            let guard = party.client.reentrant("job").lock().await.unwrap();
+            server.freeze(silent);
+            let began = Instant::now();
+            let outcome = party.client.shutdown(ms(500)).await;
+            let took = began.elapsed();
+            if silent {
+                assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+                assert!((ms(500)..=ms(600)).contains(&took), "a shutdown of 500 ms took {took:?}");
+            } else {
+                assert!(outcome.is_ok() && took <= ms(100), "{outcome:?} after {took:?}");
+                assert!(server.keys().is_empty());
+            }
+            assert!(!guard.is_held());
+        });
+    }
+}
+
+/// A runtime that is held up renews nothing and fires no timer. The guard's word is good all the same, and the loss is signalled as
+/// soon as the runtime runs again.
+#[test]
+fn a_guard_of_a_starved_runtime_knows_that_its_lease_is_over() {
+    virtually(async || {
+        let server = SimServer::new(1);
+        let party = party(&server).await;
+        let guard = party.client.reentrant("job").lock().await.unwrap();
+        let lost = guard.lost();
+        let left = guard.remaining();
+        // Moves the clock and lets no other task run.
+        let passes = async |time: Duration| {
+            let _ = futures::poll!(std::pin::pin!(advance(time)));
+        };
+        passes(left - ms(1)).await;
+        assert!(guard.is_held(), "lost before its lease was over");
+        passes(ms(1)).await;
+        assert!(!guard.is_held(), "held past its lease");
+        let lost = timeout(ms(1), lost).await.expect("the loss is signalled late");
+        assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{lost:?}");
+        drop(guard);
+        sleep(ms(60_000)).await;
+        settled(&server, &[&party], ms(20_000)).await.unwrap();
+    });
+}
+
+/// Asked for on another executor, a wait begins when the client's runtime comes to it.
+#[test]
+fn a_runtime_that_stands_still_takes_nothing_of_a_wait() {
+    virtually(async || {
+        let server = SimServer::new(1);
+        let party = party(&server).await;
+        for flavour in FLAVOURS {
+            let lock = lock(&party.client, flavour, "job");
+            let (asked, is_asked) = std::sync::mpsc::channel();
+            let (ends, ended) = tokio::sync::oneshot::channel();
+            let thread = std::thread::spawn(move || {
+                futures::executor::block_on(async {
+                    let mut waits = lock.lock_for(ms(300));
+                    // The call is handed to the runtime, which does not run.
+                    assert!(futures::poll!(&mut waits).is_pending());
+                    asked.send(()).unwrap();
+                    let _ = ends.send(waits.await);
+                });
+            });
+            is_asked.recv().unwrap();
+            advance(ms(400)).await;
+            let outcome = ended.await.unwrap();
+            let guard = outcome.unwrap().unwrap_or_else(|| panic!("{flavour}: the wait ran out before it began"));
+            guard.unlock().await.unwrap();
+            thread.join().unwrap();
+        }
+    });
+}

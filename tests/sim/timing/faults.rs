@@ -1,1 +1,180 @@
-//! Timing rules: faults.
+//! Timing rules at faults: what a wait that ends while a command is unanswered says of the server, and that nobody else has a lock
+//! before its holder is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, RedLock};
+use distlock_sim::{LinkOptions, Mishap, SimServer};
+use tokio::time::{advance, sleep, timeout};
+
+use crate::rig::{Party, lock, ms, settled, virtually};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const KINDS: [&str; 5] = ["single", "multi", "striped", "striped, not reentrant", "redlock"];
+
+/// A client of this latency one way.
+fn party(server: &SimServer, latency: Duration) -> Party {
+    let link = LinkOptions { latency_min: latency, latency_max: latency, timeout: ms(2_000), ..LinkOptions::default() };
+    Party::new(server, link, |options| {
+        options.command_timeout = ms(2_000);
+        options.poll_cap = HOUR;
+    })
+}
+
+fn of_kind(client: &Client, kind: &str) -> Arc<dyn DistLock> {
+    match kind {
+        "multi" => Arc::new(client.multi(["a", "b"])),
+        "single" => Arc::new(client.reentrant("a")),
+        "redlock" => Arc::new(RedLock::over(vec![client.clone()], Flavour::Reentrant, "a")),
+        _ => Arc::new(client.striped("a", 2)),
+    }
+}
+
+fn how(client: &Client, kind: &str, wait: u64) -> Acquire {
+    let how = Acquire::new().wait(ms(wait));
+    if kind == "striped, not reentrant" { how.owner(&client.owner()).not_reentrant() } else { how }
+}
+
+/// For every kind of lock, a server and a client that has had an answer to learn how long one takes.
+fn for_each_kind(
+    latency: Duration,
+    body: impl AsyncFnOnce(&SimServer, &Party, Arc<dyn DistLock>, &'static str) + Copy + Send + 'static,
+) {
+    for kind in KINDS {
+        virtually(async move || {
+            let server = SimServer::new(1);
+            let party = party(&server, latency);
+            let lock = of_kind(&party.client, kind);
+            for _ in 0..10 {
+                lock.lock().await.unwrap().unlock().await.unwrap();
+            }
+            body(&server, &party, lock, kind).await;
+            settled(&server, &[&party], ms(60_000)).await.unwrap_or_else(|left| panic!("{kind}: not undone: {left}"));
+        });
+    }
+}
+
+/// The server takes no longer than it usually does: the wait ran out, and what comes late is undone.
+#[test]
+fn a_wait_that_ends_before_a_healthy_server_answers_has_run_out() {
+    for_each_kind(ms(100), async |server, party, lock, kind| {
+        // A RedLock tells of each server that has not answered.
+        if kind == "redlock" {
+            return;
+        }
+        for wait in [20, 100, 150] {
+            let outcome = lock.acquire(how(&party.client, kind, wait)).await;
+            assert!(matches!(outcome, Ok(None)), "{kind}, {wait} ms: {outcome:?}");
+            settled(server, &[party], ms(60_000)).await.unwrap_or_else(|left| panic!("{kind}: not undone: {left}"));
+        }
+    });
+}
+
+/// A reply that does not come: an error in doubt and never "busy", and what the acquire took is given back. A server that is known to
+/// be silent is said to be, however short the next wait.
+#[test]
+fn a_wait_that_ends_at_a_silent_server_is_in_doubt() {
+    for_each_kind(ms(1), async |server, party, lock, kind| {
+        server.freeze(true);
+        for wait in [300, 10, 10] {
+            let outcome = lock.acquire(how(&party.client, kind, wait)).await;
+            assert!(outcome.as_ref().is_err_and(Error::outcome_unknown), "{kind}, {wait} ms: {outcome:?}");
+        }
+        server.freeze(false);
+    });
+    for mishap in [Mishap::SwallowReply, Mishap::DelayBy(ms(1_500))] {
+        let mishap = Arc::new(mishap);
+        virtually(async move || {
+            let server = SimServer::new(1);
+            let party = party(&server, ms(1));
+            let lock = party.client.reentrant("a");
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            party.link.plan_next((*mishap).clone());
+            let error = lock.lock_for(ms(500)).await.expect_err("nobody has answered");
+            assert!(error.outcome_unknown(), "{mishap:?}: {error:?}");
+            settled(&server, &[&party], ms(60_000)).await.unwrap();
+        });
+    }
+}
+
+/// This process stands still while its one command is answered, until its wait is over: no server is called silent for that.
+#[test]
+fn a_standstill_beyond_the_end_of_a_wait_is_not_the_servers() {
+    for_each_kind(ms(5), async |server, party, lock, kind| {
+        for wait in [20, 150] {
+            let acquire = lock.acquire(how(&party.client, kind, wait));
+            let (outcome, ()) = tokio::join!(acquire, async {
+                sleep(ms(1)).await;
+                advance(ms(300)).await;
+            });
+            assert!(outcome.is_ok(), "{kind}, {wait} ms: {outcome:?}");
+            drop(outcome);
+            settled(server, &[party], ms(60_000)).await.unwrap_or_else(|left| panic!("{kind}: not undone: {left}"));
+        }
+    });
+}
+
+/// The same while another client holds the lock, and a command of another task is unanswered.
+#[test]
+fn a_standstill_within_a_wait_for_a_busy_lock_is_not_the_servers() {
+    for still in [200, 500] {
+        for behind in [false, true] {
+            for kind in ["single", "striped", "redlock"] {
+                virtually(async move || {
+                    let server = SimServer::new(1);
+                    let (ours, theirs) = (party(&server, ms(15)), party(&server, ms(1)));
+                    let held: Arc<dyn DistLock> = match kind {
+                        "striped" => Arc::new(theirs.client.striped("a", 2).all()),
+                        _ => Arc::new(theirs.client.reentrant("a")),
+                    };
+                    let held = held.lock().await.unwrap();
+                    let waits = |wait| {
+                        let lock = of_kind(&ours.client, kind);
+                        tokio::spawn(async move { lock.lock_for(wait).await })
+                    };
+                    let first = behind.then(|| waits(HOUR));
+                    sleep(ms(1_000)).await;
+                    let waiting = waits(ms(300));
+                    sleep(ms(150)).await;
+                    let other = ours.client.reentrant("y");
+                    let asking = tokio::spawn(async move { other.try_lock().await.map(drop) });
+                    sleep(ms(1)).await;
+                    advance(ms(still)).await;
+                    let outcome = waiting.await.unwrap();
+                    assert!(matches!(outcome, Ok(None)), "{kind}, behind another: {behind}, {still} ms: {outcome:?}");
+                    asking.await.unwrap().expect("the server is healthy");
+                    if let Some(first) = first {
+                        first.abort();
+                    }
+                    held.unlock().await.unwrap();
+                    settled(&server, &[&ours, &theirs], ms(60_000)).await.unwrap();
+                });
+            }
+        }
+    }
+}
+
+/// A server that stands still beyond the lease, which ends in it while nobody can see.
+#[test]
+fn a_lock_that_ends_in_a_frozen_server_is_lost_before_another_client_has_it() {
+    for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain] {
+        virtually(async move || {
+            let server = SimServer::new(1);
+            let (ours, theirs) = (party(&server, ms(1)), party(&server, ms(1)));
+            let guard = lock(&ours.client, flavour, "job").lock_leased(ms(5_000)).await.unwrap();
+            let lock = lock(&theirs.client, flavour, "job");
+            let waiting = tokio::spawn(async move { lock.lock_for(HOUR).await });
+            sleep(ms(100)).await;
+            server.freeze(true);
+            let lost = timeout(ms(5_000), guard.lost()).await.expect("the loss is signalled in time");
+            assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{flavour}: {lost:?}");
+            assert!(server.pttl(b"job") > 0 && !waiting.is_finished(), "{flavour}: signalled after the lease");
+            sleep(ms(2_000)).await;
+            server.freeze(false);
+            let next = waiting.await.unwrap().unwrap().unwrap_or_else(|| panic!("{flavour}: the wait ran out"));
+            assert!(guard.unlock().await.is_err() && next.is_held(), "{flavour}");
+            next.unlock().await.unwrap();
+        });
+    }
+}
