@@ -35,7 +35,7 @@ Without names: all mutants of tests/mutants/mutants.toml.
   --source DIR  the repository whose tracked files are copied; the current directory unless said
   --target DIR  where the copy is built; target/mutants unless said";
 
-/// How long tests may take beyond what they took in the control. What runs on by then hangs.
+/// How long tests may take beyond three times what they took in the control. What runs on by then hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 
 /// The command line.
@@ -90,7 +90,7 @@ fn run(args: &Args) -> Result<bool> {
     let took = control(&cargo, &mutants)?;
     let mut report = Report::begin(&mutants);
     for mutant in &mutants {
-        let limit = took.get(&mutant.target()).copied().unwrap_or_default() + HANGS_AFTER;
+        let limit = took.get(&mutant.target()).copied().unwrap_or_default() * 3 + HANGS_AFTER;
         let planted = tree.plant(mutant)?;
         let ran = cargo.test(&mutant.name, &mutant.target(), mutant.filters(), limit);
         planted.restore()?;

@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::group::fleet::Fleet;
 use crate::rig::{Party, lock, ms, virtually};
 
+mod redlock;
+
 const HOUR: Duration = Duration::from_secs(3600);
 const WATCHDOG: Duration = Duration::from_secs(30);
 const NODE: Duration = ms(500);
@@ -195,7 +197,7 @@ fn a_lease_shorter_than_the_wait_is_whole_in_the_end() {
             assert!(fleet.servers[0].pttl(name.as_bytes()) >= 230, "{name}");
         }
         drop(guard);
-        fleet.settled(ms(500)).await.unwrap();
+        fleet.settled(ms(60_000)).await.unwrap();
     });
 }
 
@@ -214,10 +216,8 @@ fn a_lease_too_short_for_its_servers_is_never_granted() {
                             assert!(granted && guard.is_held(), "{lease} ms: {guard:?}");
                             assert!(guard.remaining() <= ms(lease - 120 - 5), "{guard:?} of {lease} ms");
                         }
-                        Ok(None) | Err(Error::NoQuorum { .. } | Error::Timeout { .. }) => {
-                            assert!(!granted, "{lease} ms: {outcome:?}");
-                        }
-                        Err(error) => panic!("{lease} ms: {error:?}"),
+                        Ok(None) => assert!(!granted, "{lease} ms: busy"),
+                        Err(error) => assert!(!granted && error.is_retryable(), "{lease} ms: {error:?}"),
                     }
                     assert!(began.elapsed() <= wait + NODE, "{:?} of {wait:?}", began.elapsed());
                     sleep(ms(1_000)).await;
@@ -238,7 +238,7 @@ fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
         let before = fleet.servers[0].scripts_run();
         let waiting = tokio::spawn(async move { ours.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap() });
         sleep(ms(200)).await;
-        assert_eq!(fleet.servers[0].pttl(b"a") > 0, true, "a is held for a while");
+        assert!(fleet.servers[0].pttl(b"a") > 0, "a is held for a while");
         sleep(HOLD).await;
         assert_eq!(fleet.servers[0].pttl(b"a"), -2, "a is held still");
         sleep(ms(8_000)).await;
@@ -246,7 +246,7 @@ fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
         assert!(sent <= 13, "{sent} scripts");
         held.unlock().await.unwrap();
         waiting.await.unwrap().unlock().await.unwrap();
-        fleet.settled(ms(500)).await.unwrap();
+        fleet.settled(ms(60_000)).await.unwrap();
     });
 }
 
@@ -280,132 +280,7 @@ fn against_callers_of_another_order_both_get_on() {
             // A multi lock that asks for all at once has nothing while it waits.
             let most = if owned { HOLD + ms(20) } else { ms(20) };
             assert!(longest <= most, "{flavour}, owned {owned}: a was waited for for {longest:?}");
-            fleet.settled(ms(500)).await.unwrap();
-        });
-    }
-}
-
-/// Two of five servers are four times as far away: the majority decides.
-#[test]
-fn a_redlock_costs_one_round_trip_of_the_majority() {
-    virtually(async || {
-        let fleet = fleet_of(&[120, 30, 30, 120, 30].map(ms), 1).await;
-        let lock = Kind::Red.lock(&fleet, 0);
-        for _ in 0..5 {
-            let began = Instant::now();
-            let guard = lock.lock().await.unwrap();
-            assert_eq!(began.elapsed(), ms(60), "acquire");
-            let began = Instant::now();
-            guard.unlock().await.unwrap();
-            assert_eq!(began.elapsed(), ms(60), "release");
-            sleep(ms(1_000)).await;
-        }
-        fleet.settled(ms(500)).await.unwrap();
-    });
-}
-
-/// It waits by messages at one server, and looks at the others about once a second.
-#[test]
-fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
-    const WAITERS: u64 = 4;
-    virtually(async || {
-        let fleet = fleet(5, 2).await;
-        let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
-        let ours = Kind::Red.lock(&fleet, 0);
-        let waiting: Vec<_> = (0..WAITERS)
-            .map(|_| {
-                let lock = Arc::clone(&ours);
-                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
-            })
-            .collect();
-        sleep(ms(1_000)).await;
-        let before: Vec<_> = fleet.servers.iter().map(|server| server.scripts_run()).collect();
-        sleep(ms(60_000)).await;
-        for (n, server) in fleet.servers.iter().enumerate() {
-            let sent = server.scripts_run() - before[n];
-            // The holder's renewals come with it.
-            assert!(sent <= WAITERS * 60 * 5 / 4 + 10, "server {n}: {sent} scripts of {WAITERS} waiters in a minute");
-        }
-        let released = Instant::now();
-        guard.unlock().await.unwrap();
-        for waiting in waiting {
-            waiting.await.unwrap();
-        }
-        assert!(released.elapsed() <= ms(500), "served after {:?}", released.elapsed());
-        fleet.settled(ms(500)).await.unwrap();
-    });
-}
-
-/// The servers that are left split their votes between those who ask, and the vote of the frozen one is not waited for.
-#[test]
-fn split_votes_do_not_wait_for_a_frozen_server() {
-    virtually(async || {
-        let fleet = fleet(3, 4).await;
-        fleet.servers[2].freeze(true);
-        let began = Instant::now();
-        let tasks: Vec<_> = (0..4)
-            .map(|n| {
-                let lock = Kind::Red.lock(&fleet, n);
-                tokio::spawn(async move {
-                    for _ in 0..10 {
-                        let guard = lock.lock().await.unwrap();
-                        sleep(ms(1)).await;
-                        guard.unlock().await.unwrap();
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            timeout(ms(60_000), task).await.expect("livelock").unwrap();
-        }
-        assert!(began.elapsed() <= ms(6_000), "40 sections in {:?}", began.elapsed());
-        fleet.servers[2].freeze(false);
-        fleet.settled(ms(60_000)).await.unwrap();
-    });
-}
-
-/// Where it waits is among those servers, or is not.
-#[test]
-fn a_redlocks_waiter_whose_majority_goes_fails_within_its_wait() {
-    for gone in [[0, 1, 2], [2, 3, 4]] {
-        virtually(async move || {
-            let fleet = fleet(5, 2).await;
-            let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
-            let lock = Kind::Red.lock(&fleet, 0);
-            let began = Instant::now();
-            let (outcome, ()) = tokio::join!(lock.lock_for(ms(6_000)), async {
-                sleep(ms(300)).await;
-                gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(true));
-            });
-            assert!(matches!(outcome, Err(Error::NoQuorum { needed: 3, .. })), "{gone:?}: {outcome:?}");
-            assert!(began.elapsed() <= ms(6_050), "{gone:?}: {:?}", began.elapsed());
-            gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(false));
-            guard.unlock().await.unwrap();
             fleet.settled(ms(60_000)).await.unwrap();
         });
     }
-}
-
-/// The one server that two majorities share loses its data, and stays away for the longest lease.
-#[test]
-fn an_emptied_server_that_stays_away_for_a_lease_keeps_exclusion() {
-    virtually(async || {
-        let fleet = fleet(5, 2).await;
-        [3, 4].into_iter().for_each(|n| fleet.servers[n].stop());
-        let guard = Kind::Red.lock(&fleet, 0).lock().await.unwrap();
-        assert_eq!(guard.members().len(), 3);
-        [3, 4].into_iter().for_each(|n| fleet.servers[n].start(false));
-        sleep(ms(1_000)).await;
-        fleet.servers[2].stop();
-        let (away, other) = (Instant::now(), Kind::Red.lock(&fleet, 1));
-        while away.elapsed() < WATCHDOG {
-            let second = other.lock_for(ms(500)).await;
-            assert!(!matches!(second, Ok(Some(_))), "two of five servers granted it: {second:?}");
-        }
-        assert!(!guard.is_held(), "its majority has been gone for a lease");
-        fleet.servers[2].start(false);
-        other.lock().await.unwrap().unlock().await.unwrap();
-        assert!(guard.unlock().await.is_err());
-        fleet.settled(ms(60_000)).await.unwrap();
-    });
 }

@@ -1,0 +1,134 @@
+//! RedLocks: round trips, waiters, split votes, and majorities that go.
+
+use std::sync::Arc;
+
+use distlock::Error;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Kind, WATCHDOG, fleet, fleet_of};
+use crate::rig::{ms, virtually};
+
+/// Two of five servers are four times as far away: the majority decides.
+#[test]
+fn a_redlock_costs_one_round_trip_of_the_majority() {
+    virtually(async || {
+        let fleet = fleet_of(&[120, 30, 30, 120, 30].map(ms), 1).await;
+        let lock = Kind::Red.lock(&fleet, 0);
+        for _ in 0..5 {
+            let began = Instant::now();
+            let guard = lock.lock().await.unwrap();
+            assert_eq!(began.elapsed(), ms(60), "acquire");
+            let began = Instant::now();
+            guard.unlock().await.unwrap();
+            assert_eq!(began.elapsed(), ms(60), "release");
+            sleep(ms(1_000)).await;
+        }
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
+
+/// It waits by messages at one server, and looks at the others about once a second.
+#[test]
+fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
+    const WAITERS: u64 = 4;
+    virtually(async || {
+        let fleet = fleet(5, 2).await;
+        let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
+        let ours = Kind::Red.lock(&fleet, 0);
+        let waiting: Vec<_> = (0..WAITERS)
+            .map(|_| {
+                let lock = Arc::clone(&ours);
+                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
+            })
+            .collect();
+        sleep(ms(1_000)).await;
+        let before: Vec<_> = fleet.servers.iter().map(|server| server.scripts_run()).collect();
+        sleep(ms(60_000)).await;
+        for (n, server) in fleet.servers.iter().enumerate() {
+            let sent = server.scripts_run() - before[n];
+            // The holder's renewals come with it.
+            assert!(sent <= WAITERS * 60 * 5 / 4 + 10, "server {n}: {sent} scripts of {WAITERS} waiters in a minute");
+        }
+        let released = Instant::now();
+        guard.unlock().await.unwrap();
+        for waiting in waiting {
+            waiting.await.unwrap();
+        }
+        assert!(released.elapsed() <= ms(500), "served after {:?}", released.elapsed());
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
+
+/// The servers that are left split their votes between those who ask, and the vote of the frozen one is not waited for.
+#[test]
+fn split_votes_do_not_wait_for_a_frozen_server() {
+    virtually(async || {
+        let fleet = fleet(3, 4).await;
+        fleet.servers[2].freeze(true);
+        let began = Instant::now();
+        let tasks: Vec<_> = (0..4)
+            .map(|n| {
+                let lock = Kind::Red.lock(&fleet, n);
+                tokio::spawn(async move {
+                    for _ in 0..10 {
+                        let guard = lock.lock().await.unwrap();
+                        sleep(ms(1)).await;
+                        guard.unlock().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            timeout(ms(60_000), task).await.expect("livelock").unwrap();
+        }
+        assert!(began.elapsed() <= ms(6_000), "40 sections in {:?}", began.elapsed());
+        fleet.servers[2].freeze(false);
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
+
+/// Where it waits is among those servers, or is not.
+#[test]
+fn a_redlocks_waiter_whose_majority_goes_fails_within_its_wait() {
+    for gone in [[0, 1, 2], [2, 3, 4]] {
+        virtually(async move || {
+            let fleet = fleet(5, 2).await;
+            let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
+            let lock = Kind::Red.lock(&fleet, 0);
+            let began = Instant::now();
+            let (outcome, ()) = tokio::join!(lock.lock_for(ms(6_000)), async {
+                sleep(ms(300)).await;
+                gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(true));
+            });
+            assert!(matches!(outcome, Err(Error::NoQuorum { needed: 3, .. })), "{gone:?}: {outcome:?}");
+            assert!(began.elapsed() <= ms(6_050), "{gone:?}: {:?}", began.elapsed());
+            gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(false));
+            guard.unlock().await.unwrap();
+            fleet.settled(ms(60_000)).await.unwrap();
+        });
+    }
+}
+
+/// The one server that two majorities share loses its data, and stays away for the longest lease.
+#[test]
+fn an_emptied_server_that_stays_away_for_a_lease_keeps_exclusion() {
+    virtually(async || {
+        let fleet = fleet(5, 2).await;
+        [3, 4].into_iter().for_each(|n| fleet.servers[n].stop());
+        let guard = Kind::Red.lock(&fleet, 0).lock().await.unwrap();
+        assert_eq!(guard.members().len(), 3);
+        [3, 4].into_iter().for_each(|n| fleet.servers[n].start(false));
+        sleep(ms(1_000)).await;
+        fleet.servers[2].stop();
+        let (away, other) = (Instant::now(), Kind::Red.lock(&fleet, 1));
+        while guard.is_held() {
+            let second = other.lock_for(ms(500)).await;
+            assert!(!guard.is_held() || !matches!(second, Ok(Some(_))), "two holders: {guard:?} and {second:?}");
+        }
+        assert!(away.elapsed() <= WATCHDOG, "held without a majority for {:?}", away.elapsed());
+        fleet.servers[2].start(false);
+        other.lock().await.unwrap().unlock().await.unwrap();
+        assert!(guard.unlock().await.is_err());
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
