@@ -1,9 +1,10 @@
 //! What each script asks the server for, counted at n and at ten times as many of what grows.
 
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer};
+use distlock_support::{Action, Matcher, Proxy};
 use redis::Value;
 
-use bed::{Bed, becomes, eventually, idle, in_vain, ms, reentrant, rw, scripts, secs};
+use bed::{Bed, becomes, ends, eventually, idle, in_vain, ms, reentrant, rw, scripts, secs};
 
 mod cases;
 
@@ -141,3 +142,26 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
     }
     idle(client).await;
 }
+
+/// The server has forgotten the script, so an attempt is two commands; the second one is not answered.
+async fn a_wait_ends_while_a_forgotten_script_is_sent_in_full(flavour: Flavour) {
+    reentrant(async |bed: &Bed| {
+        let proxy = Proxy::start(bed.server.addr());
+        let patient = bed::builder(&proxy.url()).watchdog(secs(4 * 3600)).command_timeout(secs(3600));
+        let client = bed.connect(patient).await;
+        let lock = client.lock(flavour, "a");
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        bed.admin.script_flush().await;
+        let silent = proxy.on_request(Matcher::command("EVAL"), Action::HangReply);
+        let outcome = ends("the wait", lock.lock_for(secs(1))).await;
+        assert!(silent.has_fired() && !matches!(outcome, Ok(Some(_))), "{outcome:?}");
+        proxy.rst_all();
+        idle(&client).await;
+    })
+    .await;
+}
+
+bed::cases!(a_wait_ends_while_a_forgotten_script_is_sent_in_full:
+    reentrant = Flavour::Reentrant,
+    fair = Flavour::Fair,
+);

@@ -39,6 +39,8 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
             let guard = ends("a waiter whose subscription is not confirmed", waiting).await.unwrap();
             guard.unlock().await.unwrap();
             drop(held);
+            // The subscription is in flight for an hour otherwise.
+            proxy.rst_all();
             end(ours).await;
         }
     })
@@ -87,6 +89,8 @@ async fn a_release_in_the_same_process_wakes_a_waiter_without_a_subscription() {
         held.unlock().await.unwrap();
         let guard = ends("the waiter", next).await.unwrap();
         guard.unlock().await.unwrap();
+        // The subscription is in flight for an hour otherwise.
+        proxy.rst_all();
         end(ours).await;
     })
     .await;

@@ -103,7 +103,7 @@ async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() 
 
             // Later: what is asked of the client says so, and it heals by itself.
             tokens.say(Says::Password("hunter2".to_owned()));
-            let builder = brisk(&server.url(), direct).connect_timeout(secs(6)).command_timeout(secs(2));
+            let builder = brisk(&server.url(), direct).connect_timeout(secs(6)).command_timeout(secs(5));
             let client = tokens.builder(builder).connect().await.unwrap();
             tokens.say(says);
             kill(&admin).await;

@@ -93,22 +93,6 @@ fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait() {
     }
 }
 
-/// The server has forgotten the script: an attempt is two commands then, each of which takes longer than half of the wait.
-#[test]
-fn a_wait_ends_while_a_forgotten_script_is_sent() {
-    for flavour in [Flavour::Reentrant, Flavour::Fair] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let ours = party(&server, ms(1_200));
-            let lock = lock(&ours.client, flavour, "a");
-            lock.lock().await.unwrap().unlock().await.unwrap();
-            server.command(&[b"script", b"flush"]);
-            within(&flavour.to_string(), 3 * SECOND, lock.lock_for(3 * SECOND)).await;
-            settled(&server, &[&ours], 60 * SECOND).await.unwrap();
-        });
-    }
-}
-
 /// It does not know that the lock is busy.
 #[test]
 fn a_waiter_behind_another_at_a_silent_server_fails_at_the_end_of_its_wait() {

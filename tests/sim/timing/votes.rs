@@ -57,7 +57,7 @@ fn a_dead_vote_delays_nobody() {
             held.unlock().await.unwrap();
             for one in waiting {
                 let took = timeout(60 * SECOND, one).await.expect("a waiter is served").unwrap() - freed;
-                println!("round {round}: served {took:?} after the release");
+                assert!(took < ms(600), "round {round}: served {took:?} after the release");
             }
             sleep(ms(200)).await;
         }
@@ -78,10 +78,9 @@ fn a_dead_vote_delays_nobody() {
         });
         for task in tasks.collect::<Vec<_>>() {
             let longest = task.await.unwrap();
-            println!("a turn came after {longest:?}");
+            assert!(longest < SECOND, "a turn came after {longest:?}");
         }
         vote.unlock().await.unwrap();
-        panic!("x");
     });
 }
 
