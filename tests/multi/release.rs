@@ -134,9 +134,13 @@ async fn a_release_frees_the_others_while_one_members_server_is_down() {
         only_keys(&bed.admin, &[]).await;
         // It comes back empty.
         tokio::task::block_in_place(|| second.server.restart());
-        let error = ends("the release", unlocking).await.unwrap().unwrap_err();
-        let told = matches!(error, Error::NotHeld { .. } | Error::Lost { .. });
-        assert!(told || error.is_retryable(), "{error:?}");
+        let outcome = ends("the release", unlocking).await.unwrap();
+        let told = match &outcome {
+            // The first command was in flight when the server died: one that is repeated finds nothing in either case.
+            Ok(released) => *released == Released::Free,
+            Err(error) => matches!(error, Error::NotHeld { .. } | Error::Lost { .. }) || error.is_retryable(),
+        };
+        assert!(told, "{outcome:?}");
         idle(&client).await;
         second.end().await;
     })
