@@ -136,6 +136,8 @@ impl Story<'_> {
         for (watched, count) in self.java_watched.iter_mut().zip(counts) {
             *watched &= count > 0;
         }
+        // Before the choice: a downgrade reads what is left of a lease there.
+        let from = now();
         let Some(act) = act(self) else {
             self.pass().await;
             return Ok(());
@@ -143,7 +145,6 @@ impl Story<'_> {
         let id = self.next;
         self.next += 1;
         self.note(|_| format!("{act:?}"));
-        let from = now();
         let got = self.act(act, id).await;
         for who in 0..2 {
             self.done(who).await;

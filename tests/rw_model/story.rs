@@ -190,8 +190,8 @@ impl<'a> Story<'a> {
     pub async fn done(&self, who: usize) {
         let begun = now();
         while self.clients[who].stats().under_way > 0 {
-            if now() > begun + 20_000 {
-                self.fail("a client is not done after 20 s");
+            if now() > begun + 90_000 {
+                self.fail("a client is not done after 90 s");
             }
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
@@ -210,7 +210,8 @@ impl<'a> Story<'a> {
         let told = |state: &State| state.since(self.zero);
         self.log.push(format!("         {:?}", told(&ours)));
         for (whose, state, seen) in [("shared", &self.model.state, &ours), ("Java's own", &self.java, &java)] {
-            if let Some(how) = state.unlike(seen) {
+            // A busy machine can hold a step up at any point, so an end may be off by what the step took.
+            if let Some(how) = state.widened(time - from).unlike(seen) {
                 self.fail(&format!(
                     "the {whose} lock: {how}\nmodel {:?}\nRedis {:?}\nwhere {:?}",
                     told(state),

@@ -1,7 +1,7 @@
 //! Both halves of the read-write lock, mixed.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer, RwLock};
 use distlock_support::Numbers;
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use bed::dropped::{DROPS, acquire_and_drop, nothing_left};
 use bed::harm::cut;
-use bed::{Bed, ms, rw, secs};
+use bed::{Bed, ends, ms, rw, secs};
 
 /// Either half.
 fn half(lock: &RwLock, numbers: &mut Numbers) -> Arc<dyn DistLock> {
@@ -73,9 +73,8 @@ async fn drops(bed: &Bed, prefer: Prefer) {
         let lock = client.rw(&format!("c{}", n / 2)).prefer(prefer);
         tasks.spawn(async move {
             let mut numbers = Numbers::new(n + 1);
-            let (mut begun, mut dropped) = (0, 0);
+            let mut dropped = 0;
             while dropped < DROPS / 2 / (NAMES * 2) + 1 {
-                begun += 1;
                 match numbers.below(12) {
                     0 => downgrade_and_drop(&lock, &mut numbers).await,
                     1 => come_in_again_and_drop(&lock, &client, &mut numbers).await,
@@ -85,20 +84,15 @@ async fn drops(bed: &Bed, prefer: Prefer) {
                     }
                 }
             }
-            (begun, dropped)
+            dropped
         });
     }
-    let (begun, dropped) = tasks.join_all().await.into_iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    let dropped: u64 = tasks.join_all().await.into_iter().sum();
     assert!(dropped >= DROPS / 2);
     for guard in held {
         guard.unlock().await.unwrap();
     }
-    let began = Instant::now();
     free_at_once(bed, &clients, NAMES).await;
-    println!(
-        "{prefer:?}: {begun} acquires begun, {dropped} dropped before their end; clean after {:?}",
-        began.elapsed()
-    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,9 +111,8 @@ async fn dropped_readers_and_preferred_writers_leave_nothing_behind() {
 async fn readers_and_writers_dropped_in_the_queue_hold_nobody_up() {
     rw(async |bed| {
         for prefer in [Prefer::Readers, Prefer::Writers] {
-            let builder = || bed.builder().subscription_linger(ms(100)).hold_back(secs(20)).prefer(prefer);
+            let builder = || bed.builder().subscription_linger(ms(100)).hold_back(secs(3600)).prefer(prefer);
             let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
-            let start = Instant::now();
             let mut tasks = JoinSet::new();
             for n in 0..64 {
                 let client = clients[n as usize % 2].clone();
@@ -130,13 +123,11 @@ async fn readers_and_writers_dropped_in_the_queue_hold_nobody_up() {
                         acquire_and_drop(&*half(&lock, &mut numbers), &client, &mut numbers).await;
                     }
                     let last = half(&lock, &mut numbers);
-                    let guard = tokio::time::timeout(secs(30), last.lock()).await.expect("stuck in the queue");
-                    guard.unwrap().unlock().await.unwrap();
+                    let guard = ends("a waiter in the queue", last.lock()).await.unwrap();
+                    guard.unlock().await.unwrap();
                 });
             }
             tasks.join_all().await;
-            println!("{prefer:?}: all through in {:?}", start.elapsed());
-            assert!(start.elapsed() < secs(15), "somebody was held back by nobody: {:?}", start.elapsed());
             free_at_once(bed, &clients, 1).await;
         }
     })

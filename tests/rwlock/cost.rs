@@ -1,13 +1,13 @@
 //! The cost of the read-write lock.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Flavour, Guard, Prefer};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use bed::cost::{only, renewal, sent, turns};
-use bed::{Bed, eventually, ms, rw, secs};
+use bed::{Bed, ends, eventually, ms, rw, secs};
 
 const HALVES: [Flavour; 2] = [Flavour::Read, Flavour::Write];
 
@@ -228,20 +228,16 @@ async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_togeth
         tokio::time::sleep(ms(200)).await;
         let mut all = sent(bed).await;
         all.retain(|name, _| !name.starts_with("pubsub"));
-        assert_eq!(all, only(&[("evalsha", 2), ("ping", bed::pings()), ("subscribe", 1)]));
+        assert_eq!(all, only(&[("evalsha", 2), ("subscribe", 1)]));
         assert_eq!(bed.admin.numsub("redisson_rwlock:{x}").await, 1);
 
-        let start = Instant::now();
         writer.unlock().await.unwrap();
-        inside.wait().await;
-        let took = start.elapsed();
+        ends("all readers are in", inside.wait()).await;
         let commands = scripts(bed).await;
-        println!("{READERS} readers came in within {took:?}, by {commands} commands");
         // The writer's release is one of them.
         assert!(commands <= most(few(READERS), READERS + 1), "{commands}");
         assert_eq!(sent(bed).await.get("subscribe"), None);
         each_by_itself(bed, READERS).await;
-        assert!(took < secs(2), "{took:?}");
         give_back(bed, readers.join_all().await).await;
     })
     .await;
@@ -255,12 +251,9 @@ async fn a_thousand_readers_join_a_live_read_hold_together() {
         let first = client.rw("x").read().lock().await.unwrap();
         bed.admin.reset_stats().await;
         let inside = std::sync::Arc::new(Barrier::new(READERS + 1));
-        let start = Instant::now();
         let readers = read_all(&client, &inside).await;
-        inside.wait().await;
-        let took = start.elapsed();
+        ends("all readers are in", inside.wait()).await;
         let all = sent(bed).await;
-        println!("{READERS} readers joined within {took:?}, by {all:?}");
         let commands = all.get("evalsha").copied().unwrap_or(0);
         // Told by one who has come in before it could ask for company: a few go alone.
         assert!(commands <= most(few(READERS), READERS), "{commands}");
@@ -311,11 +304,8 @@ async fn a_reader_held_back_asks_a_bounded_number_of_times() {
         eventually("it listens", async || bed.admin.numsub("redisson_rwlock:{x}").await == 1).await;
         tokio::time::sleep(ms(50)).await;
         bed.admin.reset_stats().await;
-        let start = Instant::now();
-        reading.rw("x").read().lock().await.unwrap().unlock().await.unwrap();
-        let took = start.elapsed();
+        ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
         let stats = sent(bed).await;
-        assert!(took >= HOLD_BACK && took < HOLD_BACK + secs(1), "{took:?}");
         // Refused, refused again behind the subscription, let in, and given back; the writer may look meanwhile.
         assert!(stats.get("evalsha").is_some_and(|scripts| (4..=6).contains(scripts)), "{stats:?}");
         guard.unlock().await.unwrap();

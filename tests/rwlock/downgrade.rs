@@ -1,12 +1,10 @@
 //! Downgrade: from writing to reading without a moment in which another writer could come in. RW4: who waits for reading
 //! is in at once.
 
-use std::time::Instant;
-
 use distlock::{DistLock as _, Error, Lost, Released};
 
 use crate::rig::{Scene, covers, lease, near, waits, writes};
-use bed::{QUICK, enter, eventually, median, ms, passer, rw, secs, text, waiter};
+use bed::{ends, enter, eventually, ms, passer, rw, secs, text, waiter};
 
 /// By `downgrade()`, from the watchdog's care and from an explicit lease.
 #[tokio::test]
@@ -75,14 +73,12 @@ async fn readers_that_wait_are_in_at_once() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, me) = (client.rw("a"), client.owner());
-        let mut late = Vec::new();
         for round in 0..20 {
             let writing = enter(&lock.write(), &me).await;
             let mut waiting: Vec<_> = (0..3).map(|_| waiter(other.rw("a").read())).collect();
             waiting.push(waiter(lock.read()));
             waits(bed, &other, "a", 3).await;
             waits(bed, &client, "a", 1).await;
-            let start = Instant::now();
             let reading = if round % 2 == 0 {
                 writing.downgrade().await.unwrap()
             } else {
@@ -92,8 +88,7 @@ async fn readers_that_wait_are_in_at_once() {
             };
             let mut inside = Vec::new();
             for reader in waiting {
-                let (guard, at) = reader.await.unwrap();
-                late.push(at.saturating_duration_since(start));
+                let (guard, _) = ends("a reader", reader).await.unwrap();
                 inside.push(guard);
             }
             assert!(reading.is_held());
@@ -102,10 +97,6 @@ async fn readers_that_wait_are_in_at_once() {
                 guard.unlock().await.unwrap();
             }
         }
-        let worst = *late.iter().max().unwrap();
-        let median = median(late);
-        println!("in after a downgrade: median {median:?}, worst {worst:?}");
-        assert!(median < ms(50) && worst < secs(1), "median {median:?}, worst {worst:?}");
     })
     .await;
 }
@@ -136,20 +127,15 @@ async fn no_writer_comes_in_between() {
 #[tokio::test]
 async fn what_remains_is_renewed() {
     rw(async |bed| {
-        let client = bed.quick().await;
+        let client = bed.client().await;
         let (lock, me) = (client.rw("a"), client.owner());
         let held = async |what: &str, reads: bool, writes: bool| {
-            let start = Instant::now();
-            while start.elapsed() < QUICK + QUICK / 4 {
+            for _ in 0..2 {
+                let round = client.renew_now().await;
+                assert_eq!((round.failed, round.lost), (0, 0), "{what}");
                 let reading = lock.read().remaining_ttl().await.unwrap();
                 let writing = lock.write().remaining_ttl().await.unwrap();
-                assert_eq!(
-                    (reading.is_some(), writing.is_some()),
-                    (reads, writes),
-                    "{what} after {:?}",
-                    start.elapsed()
-                );
-                tokio::time::sleep(ms(20)).await;
+                assert_eq!((reading.is_some(), writing.is_some()), (reads, writes), "{what}");
             }
         };
         let writing = enter(&lock.write(), &me).await;

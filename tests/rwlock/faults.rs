@@ -1,7 +1,6 @@
 //! The same faults for both halves of the read-write lock: every command lost, repeated, delayed and cut.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use distlock::{Acquire, Client, Error, Flavour, Guard, Owner, Prefer, Released, RwLock};
 use distlock_support::proxy::{Action, Matcher, Proxy};
@@ -11,7 +10,7 @@ use tokio::task::JoinHandle;
 use bed::fault::{brisk, gave, got};
 use bed::harm::in_every_way;
 use bed::harm::{ACTIONS, runs};
-use bed::{Bed, eventually, idle, ms, rw, secs, text};
+use bed::{Bed, ends, eventually, idle, ms, rw, secs, text};
 
 pub async fn rw_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
     bed::run_on(server, |client, name| client.lock(Flavour::Write, name), body).await;
@@ -21,10 +20,10 @@ pub fn channel(name: &str) -> String {
     format!("redisson_rwlock:{{{name}}}")
 }
 
-/// A task that waits for a half, and when it had it.
-pub fn waiter(client: &Client, flavour: Flavour, name: &str) -> JoinHandle<(Guard, Instant)> {
+/// A task that waits for a half.
+pub fn waiter(client: &Client, flavour: Flavour, name: &str) -> JoinHandle<Guard> {
     let lock = client.lock(flavour, name);
-    tokio::spawn(async move { (lock.lock().await.unwrap_or_else(|error| panic!("{error:?}")), Instant::now()) })
+    tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("{error:?}")) })
 }
 
 /// The requests that run scripts of these parts by their hash.
@@ -214,7 +213,7 @@ async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str]
     let guard = direct.lock(holds, &name).lock().await.unwrap();
     let armed = proxy.on_request(script(parts).containing(&name).nth(nth), action);
     let waiting = waiter(&client, flavour, &name);
-    let fired = async || tokio::time::timeout(secs(5), armed.fired()).await.unwrap_or_else(|_| panic!("{name}"));
+    let fired = async || ends(&name, armed.fired()).await;
     if parts[0] == "leave" {
         eventually(&format!("{name}: it waits"), async || admin.exists(&mark).await).await;
         waiting.abort();
@@ -228,8 +227,7 @@ async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str]
             fired().await;
         }
         guard.unlock().await.unwrap();
-        let served = tokio::time::timeout(secs(8), waiting).await.unwrap_or_else(|_| panic!("{name}: not served"));
-        let (guard, _) = served.unwrap();
+        let guard = ends(&name, waiting).await.unwrap();
         let suffix = if flavour == Flavour::Read { "" } else { ":write" };
         let view = View { admin, name: &name };
         view.holds(flavour.as_str(), &[(guard.owner(), suffix, 1)]).await;
@@ -261,7 +259,7 @@ async fn a_reader_in_doubt_gives_way_to_writers() {
         warm(&bed.client().await).await;
         for action in [Action::CloseBefore, Action::SwallowReplyClose] {
             let proxy = Proxy::start(bed.server.addr());
-            let client = bed.connect(brisk(&proxy.url()).hold_back(secs(60))).await;
+            let client = bed.connect(brisk(&proxy.url()).hold_back(secs(3600))).await;
             let own = bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).prefer(Prefer::Writers)).await;
             let first = own.rw("a").read().lock().await.unwrap();
             let writer = bed::waiter(own.rw("a").write());
@@ -270,15 +268,13 @@ async fn a_reader_in_doubt_gives_way_to_writers() {
             let again = proxy.on_request(script(&["read"]).containing("a").nth(3), Action::Delay(ms(0)));
             let waiting = waiter(&client, Flavour::Read, "a");
             armed.fired().await;
-            let asked = tokio::time::timeout(secs(30), again.fired()).await;
-            assert!(asked.is_ok(), "{action:?}: a reader passed a writer");
+            ends("the reader asks again: it has not passed the writer", again.fired()).await;
             assert!(!waiting.is_finished() && !writer.is_finished());
             first.unlock().await.unwrap();
-            let (guard, wrote) = writer.await.unwrap();
+            let (guard, _) = ends("the writer", writer).await.unwrap();
+            assert!(!waiting.is_finished(), "{action:?}: a reader passed a writer");
             guard.unlock().await.unwrap();
-            let (guard, read) = waiting.await.unwrap();
-            assert!(read > wrote, "{action:?}: a reader passed a writer");
-            guard.unlock().await.unwrap();
+            ends("the reader", waiting).await.unwrap().unlock().await.unwrap();
         }
     })
     .await;

@@ -86,9 +86,7 @@ async fn covers_left_behind_are_nobodys() {
         assert_eq!(bed.admin.hgetall("a").await[&text(&me)], "1");
         let first = covers(bed, "a", &me).await[0];
         assert!(first <= 300, "{first}");
-        let start = std::time::Instant::now();
         let (writing, _) = waiter(other.rw("a").write()).await.unwrap();
-        assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
         writing.unlock().await.unwrap();
         drop(guard);
         eventually("one cover at the most", async || bed.admin.keys().await.len() <= 1).await;
@@ -109,12 +107,10 @@ async fn waiters_are_woken() {
         let writers = [passer(other.rw("a").write()), passer(client.rw("a").write())];
         waits(bed, &other, "a", 1).await;
         waits(bed, &client, "a", 1).await;
-        let start = std::time::Instant::now();
         assert!(third.rw("a").read().force_unlock().await.unwrap());
         for writer in writers {
             writer.await.unwrap();
         }
-        assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
         forced(reading).await;
         sweep_covers(bed, 1).await;
 
@@ -122,11 +118,9 @@ async fn waiters_are_woken() {
         let readers: Vec<_> = (0..6).map(|n| waiter([&other, &client][n % 2].rw("a").read())).collect();
         waits(bed, &other, "a", 3).await;
         waits(bed, &client, "a", 3).await;
-        let start = std::time::Instant::now();
         assert!(third.rw("a").write().force_unlock().await.unwrap());
         // All together: none has gone yet.
         let inside = futures::future::join_all(readers).await;
-        assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
         for reader in inside {
             reader.unwrap().0.unlock().await.unwrap();
         }

@@ -1,16 +1,14 @@
 //! The marks of writers that wait (`{name}:rwlock_waiting`): whoever waits no more takes its mark back at once, and readers
 //! go on.
 
-use std::time::{Duration, Instant};
-
 use distlock::{Client, Error, Prefer};
 
 use crate::rig::{keys_gone, lease, marks, waits};
-use bed::{Bed, eventually, ms, passer, rw, secs, waiter};
+use bed::{Bed, ends, eventually, in_vain, ms, passer, rw, secs, waiter};
 
 /// A client whose writers are preferred, and whose readers wait for them for ever.
 async fn preferring(bed: &Bed) -> Client {
-    bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(secs(60)).poll_cap(secs(60))).await
+    bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(secs(3600)).poll_cap(secs(3600))).await
 }
 
 async fn marked(bed: &Bed) -> u64 {
@@ -18,7 +16,7 @@ async fn marked(bed: &Bed) -> u64 {
 }
 
 /// Given up, dropped, aborted: the mark is gone, and a reader that was held back is in at once; on its own it would look
-/// after a minute.
+/// after an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_gives_up_takes_its_mark_back() {
     rw(async |bed| {
@@ -29,29 +27,24 @@ async fn a_writer_that_gives_up_takes_its_mark_back() {
             let owner = writing.owner();
             let task = tokio::spawn(async move {
                 match way {
-                    "timeout" => assert!(lock.lock_for(ms(400)).await.unwrap().is_none()),
-                    "drop" => assert!(tokio::time::timeout(ms(400), lock.lock()).await.is_err()),
-                    "owner" => assert!(owner.scope(lock.lock_for(ms(400))).await.unwrap().is_none()),
+                    "timeout" => assert!(in_vain(&lock.lock_for(secs(4)).await)),
+                    "drop" => assert!(tokio::time::timeout(secs(4), lock.lock()).await.is_err()),
+                    "owner" => assert!(in_vain(&owner.scope(lock.lock_for(secs(4))).await)),
                     _ => drop(lock.lock().await.unwrap()),
                 }
-                Instant::now()
             });
             eventually("it waits", async || marked(bed).await == 1).await;
             let readers = [waiter(reading.rw("a").read()), waiter(writing.rw("a").read())];
             waits(bed, &reading, "a", 1).await;
-            let mut given_up = Instant::now();
             if way == "abort" {
                 assert!(readers.iter().all(|reader| !reader.is_finished()));
-                given_up = Instant::now();
                 task.abort();
             } else {
-                given_up = given_up.max(task.await.unwrap());
+                task.await.unwrap();
             }
             eventually("its mark is gone", async || !bed.admin.exists(&marks("a")).await).await;
             for reader in readers {
-                let (guard, granted) = reader.await.unwrap();
-                let took = granted.saturating_duration_since(given_up);
-                assert!(took < secs(1), "{way}: {took:?}");
+                let (guard, _) = ends(way, reader).await.unwrap();
                 guard.unlock().await.unwrap();
             }
             first.unlock().await.unwrap();
@@ -66,7 +59,7 @@ async fn a_writer_that_gives_up_takes_its_mark_back() {
 async fn a_writer_that_fails_takes_its_mark_back() {
     rw(async |bed| {
         let writing = bed.connect(bed.builder().prefer(Prefer::Writers).poll_cap(ms(200))).await;
-        let reading = bed.quick().await;
+        let reading = bed.client().await;
         let first = lease(&reading.rw("a").read(), &reading.owner(), secs(1)).await;
         let task = waiter_result(&writing);
         eventually("it waits", async || marked(bed).await == 1).await;
@@ -95,12 +88,10 @@ async fn a_writer_whose_client_closes_takes_its_mark_back() {
         eventually("it waits", async || marked(bed).await == 1).await;
         let reader = waiter(reading.rw("a").read());
         waits(bed, &reading, "a", 1).await;
-        writing.shutdown(secs(5)).await.unwrap();
+        writing.shutdown(bed::PATIENCE).await.unwrap();
         assert!(matches!(task.await.unwrap(), Err(Error::Closed)));
         eventually("its mark is gone", async || !bed.admin.exists(&marks("a")).await).await;
-        let start = Instant::now();
-        reader.await.unwrap().0.unlock().await.unwrap();
-        assert!(start.elapsed() < secs(1), "{:?}", start.elapsed());
+        ends("the reader", reader).await.unwrap().0.unlock().await.unwrap();
         first.unlock().await.unwrap();
     })
     .await;
@@ -152,13 +143,11 @@ async fn writers_of_one_process_follow_each_other() {
         // It may come in between: a lock that is handed over in a process is not asked for, nor marked.
         let reader = passer(reading.rw("a").read());
         waits(bed, &reading, "a", 1).await;
-        let start = Instant::now();
         first.unlock().await.unwrap();
         for writer in writers {
             writer.await.unwrap();
         }
         reader.await.unwrap();
-        assert!(start.elapsed() < secs(3), "{:?}", start.elapsed());
         keys_gone(bed).await;
     })
     .await;
@@ -203,10 +192,7 @@ async fn old_marks_count_for_nothing() {
         let first = client.rw("a").read().try_lock().await.unwrap().expect("nobody waits");
         plant(9e15).await;
         assert!(client.rw("a").read().try_lock().await.unwrap().is_none());
-        let start = Instant::now();
-        let second = client.rw("a").read().lock().await.unwrap();
-        let took = start.elapsed();
-        assert!(took >= ms(300) && took < ms(300) + Duration::from_millis(500), "{took:?}");
+        let second = ends("the reader, which is held back", client.rw("a").read().lock()).await.unwrap();
         // Writers do not mind.
         first.unlock().await.unwrap();
         second.unlock().await.unwrap();

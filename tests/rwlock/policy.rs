@@ -1,15 +1,16 @@
 //! `Prefer::Writers`: a writer that waits holds back readers that come after it, for a while, and nobody who is in already.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Acquire, Client, Prefer};
 
 use crate::peer::Peer;
 use crate::rig::{keys_gone, marks, waits};
-use bed::{Bed, enter, eventually, ms, passer, rw, secs, waiter};
+use bed::cost::sent;
+use bed::{Bed, ends, enter, eventually, ms, passer, rw, secs, waiter};
 
 /// Far longer than anybody is held back in these tests unless by mistake.
-const LONG: Duration = secs(30);
+const LONG: Duration = secs(3600);
 
 /// Whoever comes for reading in such a client is held back for so long.
 async fn patient(bed: &Bed, hold_back: Duration) -> Client {
@@ -47,17 +48,14 @@ async fn new_readers_are_held_back() {
         }
         let waiting = [waiter(other.rw("a").read()), waiter(own.rw("a").read()), waiter(other.rw("a").read())];
         waits(bed, &other, "a", 2).await;
-        let start = Instant::now();
         first.unlock().await.unwrap();
-        let (writing, granted) = writer.await.unwrap();
-        assert!(granted.saturating_duration_since(start) < ms(500));
+        let (writing, _) = ends("the writer", writer).await.unwrap();
         assert!(!bed.admin.exists(&marks("a")).await, "it waits no more");
         assert!(waiting.iter().all(|reader| !reader.is_finished()));
         writing.unlock().await.unwrap();
         for reader in waiting {
-            reader.await.unwrap().0.unlock().await.unwrap();
+            ends("a reader", reader).await.unwrap().0.unlock().await.unwrap();
         }
-        assert!(start.elapsed() < secs(2), "{:?}", start.elapsed());
     })
     .await;
 }
@@ -97,24 +95,17 @@ async fn nobody_is_held_back_for_longer_than_told() {
         marked(bed, "a").await;
         let bounds = [ms(0), ms(300), ms(700)].map(async |hold_back| {
             let client = patient(bed, hold_back).await;
-            let start = Instant::now();
-            let guard = client.rw("a").read().lock().await.unwrap();
-            let took = start.elapsed();
-            println!("held back for {took:?} of {hold_back:?}");
-            assert!(took >= hold_back && took < hold_back + ms(500), "{took:?} of {hold_back:?}");
+            let guard = ends("a reader", client.rw("a").read().lock()).await.unwrap();
             // As long as it is in, its owner comes in again.
             let again = Acquire::new().owner(guard.owner()).wait(ms(0));
             client.rw("a").read().acquire(again).await.unwrap().expect("in already").unlock().await.unwrap();
             guard.unlock().await.unwrap();
             if !hold_back.is_zero() {
                 // Many at a time, of one client: they are held back side by side.
-                let start = Instant::now();
                 let readers: Vec<_> = (0..10).map(|_| waiter(client.rw("a").read())).collect();
                 for reader in readers {
-                    reader.await.unwrap().0.unlock().await.unwrap();
+                    ends("one of ten readers", reader).await.unwrap().0.unlock().await.unwrap();
                 }
-                let took = start.elapsed();
-                assert!(took >= hold_back && took < hold_back + ms(800), "{took:?} of {hold_back:?}");
                 let wait = Acquire::new().wait(hold_back / 3);
                 assert!(client.rw("a").read().acquire(wait).await.unwrap().is_none());
             }
@@ -138,11 +129,7 @@ async fn nested_reads_around_a_waiting_writer_do_not_deadlock() {
             let outer = lock.lock().await.unwrap();
             let writer = waiter(other.rw("a").write());
             marked(bed, "a").await;
-            let start = Instant::now();
             let inner = if known { enter(&lock, &client.owner()).await } else { lock.lock().await.unwrap() };
-            let took = start.elapsed();
-            let hold_back = client.options().hold_back;
-            assert!(took >= hold_back && took < hold_back + ms(600), "{took:?}");
             assert!(!writer.is_finished());
             inner.unlock().await.unwrap();
             outer.unlock().await.unwrap();
@@ -167,11 +154,7 @@ async fn a_dead_writers_mark_holds_nobody_back_for_long() {
         tokio::time::sleep(ms(2_300)).await;
         assert!(bed.admin.exists(&marks("a")).await);
         peer.child.kill9();
-        let killed = Instant::now();
-        let second = client.rw("a").read().lock().await.unwrap();
-        let took = killed.elapsed();
-        println!("held back by the dead for {took:?}");
-        assert!(took < ms(900), "{took:?}");
+        let second = ends("a reader behind the mark of the dead", client.rw("a").read().lock()).await.unwrap();
         let gone = async || !bed.admin.exists(&marks("a")).await;
         eventually("the mark runs out", gone).await;
         let third = client.rw("a").read().try_lock().await.unwrap().expect("nobody waits");
@@ -188,8 +171,8 @@ async fn a_dead_writers_mark_holds_nobody_back_for_long() {
 #[tokio::test]
 async fn who_waits_sleeps() {
     rw(async |bed| {
-        let holder = bed.quick().await;
-        let builder = || bed.builder().prefer(Prefer::Writers).hold_back(LONG).poll_cap(ms(500));
+        let holder = bed.still_client().await;
+        let builder = || bed.still_builder().prefer(Prefer::Writers).hold_back(LONG).poll_cap(LONG);
         let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
         let first = holder.rw("a").read().lock().await.unwrap();
         let writers: Vec<_> = (0..10).map(|n| passer(clients[n % 2].rw("a").write())).collect();
@@ -199,13 +182,10 @@ async fn who_waits_sleeps() {
             waits(bed, client, "a", 10).await;
         }
         bed.admin.reset_stats().await;
-        let start = Instant::now();
-        tokio::time::sleep(secs(3)).await;
-        let stats = bed.admin.commandstats().await;
-        let asked = stats.get("evalsha").copied().unwrap_or(0);
-        println!("{asked} scripts in {:?} with two contenders each in two clients", start.elapsed());
-        // Four contenders every 500 ms, and the holder's rounds every 600.
-        assert!(asked <= 4 * 7 + 7, "{stats:?}");
+        // Nobody's poll comes within the hour, nor does a message.
+        tokio::time::sleep(ms(500)).await;
+        let stats = sent(bed).await;
+        assert_eq!(stats.get("evalsha"), None, "{stats:?}");
         first.unlock().await.unwrap();
         for task in writers.into_iter().chain(readers) {
             task.await.unwrap();

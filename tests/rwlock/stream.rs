@@ -1,15 +1,13 @@
-//! An endless stream of readers and one writer (#5379): with readers preferred the rate is what it is; with writers
-//! preferred the writer is in within a bound.
+//! An endless stream of readers and one writer (#5379): with writers preferred the writer is in again and again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use distlock::{Client, Prefer};
 use distlock_support::Numbers;
 
 use crate::upstream::Inside;
-use bed::{Bed, in_vain, median, ms, rw, secs};
+use bed::{Bed, ends, ms, rw};
 
 /// 50 readers on two clients, that read again and again for some ms each.
 struct Stream {
@@ -55,54 +53,19 @@ async fn clients(bed: &Bed, prefer: Prefer) -> [Client; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_preferred_the_rate_is_told() {
-    rw(async |bed| {
-        let [one, two, writer] = clients(bed, Prefer::Readers).await;
-        let stream = Stream::start(&[one, two]);
-        let (start, mut written) = (Instant::now(), 0);
-        while start.elapsed() < secs(3) {
-            let tried = writer.rw("a").write().lock_for(ms(500)).await;
-            if !in_vain(&tried) {
-                let guard = tried.unwrap().unwrap();
-                stream.inside.write(ms(1)).await;
-                guard.unlock().await.unwrap();
-                written += 1;
-            }
-        }
-        let took = start.elapsed();
-        let reads = stream.end().await;
-        println!("readers preferred: {written} writes and {reads} reads in {took:?}");
-        assert!(reads > 500, "{reads}");
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_preferred_the_writer_is_in_soon() {
+async fn a_preferred_writer_is_in_beside_an_endless_stream_of_readers() {
     rw(async |bed| {
         let [one, two, writer] = clients(bed, Prefer::Writers).await;
         let stream = Stream::start(&[one, two]);
-        let (start, mut waits) = (Instant::now(), Vec::new());
         for _ in 0..30 {
-            let asked = Instant::now();
-            let guard = writer.rw("a").write().lock().await.unwrap();
-            waits.push(asked.elapsed());
+            let guard = ends("the writer", writer.rw("a").write().lock()).await.unwrap();
             stream.inside.write(ms(1)).await;
             guard.unlock().await.unwrap();
             // The stream is at full breadth again.
             tokio::time::sleep(ms(50)).await;
         }
-        let took = start.elapsed();
         let reads = stream.end().await;
-        let worst: Duration = *waits.iter().max().unwrap();
-        let median = median(waits);
-        println!(
-            "writers preferred: in after {median:?}, {worst:?} at worst; {reads} reads beside 30 writes in {took:?}"
-        );
-        // Those that are in take 30 ms; nobody new comes within the second for which readers are held back, unless a busy
-        // machine lets that pass.
-        assert!(median < ms(150) && worst < secs(3), "median {median:?}, worst {worst:?}");
-        assert!(reads > 500, "{reads}");
+        assert!(reads > 100, "{reads} reads beside 30 writes");
     })
     .await;
 }

@@ -1,10 +1,9 @@
 //! Ten thousand readers of one lock at once: all come in and all leave, without an error, and no command of theirs holds the server
 //! up.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Acquire, Client, Guard};
-use redis::Value;
 
 use bed::{Bed, rw, secs};
 
@@ -23,13 +22,11 @@ enum Who {
     Renewed,
 }
 
-/// What the server did since the last time: script commands, what they asked for, the time of all and of the longest of them.
+/// What the server did since the last time: script commands, and the commands in them.
 #[derive(Debug)]
 struct Work {
     commands: u64,
     asked: u64,
-    took: Duration,
-    longest: Duration,
 }
 
 async fn work(bed: &Bed) -> Work {
@@ -39,11 +36,10 @@ async fn work(bed: &Bed) -> Work {
         let of = stat.split(',').find_map(|part| part.strip_prefix(name));
         of.expect("told").parse().expect("a number")
     };
-    let mut work = Work { commands: 0, asked: 0, took: Duration::ZERO, longest: longest(bed).await };
+    let mut work = Work { commands: 0, asked: 0 };
     for (name, stat) in stats {
         if name.starts_with("eval") {
             work.commands += value(stat, "calls=");
-            work.took += Duration::from_micros(value(stat, "usec="));
         } else if name == "hgetall" || name == "hkeys" {
             // Reads every reader there is.
             work.asked += value(stat, "calls=") * READERS as u64 / 10;
@@ -52,17 +48,7 @@ async fn work(bed: &Bed) -> Work {
         }
     }
     bed.admin.reset_stats().await;
-    let () = bed.admin.cmd(&["SLOWLOG", "RESET"]).await;
     work
-}
-
-async fn longest(bed: &Bed) -> Duration {
-    let log: Vec<Vec<Value>> = bed.admin.cmd(&["SLOWLOG", "GET", "-1"]).await;
-    let took = log.iter().map(|entry| match entry[2] {
-        Value::Int(micros) => Duration::from_micros(micros.unsigned_abs()),
-        ref odd => panic!("{odd:?}"),
-    });
-    took.max().unwrap_or_default()
 }
 
 /// Comes in, as one of these.
@@ -95,25 +81,18 @@ async fn all<T: Send + 'static>(
 
 /// Each costs what one reader costs: a few commands inside a script, which many share.
 fn bounded(what: &str, work: &Work) {
-    println!("{what}: {work:?}");
     assert!(work.asked <= 14 * READERS as u64, "{what}: {work:?}");
     // A slow client sends fewer together.
     assert!(work.commands <= READERS as u64 / 4, "{what}: {work:?}");
-    // They take 1 ms and 0.2 s; both have room for a machine with ten times as much to do as it can.
-    assert!(work.longest < Duration::from_millis(500), "{what}: {work:?}");
-    assert!(work.took < secs(5), "{what}: {work:?}");
 }
 
 async fn ten_thousand_come_and_go(who: Who) {
     rw(async |bed| {
         let clients = if let Who::Tasks(clients) = who { clients } else { 1 };
         let clients: Vec<Client> = futures::future::join_all((0..clients).map(|_| bed.client())).await;
-        bed.admin.config_set("slowlog-log-slower-than", "200").await;
         work(bed).await;
-        let start = Instant::now();
         let come = (0..READERS).map(|n| come(clients[n % clients.len()].clone(), who, n));
         let guards: Vec<Guard> = all(come).await.into_iter().map(|guard| guard.expect("shared")).collect();
-        println!("{who:?}: in within {:?}", start.elapsed());
         assert_eq!(bed.admin.hgetall("x").await.len(), READERS + 1);
         bounded("came", &work(bed).await);
         if who == Who::Renewed {
@@ -126,12 +105,9 @@ async fn ten_thousand_come_and_go(who: Who) {
         let asked = work(bed).await;
         assert!(asked.asked < 40, "a writer: {asked:?}");
         assert!(guards.iter().all(Guard::is_held));
-        let start = Instant::now();
         all(guards.into_iter().map(Guard::unlock)).await;
-        println!("{who:?}: out within {:?}", start.elapsed());
         bounded("left", &work(bed).await);
         assert_eq!(bed.admin.keys().await, [""; 0]);
-        let () = bed.admin.cmd(&["SLOWLOG", "RESET"]).await;
     })
     .await;
 }

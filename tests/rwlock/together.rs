@@ -1,27 +1,27 @@
 //! #1542: when a writer leaves, all who wait for reading come in together, of all processes.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use distlock_support::agent::monotonic_ns;
+use tokio::sync::Barrier;
 
 use crate::peer::Peer;
 use crate::rig::waits;
-use bed::{median, ms, rw, secs, waiter};
+use bed::{ends, ms, rw, secs, waiter};
 
-/// `testWriteRead`: 20 readers, 800 ms each. One after the other they would take 16 s.
+/// `testWriteRead`: nobody leaves before all twenty are in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_readers_of_800_ms_are_done_in_a_second() {
+async fn twenty_readers_are_inside_at_the_same_time() {
     rw(async |bed| {
         let (holder, clients) = (bed.client().await, [bed.client().await, bed.client().await]);
-        let mut times = Vec::new();
         for _ in 0..3 {
+            let inside = Arc::new(Barrier::new(20));
             let writing = holder.rw("a").write().lock().await.unwrap();
             let readers: Vec<_> = (0..20)
                 .map(|n| {
-                    let lock = clients[n % 2].rw("a").read();
+                    let (lock, inside) = (clients[n % 2].rw("a").read(), Arc::clone(&inside));
                     tokio::spawn(async move {
                         let guard = lock.lock().await.unwrap();
-                        tokio::time::sleep(ms(800)).await;
+                        inside.wait().await;
                         guard.unlock().await.unwrap();
                     })
                 })
@@ -29,27 +29,21 @@ async fn twenty_readers_of_800_ms_are_done_in_a_second() {
             for client in &clients {
                 waits(bed, client, "a", 10).await;
             }
-            let start = Instant::now();
             writing.unlock().await.unwrap();
             for reader in readers {
-                reader.await.unwrap();
+                ends("a reader that leaves when all twenty are in", reader).await.unwrap();
             }
-            times.push(start.elapsed());
         }
-        println!("20 readers of 800 ms: {times:?}");
-        assert!(*times.iter().max().unwrap() < ms(1_600), "{times:?}");
-        assert!(median(times) <= secs(1));
     })
     .await;
 }
 
-/// 100 readers of four processes, and 20 of this one: all are in within 100 ms of the release.
+/// 100 readers of four processes, and 20 of this one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_of_many_processes_are_in_within_100_ms() {
+async fn readers_of_many_processes_come_in_together() {
     rw(async |bed| {
         let (holder, here) = (bed.client().await, bed.client().await);
         let mut peers = Peer::several(bed, 4, &[]).await;
-        let mut times = Vec::new();
         for _ in 0..7 {
             let writing = holder.rw("a").write().lock().await.unwrap();
             for peer in &mut peers {
@@ -58,19 +52,15 @@ async fn readers_of_many_processes_are_in_within_100_ms() {
             }
             let tasks: Vec<_> = (0..20).map(|_| waiter(here.rw("a").read())).collect();
             waits(bed, &here, "a", 20).await;
-            let (start, start_ns) = (Instant::now(), monotonic_ns());
             writing.unlock().await.unwrap();
-            let mut last = Duration::ZERO;
             let mut inside = Vec::new();
             for task in tasks {
-                let (guard, at) = task.await.unwrap();
-                last = last.max(at.saturating_duration_since(start));
+                let (guard, _) = ends("a reader", task).await.unwrap();
                 inside.push(guard);
             }
             for peer in &mut peers {
-                last = last.max(Duration::from_nanos(peer.taken().await - start_ns));
+                peer.taken().await;
             }
-            times.push(last);
             assert_eq!(bed.admin.hgetall("a").await.len(), 121, "all side by side");
             for guard in inside {
                 guard.unlock().await.unwrap();
@@ -79,9 +69,6 @@ async fn readers_of_many_processes_are_in_within_100_ms() {
                 peer.leave().await;
             }
         }
-        println!("120 readers of 5 processes were in after {times:?}");
-        assert!(*times.iter().max().unwrap() < secs(1), "{times:?}");
-        assert!(median(times) <= ms(100));
         for peer in peers {
             peer.close().await;
         }
@@ -91,10 +78,9 @@ async fn readers_of_many_processes_are_in_within_100_ms() {
 
 /// The last of the readers lets writers in: one of each process tries, and all get their turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_reader_lets_a_writer_in_at_once() {
+async fn the_last_reader_lets_a_writer_in() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
-        let mut late = Vec::new();
         for round in 0..20 {
             let readers = [client.rw("a").read().lock().await.unwrap(), other.rw("a").read().lock().await.unwrap()];
             let writer = waiter([&client, &other][round % 2].rw("a").write());
@@ -102,16 +88,10 @@ async fn the_last_reader_lets_a_writer_in_at_once() {
             let [first, last] = readers;
             first.unlock().await.unwrap();
             assert!(!writer.is_finished());
-            let start = Instant::now();
             last.unlock().await.unwrap();
-            let (guard, granted) = writer.await.unwrap();
-            late.push(granted.saturating_duration_since(start));
+            let (guard, _) = ends("the writer", writer).await.unwrap();
             guard.unlock().await.unwrap();
         }
-        let worst = *late.iter().max().unwrap();
-        let median = median(late);
-        println!("a writer after the last reader: median {median:?}, worst {worst:?}");
-        assert!(median < ms(20) && worst < ms(500), "median {median:?}, worst {worst:?}");
     })
     .await;
 }
@@ -121,10 +101,9 @@ async fn the_last_reader_lets_a_writer_in_at_once() {
 async fn both_halves_wait_in_one_process() {
     rw(async |bed| {
         // On its own a waiter would not look again in time.
-        let builder = || bed.builder().poll_cap(secs(60));
+        let builder = || bed.builder().poll_cap(secs(3600));
         let (client, other) = (bed.connect(builder()).await, bed.connect(builder()).await);
         for holder in [&client, &other] {
-            let start = Instant::now();
             let writing = holder.rw("a").write().lock().await.unwrap();
             let mut tasks = Vec::new();
             for n in 0..12 {
@@ -138,9 +117,8 @@ async fn both_halves_wait_in_one_process() {
             waits(bed, &client, "a", 12).await;
             writing.unlock().await.unwrap();
             for task in tasks {
-                task.await.unwrap();
+                ends("a reader or writer", task).await.unwrap();
             }
-            assert!(start.elapsed() < secs(5), "{:?}", start.elapsed());
         }
     })
     .await;

@@ -8,7 +8,7 @@ use distlock_sim::{LinkOptions, Mishap, SimServer};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::rig::{Party, lock, ms, settled, virtually};
+use crate::rig::{Party, ms, settled, virtually};
 
 const SECOND: Duration = ms(1_000);
 /// The longest that a wait may go on after its time.

@@ -1,0 +1,54 @@
+//! Tests of real servers read no clock: a slow machine would make them red. Rules about time are in tests/sim.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders that are no tests of real servers.
+const EXEMPT: [&str; 4] = ["sim", "bed", "support", "mutants"];
+
+/// Files that read a clock and compare no duration of the code under test with a bound.
+const ALLOWED: [(&str, &str); 7] = [
+    ("histories/partition.rs", "when a fault began, for the report"),
+    ("histories/partition/cluster.rs", "when a fault began, for the report"),
+    ("histories/resource.rs", "the time of an event, as processes share it"),
+    ("open_slot/slot.rs", "the time in a prepared state"),
+    ("open_slot/walk.rs", "how long a made state may be used again"),
+    ("sim_fidelity/main.rs", "how far apart the real server and the simulator may be"),
+    ("sim_fidelity/cluster/net.rs", "how long a server remembers its vote"),
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn tests_of_real_servers_read_no_clock() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    for entry in fs::read_dir(tests).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        if folder.is_dir() && !EXEMPT.contains(&name.as_str()) {
+            sources(&folder, &mut files);
+        }
+    }
+    let mut readers = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        if ["Instant", "SystemTime", ".elapsed("].iter().any(|clock| text.contains(clock)) {
+            readers.push(file.strip_prefix(tests).unwrap().to_str().unwrap().replace('\\', "/"));
+        }
+    }
+    let wrong: Vec<_> =
+        readers.iter().filter(|reader| ALLOWED.iter().all(|(allowed, _)| allowed != reader)).collect();
+    assert!(wrong.is_empty(), "these read a clock (move the rule to tests/sim/timing): {wrong:#?}");
+    let stale: Vec<_> = ALLOWED.iter().filter(|(allowed, _)| !readers.iter().any(|reader| reader == allowed)).collect();
+    assert!(stale.is_empty(), "these read no clock any more: {stale:?}");
+}
