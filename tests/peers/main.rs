@@ -15,6 +15,8 @@ use distlock_support::peer::{self, Library, Peer};
 
 /// One attempt.
 const AT_ONCE: Duration = Duration::ZERO;
+/// A lease that ends in no test.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// False where the library's language is missing. Its agent is built before anything is timed.
 async fn is_ready(library: Library) -> bool {

@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
 use distlock_support::cluster::SLOTS;
-use distlock_support::{Admin, Baseline, Cluster, RedisServer, assert_nothing_left, undisturbed};
+use distlock_support::{Admin, Baseline, Cluster, RedisServer, assert_nothing_left};
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
+#[cfg(test)]
+mod clocks;
 pub mod cost;
 pub mod dropped;
 pub mod events;
 pub mod fault;
 pub mod harm;
-pub mod lag;
 pub mod pest;
 mod place;
 pub mod scripts;
@@ -264,22 +265,17 @@ impl<F: AsyncFn(&Bed)> Body for F {
     }
 }
 
-// Some folders still assert wall-clock time (`tests/README.md` lists them). Until they follow, a failure while the whole machine stood still
-// is run again.
 async fn run_anywhere(make: Make, at_one: bool, body: &dyn Body) {
-    undisturbed(async || {
-        let topology = Topology::of_tests();
-        let by_sentinels = topology == Topology::Sentinel;
-        let place = match (topology, at_one) {
-            (Topology::Single, _) => Place::One(RedisServer::start()),
-            (Topology::Cluster, false) => Place::three().await,
-            (Topology::Cluster, true) => Place::One(cluster_node().await),
-            (Topology::Sentinel | Topology::Replicated, false) => Place::set(by_sentinels).await,
-            (Topology::Sentinel | Topology::Replicated, true) => Place::own_set(by_sentinels).await,
-        };
-        run_over(place, make, async |bed| body.on(bed).await).await;
-    })
-    .await;
+    let topology = Topology::of_tests();
+    let by_sentinels = topology == Topology::Sentinel;
+    let place = match (topology, at_one) {
+        (Topology::Single, _) => Place::One(RedisServer::start()),
+        (Topology::Cluster, false) => Place::three().await,
+        (Topology::Cluster, true) => Place::One(cluster_node().await),
+        (Topology::Sentinel | Topology::Replicated, false) => Place::set(by_sentinels).await,
+        (Topology::Sentinel | Topology::Replicated, true) => Place::own_set(by_sentinels).await,
+    };
+    run_over(place, make, async |bed| body.on(bed).await).await;
 }
 
 /// Makes a test of each of these cases: `cases!(body: name = argument, …)`, with `on two threads,` before the body's name where
@@ -448,12 +444,6 @@ pub const fn ms(n: u64) -> Duration {
 /// Seconds.
 pub const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
-}
-
-/// The middle one.
-pub fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
 }
 
 /// A counter that loses count, and says so, when two are inside at once.
