@@ -1,5 +1,7 @@
 //! The minimal access list of `docs/acl.md`, to the letter: enough for locks, and for nothing else.
 
+use std::time::Duration;
+
 use bed::{Bed, PATIENCE, becomes, ends, eventually, in_vain, is_cluster, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer, Released};
 
@@ -218,13 +220,13 @@ async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines()
     .await;
 }
 
-/// All that a plain lock does.
-async fn plain_turns(one: &Client, two: &Client) -> distlock::Result<()> {
+/// All that a plain lock does. `lease`: how long a waiter waits that hears nothing of the release.
+async fn plain_turns(one: &Client, two: &Client, lease: Duration) -> distlock::Result<()> {
     let (mine, theirs) = (one.plain("x"), two.plain("x"));
     let me = one.owner();
     let guard = mine.lock().await?;
     one.renew_now().await;
-    guard.extend(secs(60)).await?;
+    guard.extend(lease).await?;
     theirs.state().await?;
     let waiter = tokio::spawn(async move { theirs.lock_for(PATIENCE).await });
     eventually("it waits", async || two.stats().waiting == 1 || waiter.is_finished()).await;
@@ -249,7 +251,7 @@ async fn plain_locks_need_get_and_set_and_their_channel() {
         assert!(rules.iter().any(|rule| rule.starts_with("&distlock_plain")));
         // What else is tried at connect is not allowed.
         let (one, two) = log_in_as(bed, &rules, "", false).await;
-        plain_turns(&one, &two).await.unwrap();
+        plain_turns(&one, &two, secs(60)).await.unwrap();
         assert_eq!(refusals(bed).await, "");
         leave(bed, [one, two]).await;
         let needed =
@@ -257,7 +259,7 @@ async fn plain_locks_need_get_and_set_and_their_channel() {
         let [subscribe, _, publish] = &messages()[..] else { panic!("three commands") };
         for without in needed.iter().chain([subscribe, publish]) {
             let (one, two) = log_in_as(bed, &rules, without, false).await;
-            drop(plain_turns(&one, &two).await);
+            drop(plain_turns(&one, &two, secs(2)).await);
             assert_ne!(refusals(bed).await, "", "{without} is not needed");
             leave(bed, [one, two]).await;
         }

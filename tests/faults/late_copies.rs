@@ -93,7 +93,8 @@ async fn a_copy_of_a_partial_release_takes_no_other_hold() {
 async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
     each(async |bed, flavour| {
         let proxy = Proxy::start(bed.server.addr());
-        let client = bed.connect(builder(&proxy.url())).await;
+        // What is in doubt is settled a command timeout later.
+        let client = bed.connect(builder(&proxy.url()).command_timeout(secs(5))).await;
         let lock = client.lock(flavour, "x");
         for given in [false, true] {
             let what = format!("{flavour}, given {given}");
