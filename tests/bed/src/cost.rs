@@ -1,8 +1,9 @@
 //! What each call sends, by the server's own counts: the cost contract is asserted in `cost.rs` of each flavour.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use distlock::{Acquire, Client, DistLock, Flavour, Guard};
+use distlock::{Acquire, Backoff, Client, DistLock, Flavour, Guard};
 
 use crate::{Bed, becomes, idle, on_each, secs};
 
@@ -137,7 +138,11 @@ pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64
 /// What it costs to hand a lock over fifty times inside a process.
 pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
     let client = bed.connect(bed.still_builder().handoff_time(secs(600)).handoff_limit(1000)).await;
-    let lock = client.lock(flavour, "x");
+    let lock: Arc<dyn DistLock> = match flavour {
+        // Its waiters look after a pause, which a busy machine lets pass.
+        Flavour::Spin => Arc::new(client.spin("x").backoff(Backoff::constant(secs(3600)).unwrap())),
+        _ => client.lock(flavour, "x"),
+    };
     let mut guard = lock.lock().await.unwrap();
     sent(bed).await;
     for _ in 0..50 {
@@ -148,7 +153,6 @@ pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
         guard = next.await.unwrap();
     }
     let all = sent(bed).await;
-    println!("{flavour}: {all:?}");
     guard.unlock().await.unwrap();
     assert_eq!(sent(bed).await.get("evalsha"), Some(&1), "{flavour}");
     all
