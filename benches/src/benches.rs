@@ -175,7 +175,7 @@ async fn held_java(bed: &Bed) -> Row {
     let cpu = rounds.iter().map(|round| round.cpu_seconds * 1e6).collect();
     let after = agent.mem().await;
     fine(agent.release_many("held:", HELD as u64, 1).await);
-    agent.shutdown().await;
+    agent.close().await;
     let sent = rounds.iter().map(|round| round.commands as f64 / round.renewed as f64).collect();
     let per_lock = |bytes: u64| bytes.saturating_sub(empty) as f64 / HELD as f64;
     let figures = HeldFigures {

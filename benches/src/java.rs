@@ -76,7 +76,7 @@ impl Java {
     }
 
     pub async fn close(self) {
-        futures::future::join_all(self.0.iter().map(Agent::shutdown)).await;
+        futures::future::join_all(self.0.iter().map(Agent::close)).await;
     }
 }
 

@@ -64,7 +64,7 @@ async fn used(sample: &Sample, variables: &Variables) -> Client {
         guard.unlock().await.expect("held");
         ends(name, theirs).await.expect("the lock");
         java.unlock().await.expect("Redisson holds it");
-        agent.shutdown().await;
+        agent.close().await;
     }
     lock.lock().await.expect("free").unlock().await.expect("held");
     client

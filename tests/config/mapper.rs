@@ -24,5 +24,5 @@ async fn told_of_its_prefix_we_have_the_locks_of_java() {
     let guard = client.reentrant("job").try_lock().await.expect("an answer").expect("free");
     assert!(!java.try_lock().await.expect("an answer"));
     guard.unlock().await.expect("held");
-    agent.shutdown().await;
+    agent.close().await;
 }

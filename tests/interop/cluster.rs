@@ -5,20 +5,17 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::time::Duration;
 
-use distlock_support::agent::{Kind, monotonic_ns};
+use distlock_support::agent::Kind;
 use distlock_support::cluster::key_in;
 use distlock_support::{Admin, Cluster, ClusterOptions, Node, slot_of};
 
 use crate::held::{HeldByJava, HeldByUs, Spot};
-use crate::rig::{BUSY, LATCH, SOON, Times, beside_others, replied, until, until_is, wait_for_lock};
+use crate::rig::{LATCH, NEVER, PATIENCE, replied, until, until_is, wait_for_lock};
+use crate::rw_rig::sits;
 use crate::sides::{PATIENT, RIVALS, Sides, announced, flavour};
 
-const LEASE: Duration = Duration::from_secs(30);
-
 /// Short, where a renewal is waited for.
-const WATCHDOG: Duration = Duration::from_secs(3);
-
-const ROUNDS: usize = 3;
+const WATCHDOG: Duration = Duration::from_secs(6);
 
 /// A cluster with a client from each side.
 struct Shared {
@@ -105,7 +102,7 @@ impl Shared {
             left
         };
         until_is("keys and channels", left, Vec::is_empty).await;
-        self.sides.java.kill9().await;
+        self.sides.java.close().await;
     }
 }
 
@@ -136,7 +133,6 @@ fn primaries(n: usize) -> ClusterOptions {
 
 /// Every flavour, held on either side, over names at all three primaries.
 pub async fn cluster_names_exclude_on_every_primary(version: &str) {
-    let _share = beside_others().await;
     let shared = Shared::start(version, primaries(3), None).await;
     for node in 0..3 {
         for (held, out) in RIVALS {
@@ -159,133 +155,95 @@ pub async fn cluster_names_exclude_on_every_primary(version: &str) {
     shared.end().await;
 }
 
-/// What is held has a lease of 30 s, and nobody looks before that unless a message comes.
+/// The message wakes: no poll cap and no lease ends within the test.
 pub async fn cluster_releases_wake_the_other_side(version: &str) {
-    let _share = beside_others().await;
     let shared = Shared::start(version, primaries(3), None).await;
     for (held, waits) in announced() {
-        let (mut to_us, mut to_java) = (Times::default(), Times::default());
         for node in 0..3 {
-            java_to_us(&shared, node, (held, waits), &mut to_us).await;
-            us_to_java(&shared, node, (held, waits), &mut to_java).await;
-        }
-        for (times, way) in [(to_us, "from Java to us"), (to_java, "from us to Java")] {
-            times.tell(&format!("{version}, cluster: {held:?} to {waits:?} {way}"));
-            assert!(times.worst() < BUSY, "{held:?} to {waits:?} {way}: nobody woke it");
-            assert!(times.count() >= 2 * ROUNDS, "{held:?} to {waits:?} {way}: nobody woke most of them");
+            java_to_us(&shared, node, (held, waits)).await;
+            us_to_java(&shared, node, (held, waits)).await;
         }
     }
     shared.end().await;
 }
 
-async fn java_to_us(shared: &Shared, node: usize, (held, waits): (Kind, Kind), times: &mut Times) {
+async fn java_to_us(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
     let name = shared.name(node, &format!("java:{held:?}:{waits:?}:")).await;
     let java = shared.java.at(held, &name, 1);
-    for _ in 0..ROUNDS {
-        replied(java.lock_for(LEASE)).await;
-        let waiter = wait_for_lock(shared.ours.lock(flavour(waits), &name));
-        shared.waits(1).await;
-        shared.listened_to(shared.node(node), &name, 1).await;
-        until("no question under way", async || shared.ours.stats().under_way == 0).await;
-        let unlocked = replied(java.unlock()).await;
-        let woken = tokio::time::timeout(SOON, waiter).await;
-        let Ok(woken) = woken else { panic!("{name}: our waiter sleeps: {}", shared.state(node, &name).await) };
-        let (had, guard) = woken.expect("the waiter");
-        times.note(unlocked.t0, had);
-        guard.unlock().await.expect("a lock held");
-    }
+    replied(java.lock_for(NEVER)).await;
+    let waiter = wait_for_lock(shared.ours.lock(flavour(waits), &name));
+    shared.waits(1).await;
+    shared.listened_to(shared.node(node), &name, 1).await;
+    until("no question under way", async || shared.ours.stats().under_way == 0).await;
+    replied(java.unlock()).await;
+    let woken = tokio::time::timeout(PATIENCE, waiter).await;
+    let Ok(woken) = woken else { panic!("{name}: our waiter sleeps: {}", shared.state(node, &name).await) };
+    woken.expect("the waiter").1.unlock().await.expect("a lock held");
 }
 
-async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind), times: &mut Times) {
+async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
     let name = shared.name(node, &format!("rust:{held:?}:{waits:?}:")).await;
     let java = shared.java.at(waits, &name, 1);
-    // The server knows the scripts from here on, so that each question is one command.
-    assert!(shared.is_free_for_us(held, &name).await && shared.is_free_for_java(waits, &name).await);
-    for _ in 0..ROUNDS {
-        let lock = shared.ours.lock(flavour(held), &name);
-        let guard = lock.lock_leased(LEASE).await.expect("a free lock");
-        let admin = shared.node(node).admin();
-        let before = admin.calls("evalsha").await;
-        let mut waiter = java.start_lock();
-        shared.listened_to(shared.node(node), &name, 1).await;
-        // Once it listens it looks again.
-        until("a second look", async || admin.calls("evalsha").await >= before + 2).await;
-        let publish = shared.publish().await;
-        let published = admin.calls(publish).await;
-        let from = monotonic_ns();
-        guard.unlock().await.expect("a lock held");
-        // By the message `1` Redisson wakes those who sleep already; one who is about to after its look sleeps out its lease.
-        let within = if held == Kind::Write { BUSY } else { SOON };
-        let Some(woken) = waiter.within(within).await else {
-            let published = admin.calls(publish).await - published;
-            let state = shared.state(node, &name).await;
-            let what = format!("{name}: Java's waiter sleeps after {published} messages: {state}");
-            assert!(held == Kind::Write && published == 1, "{what}");
-            println!("{what}");
-            admin.cmd::<()>(&[publish, &format!("redisson_rwlock:{{{name}}}"), "1"]).await;
-            replied(waiter).await;
-            replied(java.unlock()).await;
-            shared.listened_to(shared.node(node), &name, 0).await;
-            continue;
-        };
-        times.note(from, woken.expect("a lock").t1);
-        replied(java.unlock()).await;
-        shared.listened_to(shared.node(node), &name, 0).await;
-    }
+    let lock = shared.ours.lock(flavour(held), &name);
+    let guard = lock.lock_leased(NEVER).await.expect("a free lock");
+    let mut waiter = java.start_lock();
+    shared.listened_to(shared.node(node), &name, 1).await;
+    sits(&shared.java, 1).await;
+    guard.unlock().await.expect("a lock held");
+    let Some(woken) = waiter.within(PATIENCE).await else {
+        panic!("{name}: Java's waiter sleeps: {}", shared.state(node, &name).await)
+    };
+    woken.expect("a lock");
+    replied(java.unlock()).await;
+    shared.listened_to(shared.node(node), &name, 0).await;
 }
 
 /// A replica takes over by request while one side holds and the other waits; then the old primary does, the other way round.
 pub async fn cluster_failovers_let_nobody_in(version: &str) {
-    let _share = beside_others().await;
     let shared = Shared::start(version, ClusterOptions::default(), Some(PATIENT)).await;
     let primary = shared.node(0);
     let replica = shared.cluster.replicas_of(primary).await[0];
     let slot = *primary.view().await.myself().slots[0].start();
-    let what = format!("{}, after a failover", shared.version);
 
     let held = HeldByJava::at(&AtNode(&shared, primary, slot), "java").await;
-    println!("promoted in {:?}", shared.cluster.failover(replica).await.took);
+    shared.cluster.failover(replica).await;
     held.are_kept(&AtNode(&shared, replica, slot)).await;
-    held.are_handed_over(&what, BUSY).await;
+    held.are_handed_over().await;
 
     let mut held = HeldByUs::at(&AtNode(&shared, replica, slot), "rust").await;
-    println!("promoted in {:?}", shared.cluster.failover(primary).await.took);
+    shared.cluster.failover(primary).await;
     held.are_kept(&AtNode(&shared, primary, slot)).await;
-    held.are_handed_over(&what, PATIENT + BUSY).await;
+    held.are_handed_over().await;
 
     // Releases that find nobody subscribed yet, or nearly so.
-    let what = format!("{what}, at once");
     let held = HeldByJava::at(&AtNode(&shared, primary, slot), "java at once").await;
     shared.cluster.failover(replica).await;
-    held.are_handed_over(&what, BUSY).await;
+    held.are_handed_over().await;
     let held = HeldByUs::at(&AtNode(&shared, replica, slot), "rust at once").await;
     shared.cluster.failover(primary).await;
-    held.are_handed_over(&what, PATIENT + BUSY).await;
+    held.are_handed_over().await;
     shared.end().await;
 }
 
 /// A slot moves while one side holds and the other waits. Redisson does not listen again at the new place (its codec is null
 /// there): its waiters look when the lease that they were told of is over.
 pub async fn cluster_moved_slots_let_nobody_in(version: &str) {
-    let _share = beside_others().await;
     let shared = Shared::start(version, primaries(2), Some(WATCHDOG)).await;
     let (from, to) = (shared.node(0), shared.node(1));
     let slot = slot_of(shared.name(0, "moved:").await);
-    let what = format!("{}, after a move", shared.version);
 
     let held = HeldByJava::at(&AtNode(&shared, from, slot), "java").await;
     shared.cluster.move_slot(slot, to).await;
     held.are_kept(&AtNode(&shared, to, slot)).await;
-    held.are_handed_over(&what, BUSY).await;
+    held.are_handed_over().await;
 
     let mut held = HeldByUs::at(&AtNode(&shared, to, slot), "rust").await;
     shared.cluster.move_slot(slot, from).await;
     held.are_kept(&AtNode(&shared, from, slot)).await;
-    held.are_handed_over(&what, WATCHDOG + BUSY).await;
+    held.are_handed_over().await;
 
-    let what = format!("{what}, at once");
     let held = HeldByJava::at(&AtNode(&shared, from, slot), "java at once").await;
     shared.cluster.move_slot(slot, to).await;
-    held.are_handed_over(&what, BUSY).await;
+    held.are_handed_over().await;
     shared.end().await;
 }

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::{Acquire, Client};
-use distlock_support::agent::{Agent, AgentOptions, Kind, monotonic_ns};
+use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS, monotonic_ns};
 use distlock_support::{Promotion, Sentinels, SentinelsOptions};
 use futures::future::join_all;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::rig::{Times, alone, connect, ms, replied, until};
+use crate::rig::{connect, ms, replied, until};
 
 /// Both sides' time for a command.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -236,8 +236,10 @@ async fn round(bed: &Sentinels, how: How, round: usize, parties: &[Party], costs
 }
 
 /// Neither the gap nor what waiters wait is longer than Redisson's.
-pub async fn sentinel_failovers_cost_no_more_than_redissons(version: &str) {
-    let _alone = alone().await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "compares speed: run it by name, alone"]
+async fn sentinel_failovers_cost_no_more_than_redissons() {
+    let version = VERSIONS[0];
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     let ours = connect(distlock::Client::builder(&bed.url()).command_timeout(TIMEOUT)).await;
     let options = AgentOptions { timeout: Some(TIMEOUT), full_speed: true, ..AgentOptions::version(version) };
@@ -265,7 +267,7 @@ pub async fn sentinel_failovers_cost_no_more_than_redissons(version: &str) {
         assert!(us.worst() <= redisson.worst() + 2 * NOISE, "{what}: {us:?}, Redisson {redisson:?}");
     }
     ours.shutdown(Duration::from_secs(10)).await.expect("a shutdown in time");
-    java.kill9().await;
+    java.close().await;
 }
 
 /// Locks and unlocks a second, so many at a time.
@@ -300,8 +302,10 @@ async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
 }
 
 /// With a primary and two replicas, each side by its own default, which waits for replicas: `cargo test --release`.
-pub async fn sentinel_locks_a_second_are_no_fewer_than_redissons(version: &str) {
-    let _alone = alone().await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "compares speed: run it by name, alone"]
+async fn sentinel_locks_a_second_are_no_fewer_than_redissons() {
+    let version = VERSIONS[0];
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     let ours = connect(distlock::Client::builder(&bed.url())).await;
     let java = Agent::start(&bed.url(), AgentOptions { full_speed: true, ..AgentOptions::version(version) }).await;
@@ -323,5 +327,40 @@ pub async fn sentinel_locks_a_second_are_no_fewer_than_redissons(version: &str) 
     }
     replied(java.call(json!({"op": "ping"}))).await;
     ours.shutdown(Duration::from_secs(10)).await.expect("a shutdown in time");
-    java.kill9().await;
+    java.close().await;
+}
+
+/// Times of one kind, in nanoseconds.
+#[derive(Debug, Default)]
+struct Times(Vec<u64>);
+
+impl Times {
+    fn note(&mut self, from: u64, to: u64) {
+        self.0.push(to.saturating_sub(from));
+    }
+
+    fn at(&self, part: f64) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let last = sorted.len() - 1;
+        Duration::from_nanos(sorted[((last as f64) * part).ceil() as usize])
+    }
+
+    fn median(&self) -> Duration {
+        self.at(0.5)
+    }
+
+    fn worst(&self) -> Duration {
+        self.at(1.0)
+    }
+
+    fn tell(&self, what: &str) {
+        println!(
+            "{what}: {} times, median {:?}, p99 {:?}, worst {:?}",
+            self.0.len(),
+            self.median(),
+            self.at(0.99),
+            self.worst()
+        );
+    }
 }

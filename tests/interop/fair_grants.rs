@@ -1,7 +1,7 @@
 //! A lock is passed on to our waiters only; Java's are told to take it, as Redisson does it.
 
 use distlock::DistLock as _;
-use distlock_support::agent::{Call, JavaLock};
+use distlock_support::agent::{AgentOptions, Call, JavaLock};
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::listener::{Listener, Message};
@@ -36,7 +36,7 @@ async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
 
 /// Whatever of ours frees the lock or finds it free.
 pub async fn fair_grants_never_go_to_java(version: &str) {
-    let rig = Rig::with(version).await;
+    let rig = Rig::start(vec![AgentOptions::version(version).in_own_process()]).await;
     let client = rig.client().await;
     let listener = Listener::open(rig.server.addr()).await;
 

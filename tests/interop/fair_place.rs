@@ -79,7 +79,7 @@ pub async fn fair_place_of_ours_is_kept_behind_a_lock_and_an_async(version: &str
 }
 
 async fn keep(version: &str, cases: &'static [Case], watchdog: Duration) {
-    let rig = Rig::alone(vec![AgentOptions::version(version); 2]).await;
+    let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let (client, holder) =
         (rig.client().await, connect(rig.builder().watchdog(watchdog).command_timeout(ms(1000))).await);
     let margins =

@@ -1,16 +1,15 @@
 //! What Redisson's fair lock does wrong (protocol 9.8), shown, and that ours does not.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use distlock_support::agent::{AgentOptions, monotonic_ns};
+use distlock_support::agent::AgentOptions;
 use futures::future::join_all;
 
 use crate::fair_rig::{GHOST, Lane, Waiter, fair_wait};
-use crate::rig::{BUSY, Rig, connect, ms, replied, soon, until};
+use crate::rig::{NEVER, Rig, connect, ms, replied, soon, until};
 
 /// Another one that does not exist.
 const SHADE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:2";
-const LEASE: Duration = Duration::from_secs(30);
 
 /// What scripts call inside is counted too, but not among these.
 async fn asked(rig: &Rig) -> u64 {
@@ -27,15 +26,14 @@ async fn held_by_nobody(lane: &Lane<'_>, lease: Duration) {
 
 /// A free lock with a head that is dead: Redisson asks without a pause.
 pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
-    let rig = Rig::alone_with(version).await;
+    let rig = Rig::start(vec![AgentOptions::version(version).in_own_process()]).await;
     let client = rig.client().await;
     let lane = Lane::new(&rig, "dead");
     lane.haunt(GHOST, 600_000).await;
     let _spins = lane.java(0, 1).start_lock();
     let java = lane.joined(2).await;
-    let from = asked(&rig).await;
-    tokio::time::sleep(ms(1000)).await;
-    let theirs = asked(&rig).await - from;
+    // One that waited would ask for next to nothing.
+    rig.scripts_since(rig.scripts().await, 200).await;
     rig.agents[0].kill9().await;
     lane.exorcise(&java).await;
 
@@ -52,16 +50,11 @@ pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
         asked(&rig).await <= from + 1
     })
     .await;
+    // Our 64 keep their places by one command a beat.
     let from = asked(&rig).await;
-    tokio::time::sleep(ms(4000)).await;
+    tokio::time::sleep(ms(2000)).await;
     let ours = asked(&rig).await - from;
-    println!(
-        "{version}: behind a dead head: Java {theirs} commands a second, 64 of ours {} a second",
-        ours as f64 / 4.0
-    );
-    // Thousands on a quiet machine; one that waited would ask for next to nothing.
-    assert!(theirs > 50, "Redisson does not spin any more: {theirs} a second");
-    assert!(ours <= 4 * 2, "{ours} commands in 4 s");
+    assert!(ours <= 2 * 2, "{version}: {ours} commands in two seconds behind a dead head");
     lane.exorcise(GHOST).await;
     for ended in soon(join_all(waiters)).await {
         ended.expect("its turn");
@@ -79,10 +72,10 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
     // The scripts are known to the server: each attempt is one command.
     replied(lane.java(0, 1).start_lock()).await;
     replied(lane.java(0, 1).unlock()).await;
-    held_by_nobody(&lane, LEASE).await;
+    held_by_nobody(&lane, NEVER).await;
     // Each asks once more when it has subscribed: after that it sleeps.
     let before = rig.scripts().await;
-    let first = lane.java(0, 1).start_try_lock(ms(1000), Some(LEASE));
+    let first = lane.java(0, 1).start_try_lock(ms(1000), Some(NEVER));
     lane.joined(1).await;
     rig.scripts_since(before, 2).await;
     let before = rig.scripts().await;
@@ -99,26 +92,24 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
 
     // Ours, with Java behind it.
     let lane = Lane::new(&rig, "ours");
-    held_by_nobody(&lane, LEASE).await;
+    held_by_nobody(&lane, NEVER).await;
     let first = fair_wait(&client, lane.name);
     let owner = lane.joined(1).await;
     let second = lane.java(0, 3).start_lock();
     lane.joined(2).await;
     lane.refreshed(&owner).await;
     lane.vanish().await;
-    let from = monotonic_ns();
     first.abort();
-    let after = Duration::from_nanos(replied(second).await.t1.saturating_sub(from));
+    // Its own next look would come in an hour.
+    replied(second).await;
     replied(lane.java(0, 3).unlock()).await;
-    println!("{version}: our head gave up while it was free: Java had it after {after:?}");
-    assert!(after < BUSY, "only by its own next look");
 
     // Java's, with ours behind it, and Java's with Java's and ours.
     for java_between in [false, true] {
         let name = format!("behind:{java_between}");
         let lane = Lane::new(&rig, &name);
-        held_by_nobody(&lane, LEASE).await;
-        let head = lane.java(0, 4).start_try_lock(ms(1500), Some(LEASE));
+        held_by_nobody(&lane, NEVER).await;
+        let head = lane.java(0, 4).start_try_lock(ms(1500), Some(NEVER));
         lane.joined(1).await;
         let mut second = None;
         if java_between {
@@ -128,23 +119,14 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
         let last = fair_wait(&client, &name);
         let owner = lane.joined(2 + usize::from(java_between)).await;
         lane.refreshed(&owner).await;
-        // It ends before our next look.
+        // The head's wait ends before our next look.
         lane.vanish().await;
-        let given_up = replied(head).await;
-        let had = if let Some(second) = second {
-            let had = replied(second).await.t1;
+        assert_eq!(replied(head).await.value, false);
+        if let Some(second) = second {
+            replied(second).await;
             replied(lane.java(0, 5).unlock()).await;
-            soon(last).await.expect("the waiter").1.unlock().await.expect("a lock held");
-            had
-        } else {
-            let (had, guard) = soon(last).await.expect("the waiter");
-            guard.unlock().await.expect("a lock held");
-            had
-        };
-        assert_eq!(given_up.value, false);
-        let after = Duration::from_nanos(had.saturating_sub(given_up.t1));
-        println!("{version}: Java's head gave up while it was free: the next after {after:?}");
-        assert!(after < ms(1000) + BUSY, "later than our next look");
+        }
+        soon(last).await.expect("the waiter").1.unlock().await.expect("a lock held");
         lane.is_gone().await;
     }
     rig.end([client]).await;
@@ -154,7 +136,7 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
 pub async fn fair_long_waits_keep_places(version: &str) {
     let options = || AgentOptions { fair_wait: Some(ms(1000)), ..AgentOptions::version(version) };
     let rig = Rig::start(vec![options()]).await;
-    let holder = rig.watched_client(ms(1500)).await;
+    let holder = rig.watched_client(ms(9000)).await;
     let client = rig.client().await;
 
     let lane = Lane::new(&rig, "theirs");
@@ -182,9 +164,10 @@ pub async fn fair_long_waits_keep_places(version: &str) {
     lane.joined(3).await;
     let fourth = lane.java(0, 4).start_lock();
     lane.joined(4).await;
-    let (queue, from) = (lane.queue().await, Instant::now());
-    while from.elapsed() < ms(6500) {
-        assert_eq!(lane.queue().await, queue, "after {:?}", from.elapsed());
+    let queue = lane.queue().await;
+    // Through several deadlines of a waiter of Java's, and longer than a place of ours lasts unless it is kept.
+    for _ in 0..650 {
+        assert_eq!(lane.queue().await, queue, "a waiter lost its place");
         tokio::time::sleep(ms(10)).await;
     }
     guard.unlock().await.expect("a lock held");
@@ -203,9 +186,8 @@ pub async fn fair_long_waits_keep_places(version: &str) {
     let ours = fair_wait(&client, lane.name);
     let next = lane.joined(2).await;
     until("the head thrown out", async || lane.queue().await == [next.clone(), head.clone()]).await;
-    let from = Instant::now();
-    while from.elapsed() < ms(3000) {
-        assert_eq!(lane.queue().await.first(), Some(&next));
+    for _ in 0..300 {
+        assert_eq!(lane.queue().await.first(), Some(&next), "ours lost its place");
         tokio::time::sleep(ms(10)).await;
     }
     guard.unlock().await.expect("a lock held");
@@ -222,23 +204,19 @@ pub async fn fair_negative_times_are_bounded(version: &str) {
     // A waiter whose only hope is its own look.
     let client = connect(rig.builder().poll_cap(ms(500))).await;
     let lane = Lane::new(&rig, "negative");
-    held_by_nobody(&lane, ms(1500)).await;
+    held_by_nobody(&lane, NEVER).await;
     lane.haunt(GHOST, 600_000).await;
     lane.haunt(SHADE, -600_000).await;
     let ours = fair_wait(&client, lane.name);
     lane.joined(3).await;
-    let mut java = lane.java(0, 1).start_lock();
+    let java = lane.java(0, 1).start_lock();
     lane.joined(4).await;
-    until("the lease over", async || lane.holders().await.is_empty()).await;
-    let from = monotonic_ns();
+    lane.vanish().await;
     lane.exorcise(GHOST).await;
     lane.exorcise(SHADE).await;
-    let (had, guard) = soon(ours).await.expect("the waiter");
-    let after = Duration::from_nanos(had.saturating_sub(from));
-    println!("{version}: told of a time in the past, ours had it {after:?} after the way was free");
-    assert!(after < ms(1000) + BUSY, "late");
+    let (_, guard) = soon(ours).await.expect("the waiter");
     guard.unlock().await.expect("a lock held");
-    assert!(java.within(Duration::from_secs(3)).await.is_some(), "Java was not woken");
+    replied(java).await;
     replied(lane.java(0, 1).unlock()).await;
     lane.is_gone().await;
     rig.end([client]).await;

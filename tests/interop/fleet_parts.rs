@@ -1,26 +1,21 @@
 //! What those of a mixed fleet do, and what is known of it for certain.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Error, Flavour};
 use distlock_support::agent::{Agent, AgentError, Call, JavaLock, Kind, monotonic_ns};
-use distlock_support::must;
-use distlock_support::{Numbers, child};
+use distlock_support::{Admin, Numbers, child};
 use serde_json::json;
 
-use crate::fleet::{LONGEST, NAMES, WATCHDOG};
+use crate::fleet::{LONGEST, NAMES, TURNS_OF, WATCHDOG};
 use crate::rig::ms;
-
-/// By how much a deadline of a fair fleet was too far away.
-pub static EXCESS: AtomicI64 = AtomicI64::new(i64::MIN);
 
 /// Somebody was inside for certain, on the clock of [`monotonic_ns`]: from having the lock to giving it back, or to the end
 /// of its process.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
-    pub java: bool,
     /// A bit a name.
     pub locks: u64,
     pub alone: bool,
@@ -48,7 +43,7 @@ impl Ask {
             locks: if flavour == "multi" { [3, 5, 6, 7][dice.below(4) as usize] } else { 1 },
             alone: flavour != "read-write" || dice.below(3) == 0,
             wait: ms(1 + dice.below(most)),
-            lease: (dice.below(3) == 0).then(|| ms(1000 + dice.below(2001))),
+            lease: (dice.below(3) == 0).then(|| ms(3000 + dice.below(2001))),
             hold: ms(dice.below(31)),
         }
     }
@@ -79,8 +74,8 @@ pub fn lock_of(client: &Client, flavour: &str, names: &[&str], alone: bool) -> A
 }
 
 /// A task of ours. Each hold is told before it ends: what was told of is so, however the process ends.
-pub async fn in_rust(client: Client, flavour: String, seed: u64, over: Arc<AtomicBool>) {
-    let mut dice = Numbers::new(seed);
+pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, over: Arc<AtomicBool>) {
+    let (mut dice, admin) = (Numbers::new(seed), Admin::from_url(&url).await);
     while !over.load(Ordering::Relaxed) {
         let ask = Ask::roll(&flavour, &mut dice);
         let lock = lock_of(&client, &flavour, &ask.names(), ask.alone);
@@ -102,14 +97,14 @@ pub async fn in_rust(client: Client, flavour: String, seed: u64, over: Arc<Atomi
         let token = guard.token().unwrap_or(0);
         child::say(&format!("in {seed} {} {} {token} {from}", ask.locks, u64::from(ask.alone)));
         tokio::time::sleep(ask.hold).await;
+        admin.cmd::<u64>(&["INCR", TURNS_OF[1]]).await;
         let to = monotonic_ns();
         let held = guard.is_held();
         child::say(&format!("{} {seed} {to}", if held { "out" } else { "late" }));
-        let sound = ask.must_hold(from);
         if dice.below(4) == 0 {
             drop(guard);
         } else if let Err(error @ (Error::Lost { .. } | Error::NotHeld { .. })) = guard.unlock().await
-            && sound
+            && ask.must_hold(from)
         {
             child::say(&format!("robbed {seed} {error:?}"));
         }
@@ -145,8 +140,15 @@ pub struct End {
 }
 
 /// A thread of Java's.
-pub async fn in_java(agent: Agent, flavour: &'static str, thread: i64, seed: u64, end: Arc<End>) -> Vec<Span> {
-    let (mut dice, mut spans) = (Numbers::new(seed), Vec::new());
+pub async fn in_java(
+    agent: Agent,
+    url: String,
+    flavour: &'static str,
+    thread: i64,
+    seed: u64,
+    end: Arc<End>,
+) -> Vec<Span> {
+    let (mut dice, mut spans, admin) = (Numbers::new(seed), Vec::new(), Admin::from_url(&url).await);
     while !end.over.load(Ordering::Relaxed) {
         let ask = Ask::roll(flavour, &mut dice);
         // A lease of another thread's would be this one's too.
@@ -165,17 +167,19 @@ pub async fn in_java(agent: Agent, flavour: &'static str, thread: i64, seed: u64
         tokio::time::sleep(ask.hold).await;
         // Redisson's multi lock takes its members for twice the wait first, however short that is.
         let robs_itself = flavour == "multi" && ask.lease.is_some();
-        let (sent, sound) = (monotonic_ns(), ask.must_hold(got.t1) && !robs_itself);
+        admin.cmd::<u64>(&["INCR", TURNS_OF[0]]).await;
+        let sent = monotonic_ns();
         let to = match lock.unlock().await {
             Ok(reply) => reply.t0,
             Err(error) if is_gone(&error) => sent.min(end.killed.load(Ordering::SeqCst)),
             Err(error) => {
                 let held = Duration::from_nanos(monotonic_ns() - got.t1);
-                must(!sound, &format!("{flavour}: Java was robbed of a lock after {held:?} of {ask:?}: {error}"));
+                let sound = ask.must_hold(got.t1) && !robs_itself;
+                assert!(!sound, "{flavour}: Java was robbed of a lock after {held:?} of {ask:?}: {error}");
                 continue;
             }
         };
-        spans.push(Span { java: true, locks: ask.locks, alone: ask.alone, token, from: got.t1, to });
+        spans.push(Span { locks: ask.locks, alone: ask.alone, token, from: got.t1, to });
     }
     spans
 }

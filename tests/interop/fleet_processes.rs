@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use distlock_support::agent::{Agent, AgentOptions, monotonic_ns};
 use distlock_support::child::Child;
-use distlock_support::must;
 use futures::future::join_all;
 use tokio::task::JoinHandle;
 
@@ -28,26 +27,14 @@ pub struct Fleet {
     theirs: Vec<Theirs>,
     ours: Vec<Child>,
     started: u64,
-    pub killed: usize,
-    /// When processes of Java's were.
-    pub java_killed: Vec<u64>,
     spans: Vec<Span>,
 }
 
 impl Fleet {
     pub async fn start(rig: &Rig, flavour: &'static str, version: &str, each: usize) -> Self {
         let (url, version) = (rig.server.url(), version.to_owned());
-        let mut fleet = Self {
-            url,
-            flavour,
-            version,
-            theirs: Vec::new(),
-            ours: Vec::new(),
-            started: 0,
-            killed: 0,
-            java_killed: Vec::new(),
-            spans: Vec::new(),
-        };
+        let mut fleet =
+            Self { url, flavour, version, theirs: Vec::new(), ours: Vec::new(), started: 0, spans: Vec::new() };
         for _ in 0..each {
             fleet.one_of_java().await;
             fleet.one_of_ours();
@@ -68,10 +55,18 @@ impl Fleet {
 
     async fn one_of_java(&mut self) {
         let (seed, end) = (self.seed(), Arc::new(End::default()));
-        let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(&self.version) };
+        let options =
+            AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(&self.version).in_own_process() };
         let agent = Agent::start(&self.url, options).await;
         let threads = (1..=THREADS).map(|thread| {
-            tokio::spawn(in_java(agent.clone(), self.flavour, thread, seed + thread as u64, Arc::clone(&end)))
+            tokio::spawn(in_java(
+                agent.clone(),
+                self.url.clone(),
+                self.flavour,
+                thread,
+                seed + thread as u64,
+                Arc::clone(&end),
+            ))
         });
         let threads = threads.collect();
         self.theirs.push(Theirs { agent, end, threads });
@@ -79,9 +74,7 @@ impl Fleet {
 
     /// The oldest of one side is killed, and another takes its place.
     pub async fn kill_one(&mut self, java: bool) {
-        self.killed += 1;
         if java {
-            self.java_killed.push(monotonic_ns());
             let theirs = self.theirs.remove(0);
             theirs.end.killed.store(monotonic_ns(), Ordering::SeqCst);
             theirs.agent.kill9().await;
@@ -111,7 +104,7 @@ impl Fleet {
             match words[0] {
                 "in" => {
                     let (locks, alone, token, from) = (number(2), number(3) == 1, number(4), number(5));
-                    inside.insert(number(1), Span { java: false, locks, alone, token, from, to: u64::MAX });
+                    inside.insert(number(1), Span { locks, alone, token, from, to: u64::MAX });
                 }
                 "out" => {
                     let span = inside.remove(&number(1)).expect("in before out");
@@ -120,7 +113,7 @@ impl Fleet {
                 // Its lease was over before: the machine was busy.
                 "late" => drop(inside.remove(&number(1))),
                 "done" => done = true,
-                _ => must(false, &format!("{}: {line}", self.flavour)),
+                _ => panic!("{}: {line}", self.flavour),
             }
         }
         match killed {

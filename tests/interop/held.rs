@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use distlock::Guard;
 use distlock_support::Admin;
-use distlock_support::agent::{Call, JavaLock, Kind, monotonic_ns};
+use distlock_support::agent::{Call, JavaLock, Kind};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -68,12 +68,10 @@ impl HeldByJava {
         }
     }
 
-    pub async fn are_handed_over(self, what: &str, within: Duration) {
-        for (kind, _, java, waiter) in self.locks {
-            let unlocked = answered(async || java.unlock().await).await;
-            let (had, guard) = soon(waiter).await.expect("the waiter");
-            woken(&format!("{what}: {kind:?} from Java to us"), unlocked.t0, had, within);
-            guard.unlock().await.expect("a lock held");
+    pub async fn are_handed_over(self) {
+        for (_, _, java, waiter) in self.locks {
+            answered(async || java.unlock().await).await;
+            soon(waiter).await.expect("the waiter").1.unlock().await.expect("a lock held");
         }
     }
 }
@@ -121,25 +119,19 @@ impl HeldByUs {
         }
     }
 
-    pub async fn are_handed_over(self, what: &str, within: Duration) {
+    pub async fn are_handed_over(self) {
         for (kind, _, guard, waiter, java) in self.locks {
-            let from = monotonic_ns();
             guard.unlock().await.expect("a lock held");
-            let mut had = soon(waiter).await;
+            let had = soon(waiter).await;
             if came_to_nothing(&had) {
                 println!("{kind:?}: Redisson's waiter has given up: {had:?}");
-                had = Ok(answered(async || java.lock().await).await);
+                answered(async || java.lock().await).await;
+            } else {
+                had.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
             }
-            woken(&format!("{what}: {kind:?} from us to Java"), from, had.expect("a lock").t1, within);
             replied(java.unlock()).await;
         }
     }
-}
-
-fn woken(what: &str, from: u64, had: u64, within: Duration) {
-    let took = Duration::from_nanos(had.saturating_sub(from));
-    println!("{what}: {took:?}");
-    assert!(took < within, "{what}: {took:?}");
 }
 
 /// Waits until what is left of a lock's lease has grown.

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use distlock_support::Admin;
-use distlock_support::agent::monotonic_ns;
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -21,8 +20,6 @@ const MARK: &str = "interop:mark";
 pub struct Message {
     pub channel: String,
     pub payload: Vec<u8>,
-    /// When it was heard, on the clock of `monotonic_ns`.
-    pub at: u64,
 }
 
 type Heard = Arc<Mutex<VecDeque<Message>>>;
@@ -45,7 +42,7 @@ impl Listener {
             while let Some(mut words) = reply(&mut wire).await {
                 let payload = words.pop().expect("a message");
                 let channel = String::from_utf8_lossy(&words.pop().expect("a channel")).into_owned();
-                shared.lock().push_back(Message { channel, payload, at: monotonic_ns() });
+                shared.lock().push_back(Message { channel, payload });
             }
         });
         Self { heard, task }

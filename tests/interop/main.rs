@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use distlock_support::undisturbed;
-
 mod cluster;
 mod counter;
 mod expiry;
@@ -62,7 +60,7 @@ macro_rules! beside {
         mod $versioned {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $body() {
-                crate::in_time(async || crate::$module::$body($version).await).await;
+                crate::in_time(crate::$module::$body($version)).await;
             })*
         }
     };
@@ -83,10 +81,9 @@ beside!(redisson_4_7_0, "4.7.0":
     share::java_is_not_starved, share::we_are_not_starved,
     watchdog::both_keep_what_they_hold,
     fair_order::fair_turns_are_in_order_of_arrival,
-    fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
-    fair_order::fair_chain_has_no_gaps,
+    fair_order::fair_releases_wake_the_other_sides_head,
     fair_state::fair_states_are_the_same, fair_state::fair_deadlines_move_with_us,
-    fair_kills::fair_waiters_killed_hold_java_up_for_seconds,
+    fair_kills::fair_waiters_killed_keep_java_from_no_turn,
     fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us, fair_grants::fair_forced_open_in_java,
     fair_place::fair_place_of_ours_is_kept,
     fair_place::fair_place_of_ours_is_kept_behind_a_lock_and_an_async,
@@ -101,7 +98,8 @@ beside!(redisson_4_7_0, "4.7.0":
     rw_state::rw_states_are_the_same,
     rw_names::rw_odd_names_exclude_and_wake, rw_names::rw_prefixes_meet,
     rw_wake::rw_releases_wake_the_other_side, rw_wake::rw_readers_come_in_together,
-    rw_wake::rw_downgrades_let_readers_in, rw_wake::rw_an_upgrade_never_hangs,
+    rw_wake::rw_downgrades_of_ours_let_readers_in, rw_wake::rw_downgrades_of_javas_are_seen_by_us_alone,
+    rw_wake::rw_an_upgrade_never_hangs,
     rw_kills::rw_the_killed_are_succeeded, rw_kills::rw_zombie_readers_keep_nobody_out,
     rw_kills::rw_the_last_live_reader_decides,
     rw_watchdog::rw_both_keep_what_they_hold, rw_watchdog::rw_what_is_left_is_kept,
@@ -134,8 +132,6 @@ beside!(redisson_4_7_0, "4.7.0":
     sentinel::sentinel_releases_wake_the_other_side, sentinel::sentinel_failovers_let_nobody_in,
     sentinel::replicated_names_exclude, sentinel::replicated_releases_wake_the_other_side,
     sentinel::replicated_failovers_let_nobody_in,
-    failover::sentinel_failovers_cost_no_more_than_redissons,
-    failover::sentinel_locks_a_second_are_no_fewer_than_redissons,
 );
 
 beside!(redisson_3_52_0, "3.52.0":
@@ -148,7 +144,7 @@ beside!(redisson_3_52_0, "3.52.0":
     counter::two_and_two,
     watchdog::both_keep_what_they_hold,
     fair_order::fair_turns_are_in_order_of_arrival,
-    fair_order::fair_release_in_java_wakes_our_head, fair_order::fair_release_of_ours_wakes_javas_head,
+    fair_order::fair_releases_wake_the_other_sides_head,
     fair_state::fair_states_are_the_same, fair_names::fair_odd_names_queue_up,
     fair_grants::fair_grants_never_go_to_java, fair_grants::fair_grants_go_to_us, fair_grants::fair_forced_open_in_java,
     rw_state::rw_states_are_the_same, rw_names::rw_odd_names_exclude_and_wake, rw_names::rw_prefixes_meet,
@@ -158,8 +154,6 @@ beside!(redisson_3_52_0, "3.52.0":
     multi::multi_states_are_the_same,
     fenced::fenced_tokens_grow_over_both, fenced::fenced_states_are_the_same,
     spin::spin_states_are_the_same,
-    fleet::fleet_of_reentrant_locks, fleet::fleet_of_fair_locks, fleet::fleet_of_read_write_locks,
-    fleet::fleet_of_fenced_locks, fleet::fleet_of_spin_locks, fleet::fleet_of_multi_locks,
     cluster::cluster_names_exclude_on_every_primary, cluster::cluster_releases_wake_the_other_side,
     cluster::cluster_failovers_let_nobody_in, cluster::cluster_moved_slots_let_nobody_in,
     sentinel::sentinel_has_javas_locks_acknowledged, sentinel::sentinel_names_exclude,
@@ -168,8 +162,7 @@ beside!(redisson_3_52_0, "3.52.0":
     sentinel::replicated_failovers_let_nobody_in,
 );
 
-/// No body takes longer, its turn among those that run alone included; one that does hangs.
-async fn in_time(body: impl AsyncFn()) {
-    let limit = Duration::from_secs(240) + 2 * fleet::playtime();
-    tokio::time::timeout(limit, undisturbed(body)).await.expect("the test hangs");
+/// A test that takes longer hangs. A test on a busy machine may wait for several events.
+async fn in_time(body: impl Future<Output = ()>) {
+    tokio::time::timeout(Duration::from_secs(540), body).await.expect("the test hangs");
 }

@@ -1,47 +1,27 @@
 //! What these tests stand on: a server, Java agents and clients of ours for each, and the check that nothing is left.
 
+use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Builder, Client, DistLock, Guard};
 use distlock_support::agent::{Agent, AgentOptions, CallResult, JavaLock, Kind, Reply, monotonic_ns};
 use distlock_support::leak::alive_tasks;
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::task::JoinHandle;
 
-/// Tests that measure run alone, the others beside each other.
-static MACHINE: RwLock<()> = RwLock::const_new(());
+/// How long a test waits for an event. An event that a test waits for has a cause of its own, which is far quicker.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long anything may take that has no time of its own to keep.
-pub const SOON: Duration = Duration::from_secs(15);
-
-/// What a busy machine may add to a time that a test looks at. What such a test has to tell apart is longer: a waiter that nobody
-/// woke sits out a poll cap of 5 s or a lease of 30 s.
-pub const BUSY: Duration = ms(2000);
-
-/// For a test with servers of its own: while this is kept, no test that measures runs.
-pub async fn beside_others() -> impl Sized {
-    MACHINE.read().await
-}
-
-/// For a test with servers of its own that measures: no other test of this binary is at work.
-pub async fn alone() -> impl Sized {
-    MACHINE.write().await
-}
+/// A poll cap or a lease that no test lives to see the end of: a waiter under it is woken by a message, or not at all.
+pub const NEVER: Duration = Duration::from_secs(3600);
 
 /// How the keys begin that make Redisson's unlocks idempotent.
 pub const LATCH: &str = "redisson_unlock_latch:";
 
 pub const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
-}
-
-#[expect(dead_code, reason = "held, not read")]
-enum Share {
-    Some(RwLockReadGuard<'static, ()>),
-    All(RwLockWriteGuard<'static, ()>),
 }
 
 /// A server of the test's own, with what is connected to it.
@@ -53,34 +33,16 @@ pub struct Rig {
     pub agents: Vec<Agent>,
     latches_stay: bool,
     tasks: usize,
-    // Last: given back when the rest is gone.
-    _share: Share,
 }
 
 impl Rig {
-    /// A server with these agents, beside other tests.
+    /// A server with these agents.
     pub async fn start(agents: Vec<AgentOptions>) -> Self {
         Self::several(1, agents).await
     }
 
-    /// The same, with no other test of this binary at work.
-    pub async fn alone(agents: Vec<AgentOptions>) -> Self {
-        Self::several_alone(1, agents).await
-    }
-
     /// So many servers, each agent with a client for each of them.
     pub async fn several(servers: usize, agents: Vec<AgentOptions>) -> Self {
-        let share = Share::Some(MACHINE.read().await);
-        Self::build(servers, agents, share).await
-    }
-
-    /// The same, with no other test of this binary at work.
-    pub async fn several_alone(servers: usize, agents: Vec<AgentOptions>) -> Self {
-        let share = Share::All(MACHINE.write().await);
-        Self::build(servers, agents, share).await
-    }
-
-    async fn build(servers: usize, agents: Vec<AgentOptions>, share: Share) -> Self {
         let server = RedisServer::start();
         let admin = Admin::connect(&server).await;
         let (mut url, mut more) = (server.url(), Vec::new());
@@ -93,7 +55,7 @@ impl Rig {
         let latches_stay = agents.iter().any(|options| options.version == "3.52.0");
         let agents = agents.into_iter().map(|options| Agent::start(&url, options));
         let agents = futures::future::join_all(agents).await;
-        Self { server, admin, more, agents, latches_stay, tasks: alive_tasks(), _share: share }
+        Self { server, admin, more, agents, latches_stay, tasks: alive_tasks() }
     }
 
     /// With one agent of this version.
@@ -101,16 +63,10 @@ impl Rig {
         Self::start(vec![AgentOptions::version(version)]).await
     }
 
-    /// With one agent of this version, and no other test at work.
-    pub async fn alone_with(version: &str) -> Self {
-        Self::alone(vec![AgentOptions::version(version)]).await
-    }
-
-    /// The options of our clients: what wakes a waiter within a minute is never its own impatience. A subscription
-    /// outlives a round of a test, but not the test. Whoever waits asks at once, and lets nobody go first: its questions are
-    /// counted.
+    /// The options of our clients: no waiter wakes of its own impatience. A subscription outlives a round of a test, but not the
+    /// test. A waiter asks at once, and lets nobody go first: its questions are counted.
     pub fn builder(&self) -> Builder {
-        let builder = Client::builder(&self.server.url()).poll_cap(Duration::from_secs(60));
+        let builder = Client::builder(&self.server.url()).poll_cap(NEVER);
         builder.subscription_linger(ms(300)).take_turns(false)
     }
 
@@ -202,7 +158,7 @@ impl Rig {
                 |stats| (stats.holds, stats.waiting, stats.under_way) == (0, 0, 0),
             )
             .await;
-            client.shutdown(SOON).await.expect("a shutdown in time");
+            client.shutdown(PATIENCE).await.expect("a shutdown in time");
         }
         until_is("tasks", async || alive_tasks(), |tasks| *tasks <= self.tasks).await;
         let left = async || {
@@ -222,7 +178,7 @@ impl Rig {
         until_is("keys, channels and who listens", left, none).await;
         self.latches_gone().await;
         for agent in &self.agents {
-            agent.kill9().await;
+            agent.close().await;
         }
         let baseline = Baseline::empty();
         let baseline = if self.latches_stay { baseline.allow_key(&format!("{LATCH}*")) } else { baseline };
@@ -243,14 +199,19 @@ pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
 
 /// Waits until what is looked at is fine.
 pub async fn until_is<T: Debug>(what: &str, look: impl AsyncFn() -> T, fine: impl Fn(&T) -> bool) {
-    let end = Instant::now() + SOON;
-    loop {
-        let seen = look().await;
-        if fine(&seen) {
-            return;
+    let last = Cell::new(None);
+    let fine = async {
+        loop {
+            let seen = look().await;
+            if fine(&seen) {
+                return;
+            }
+            last.set(Some(seen));
+            tokio::time::sleep(ms(2)).await;
         }
-        assert!(Instant::now() < end, "after {SOON:?}, {what}: {seen:?}");
-        tokio::time::sleep(ms(2)).await;
+    };
+    if tokio::time::timeout(PATIENCE, fine).await.is_err() {
+        panic!("after {PATIENCE:?}, {what}: {:?}", last.take());
     }
 }
 
@@ -259,7 +220,7 @@ pub fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// Waits for a lock of ours in a task of its own; tells when it had it.
+/// Waits for a lock of ours in a task of its own; tells when it had it, on the clock of Java's replies.
 pub fn wait_for(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
     wait_for_lock(Arc::new(client.reentrant(name)))
 }
@@ -272,51 +233,12 @@ pub fn wait_for_lock(lock: Arc<dyn DistLock>) -> JoinHandle<(u64, Guard)> {
     })
 }
 
-/// What came of a task or a call that must end soon.
+/// Waits for a task or a call whose end something has caused.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, what).await.expect("within some seconds")
+    tokio::time::timeout(PATIENCE, what).await.expect("an event that this test has caused")
 }
 
-/// The answer to a call that must end soon and well.
+/// The answer to a call that something lets end, and well.
 pub async fn replied(call: impl Future<Output = CallResult>) -> Reply {
     soon(call).await.expect("what was asked of Java")
-}
-
-/// Times of one kind, in nanoseconds.
-#[derive(Debug, Default)]
-pub struct Times(Vec<u64>);
-
-impl Times {
-    pub fn note(&mut self, from: u64, to: u64) {
-        self.0.push(to.saturating_sub(from));
-    }
-
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    fn at(&self, part: f64) -> Duration {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        let last = sorted.len() - 1;
-        Duration::from_nanos(sorted[((last as f64) * part).ceil() as usize])
-    }
-
-    pub fn median(&self) -> Duration {
-        self.at(0.5)
-    }
-
-    pub fn worst(&self) -> Duration {
-        self.at(1.0)
-    }
-
-    pub fn tell(&self, what: &str) {
-        println!(
-            "{what}: {} times, median {:?}, p99 {:?}, worst {:?}",
-            self.0.len(),
-            self.median(),
-            self.at(0.99),
-            self.worst()
-        );
-    }
 }

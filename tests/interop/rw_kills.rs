@@ -5,15 +5,16 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use distlock::{Client, Guard};
-use distlock_support::agent::{AgentOptions, Kind, monotonic_ns};
+use distlock_support::agent::{AgentOptions, Kind};
 use distlock_support::child::{self, Child};
 use futures::future::join_all;
 
-use crate::rig::{BUSY, Rig, ms, replied, soon, until};
-use crate::rw_rig::{Doc, HALVES, enter, half_of, refused, wait_for_half};
+use crate::expiry::renewed;
+use crate::rig::{Rig, ms, replied, soon};
+use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, sits, wait_for_half};
 
-const WATCHDOG: Duration = ms(1500);
-/// Timers, answers and a busy machine.
+/// A holder renews every third of it.
+const WATCHDOG: Duration = Duration::from_secs(6);
 const AT: &str = "INTEROP_URL";
 /// `<half> <name>` for each to take, with commas between.
 const TO_TAKE: &str = "INTEROP_HALVES";
@@ -25,17 +26,9 @@ fn watched(version: &str) -> AgentOptions {
     AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) }
 }
 
-/// The lock was renewed at most a third of the watchdog (and somewhat for a late timer) before the end of its holder.
-fn in_the_last_lease(what: &str, killed: u64, taken: u64) {
-    let after = Duration::from_nanos(taken.saturating_sub(killed));
-    println!("{what}: after {after:?}, with a watchdog of {WATCHDOG:?}");
-    assert!(after >= WATCHDOG / 3, "{what}: too early for a lock that was renewed");
-    assert!(after <= WATCHDOG + BUSY, "{what}: later than the lease");
-}
-
 /// A reader and a writer of each side, killed while their watchdog keeps what they hold and the other side waits.
 pub async fn rw_the_killed_are_succeeded(version: &str) {
-    let rig = Rig::start(vec![watched(version), watched(version)]).await;
+    let rig = Rig::start(vec![watched(version), watched(version).in_own_process()]).await;
     let client = rig.client().await;
     let name = |half: Kind, whose: &str| format!("{whose}:{}", half.as_str());
     let other = |half: Kind| if half == Kind::Read { Kind::Write } else { Kind::Read };
@@ -50,25 +43,24 @@ pub async fn rw_the_killed_are_succeeded(version: &str) {
     let mut theirs = HALVES.map(|half| rig.agents[0].at(other(half), &name(half, "ours"), 1).start_lock());
     let mut ours = HALVES.map(|half| wait_for_half(&client, other(half), &name(half, "java")));
     rig.waiting(&client, 2).await;
-    tokio::time::sleep(2 * WATCHDOG).await;
+    for half in HALVES {
+        for whose in ["ours", "java"] {
+            renewed(&rig, &name(half, whose)).await;
+        }
+    }
     for (call, task) in theirs.iter_mut().zip(&ours) {
-        assert_eq!(call.within(ms(0)).await, None, "ours was not renewed");
-        assert!(!task.is_finished(), "Java's was not renewed");
+        assert_eq!(call.within(ms(0)).await, None, "Java is in beside us");
+        assert!(!task.is_finished(), "we are in beside Java");
     }
 
     holder.kill9();
-    let ours_killed = monotonic_ns();
     rig.agents[1].kill9().await;
-    let java_killed = monotonic_ns();
     for (half, call) in HALVES.into_iter().zip(theirs) {
-        let taken = replied(call).await;
-        in_the_last_lease(&format!("{version}: our {half:?} killed, taken in Java"), ours_killed, taken.t1);
+        replied(call).await;
         replied(rig.agents[0].at(other(half), &name(half, "ours"), 1).unlock()).await;
     }
-    for (half, task) in HALVES.into_iter().zip(&mut ours) {
-        let (had, guard) = soon(task).await.expect("the waiter");
-        in_the_last_lease(&format!("{version}: Java's {half:?} killed, taken in Rust"), java_killed, had);
-        guard.unlock().await.expect("held");
+    for task in &mut ours {
+        soon(task).await.expect("the waiter").1.unlock().await.expect("held");
     }
     rig.end([client]).await;
 }
@@ -104,16 +96,16 @@ async fn rw_holder_to_be_killed() {
 
 /// The covers of the dead run out although somebody reads on, and they do not count any more.
 pub async fn rw_zombie_readers_keep_nobody_out(version: &str) {
-    let rig = Rig::start(vec![watched(version), watched(version)]).await;
+    let rig = Rig::start(vec![watched(version), watched(version).in_own_process()]).await;
     let client = rig.watched_client(WATCHDOG).await;
-    tokio::join!(java_died(&rig, &client, version), ours_died(&rig, &client, version));
+    tokio::join!(java_died(&rig, &client), ours_died(&rig, &client));
     rig.end([client]).await;
 }
 
 /// How many read, and are killed.
 const DEAD: usize = 20;
 
-async fn java_died(rig: &Rig, client: &Client, version: &str) {
+async fn java_died(rig: &Rig, client: &Client) {
     let (doc, dead) = (Doc::new(rig, "java died"), &rig.agents[1]);
     let guard = enter(client, Kind::Read, doc.name, &client.owner(), None).await;
     let reads = (1..=DEAD as i64).flat_map(|thread| {
@@ -123,32 +115,24 @@ async fn java_died(rig: &Rig, client: &Client, version: &str) {
     join_all(reads).await;
     assert_eq!(doc.look().await.covers_of(dead.id()).count(), DEAD * HOLDS);
     dead.kill9().await;
-    let killed = monotonic_ns();
-    until("the covers of the dead gone", async || doc.look().await.covers_of(dead.id()).count() == 0).await;
-    let after = Duration::from_nanos(monotonic_ns() - killed);
-    assert!(after <= WATCHDOG + BUSY, "somebody renewed them: {after:?}");
-    let mut theirs = rig.agents[0].at(Kind::Write, doc.name, 1).start_lock();
-    assert_eq!(theirs.within(WATCHDOG).await, None, "our reader was taken for dead");
+    doc.until("the covers of the dead gone", |seen| seen.covers_of(dead.id()).count() == 0).await;
+    let mut theirs = doc.java_waits(0, Kind::Write, 1).await;
+    renewed(rig, doc.name).await;
+    assert_eq!(theirs.within(ms(0)).await, None, "our reader was taken for dead");
     refused(client, Kind::Write, doc.name).await;
     assert!(guard.is_held());
     // Their fields are still there.
     assert_eq!(doc.look().await.fields.len(), DEAD + 2);
-    let from = monotonic_ns();
     guard.unlock().await.expect("held");
-    let had = replied(theirs).await.t1;
-    println!(
-        "{version}: beside {DEAD} dead of Java's: the writer {:?} after our reader",
-        Duration::from_nanos(had.saturating_sub(from))
-    );
-    assert!(Duration::from_nanos(had.saturating_sub(from)) < BUSY, "the dead kept it out");
-    replied(rig.agents[0].at(Kind::Write, doc.name, 1).unlock()).await;
+    replied(theirs).await;
+    replied(doc.java(0, Kind::Write, 1).unlock()).await;
 }
 
 async fn replied_owned(lock: distlock_support::agent::JavaLock) {
     replied(lock.lock()).await;
 }
 
-async fn ours_died(rig: &Rig, client: &Client, version: &str) {
+async fn ours_died(rig: &Rig, client: &Client) {
     let doc = Doc::new(rig, "ours died");
     let take = format!("read {}", doc.name);
     let clients = DEAD.to_string();
@@ -156,30 +140,19 @@ async fn ours_died(rig: &Rig, client: &Client, version: &str) {
     let mut holder =
         Child::spawn("rw_kills::rw_holder_to_be_killed", &env.each_ref().map(|(name, value)| (*name, value.as_str())));
     holder.expect("held").await;
-    let java = doc.java(0, Kind::Read, 1);
+    let java = doc.java(0, Kind::Read, 101);
     replied(java.lock()).await;
-    let owner = doc.java_owner(0, 1);
-    let of_others = async || {
-        let seen = doc.look().await;
-        seen.covers.len() - seen.covers_of(&owner).count()
-    };
-    assert_eq!(of_others().await, DEAD * HOLDS);
+    let owner = doc.java_owner(0, 101);
+    let of_others = |seen: &Seen| seen.covers.len() - seen.covers_of(&owner).count();
+    assert_eq!(of_others(&doc.look().await), DEAD * HOLDS);
     holder.kill9();
-    let killed = monotonic_ns();
-    until("the covers of the dead gone", async || of_others().await == 0).await;
-    let after = Duration::from_nanos(monotonic_ns() - killed);
-    assert!(after <= WATCHDOG + BUSY, "somebody renewed them: {after:?}");
+    doc.until("the covers of the dead gone", |seen| of_others(seen) == 0).await;
     let waiter = wait_for_half(client, Kind::Write, doc.name);
-    tokio::time::sleep(WATCHDOG).await;
+    rig.waiting(client, 1).await;
+    renewed(rig, doc.name).await;
     assert!(!waiter.is_finished(), "Java's reader was taken for dead");
-    let from = replied(java.unlock()).await.t0;
-    let (had, guard) = soon(waiter).await.expect("the waiter");
-    println!(
-        "{version}: beside {DEAD} dead of ours: the writer {:?} after Java's reader",
-        Duration::from_nanos(had.saturating_sub(from))
-    );
-    assert!(Duration::from_nanos(had.saturating_sub(from)) < BUSY, "the dead kept it out");
-    guard.unlock().await.expect("held");
+    replied(java.unlock()).await;
+    soon(waiter).await.expect("the waiter").1.unlock().await.expect("held");
 }
 
 /// Before 4.0.0 Redisson's watchdog fails where any reader has come in twice (protocol 12): it loses its own, but not ours.
@@ -195,13 +168,13 @@ pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
     let theirs = doc.java_owner(0, 1);
     doc.until("Java's cover over: it has learnt to renew", |seen| seen.covers_of(&theirs).count() == 0).await;
     let mut writer = doc.java(0, Kind::Write, 2).start_lock();
-    assert_eq!(writer.within(2 * WATCHDOG).await, None, "our reader was lost with Java's");
+    renewed(&rig, doc.name).await;
+    assert_eq!(writer.within(ms(0)).await, None, "our reader was lost with Java's");
     assert!(guard.is_held() && doc.look().await.covers_of(owner.as_str()).count() == 2);
     again.unlock().await.expect("held");
-    let from = monotonic_ns();
+    sits(&rig.agents[0], 2).await;
     guard.unlock().await.expect("held");
-    let after = Duration::from_nanos(replied(writer).await.t1.saturating_sub(from));
-    assert!(after < BUSY, "the dead kept it out for {after:?}");
+    replied(writer).await;
     assert!(java.unlock().await.is_err());
     replied(doc.java(0, Kind::Write, 2).unlock()).await;
     rig.end([client]).await;

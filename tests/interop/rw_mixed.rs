@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Acquire, Client, Error, Guard, Prefer};
 use distlock_support::agent::{AgentOptions, JavaLock, monotonic_ns};
 use distlock_support::child::{self, Child};
-use distlock_support::{Admin, Numbers, must};
+use distlock_support::{Admin, Numbers};
 use futures::future::join_all;
 use parking_lot::Mutex;
 
@@ -22,8 +22,8 @@ const TASKS: u64 = 3;
 /// Two of each language, and one of ours in a process of its own.
 const CLIENTS: usize = 2;
 const ROUNDS: u64 = 1000;
-/// Naps that nobody ends last as long as a lease.
-const WATCHDOG: Duration = Duration::from_secs(3);
+/// A waiter of Java's that misses its message sleeps for as long.
+const WATCHDOG: Duration = Duration::from_secs(6);
 const AT: &str = "INTEROP_URL";
 const SEED: &str = "INTEROP_SEED";
 
@@ -170,7 +170,7 @@ fn judge(spans: &mut [Span]) {
     for (at, one) in spans.iter().enumerate() {
         for other in spans[at + 1..].iter().take_while(|other| other.from < one.to) {
             let apart = one.who != other.who && (one.writer || other.writer);
-            must(!apart, &format!("at once: {one:?}, {other:?}"));
+            assert!(!apart, "at once: {one:?}, {other:?}");
         }
     }
 }
@@ -186,7 +186,7 @@ pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
         clients.push(builder.poll_cap(Duration::from_secs(2)).connect().await.expect("the server"));
     }
     let doc = Doc::new(&rig, NAME);
-    let (tally, began) = (Arc::new(Tally::default()), Instant::now());
+    let tally = Arc::new(Tally::default());
     let env = [(AT, rig.server.url()), (SEED, "7000".to_owned())];
     let mut child =
         Child::spawn("rw_mixed::rw_another_process", &env.each_ref().map(|(name, value)| (*name, value.as_str())));
@@ -204,7 +204,7 @@ pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
         ended.expect("the rounds of one");
     }
     let mut spans = std::mem::take(&mut *tally.spans.lock());
-    let (ours, mut elsewhere) = (spans.len(), 0);
+    let mut elsewhere = 0;
     child.tell("enough");
     let end = loop {
         let line = child.line().await.expect("what the other process did");
@@ -219,22 +219,17 @@ pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
         }
         elsewhere += 1;
     };
-    let took = began.elapsed();
     let count = |part: &AtomicU64| part.load(Ordering::Relaxed);
-    println!(
-        "{version}: {ROUNDS} rounds and {elsewhere} of another process in {took:?}: {ours} holds, {} writes, \
-         {} downgrades, {} given up",
-        count(&tally.written),
-        count(&tally.downgraded),
-        count(&tally.given_up)
-    );
     judge(&mut spans);
     assert!(elsewhere > 20 && count(&tally.downgraded) > 20 && count(&tally.given_up) > 20, "not mixed");
     for copy in PAGE {
-        assert_eq!(rig.admin.cmd::<u64>(&["GET", copy]).await, count(&tally.written) + end, "writes were lost");
+        assert_eq!(
+            rig.admin.cmd::<u64>(&["GET", copy]).await,
+            count(&tally.written) + end,
+            "{version}: two wrote at once"
+        );
         rig.admin.cmd::<()>(&["DEL", copy]).await;
     }
-    assert!(took < Duration::from_secs(90), "{took:?}");
     doc.is_gone().await;
     rig.end(clients).await;
 }

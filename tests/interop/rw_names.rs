@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::names::NAMES;
 use crate::rig::{Rig, connect, ms, replied, soon, until_is};
-use crate::rw_rig::{enter, refused, sits, told, wait_for_half};
+use crate::rw_rig::{enter, refused, sits, wait_for_half};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -45,10 +45,12 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
     ours.unlock().await.expect("held");
 
     // Whoever is first, the other follows.
-    let (mut mine, mut theirs) = (std::pin::pin!(soon(mine)), std::pin::pin!(told(rig, &channel, theirs)));
+    let (mut mine, mut theirs) = (std::pin::pin!(soon(mine)), std::pin::pin!(replied(theirs)));
     tokio::select! {
         first = &mut mine => {
             assert_eq!(reader.try_lock().await, Ok(false), "{name:?}");
+            // Java has looked too, and sleeps again.
+            sits(agent, 3).await;
             first.expect("the waiter").1.unlock().await.expect("held");
             theirs.await;
         }
@@ -68,7 +70,7 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
     assert_eq!(rig.keys().await, [key], "{name:?}");
     let theirs = java_waits(rig, agent, Kind::Read, name).await;
     guard.unlock().await.expect("held");
-    told(rig, &channel, theirs).await;
+    replied(theirs).await;
     replied(agent.at(Kind::Read, name, 3).unlock()).await;
     assert_eq!(rig.keys().await, Vec::<String>::new(), "{name:?}");
 }

@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Client, Prefer};
 use distlock_support::agent::{JavaLock, Kind, monotonic_ns};
 use futures::future::join_all;
 
-use crate::rig::{Rig, Times, connect, ms, replied, soon, until};
+use crate::rig::{PATIENCE, Rig, connect, ms, replied, soon, until};
 use crate::rw_rig::{Doc, HALVES, half_of, refused, wait_for_half};
 
 /// The default of `hold_back`.
 const HOLD_BACK: Duration = Duration::from_secs(1);
-/// Nothing to wait for, on a busy machine.
-const AT_ONCE: Duration = ms(400);
 
 async fn preferring(rig: &Rig) -> Client {
     connect(rig.builder().prefer(Prefer::Writers).poll_cap(Duration::from_secs(2))).await
@@ -31,8 +29,7 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     let writer = wait_for_half(&client, Kind::Write, doc.name);
     until("a mark", marked).await;
 
-    let came = replied(second.lock()).await;
-    assert!(came.took() < AT_ONCE, "a reader of Java's was held back: {:?}", came.took());
+    assert_eq!(second.try_lock().await, Ok(true), "a reader of Java's was held back");
     assert_eq!(doc.java(0, Kind::Read, 3).try_lock().await, Ok(true));
     replied(doc.java(0, Kind::Read, 3).unlock()).await;
     assert_eq!(doc.java(0, Kind::Write, 3).try_lock().await, Ok(false));
@@ -41,8 +38,7 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
         let asked = monotonic_ns();
         let (had, guard) = soon(wait_for_half(client, Kind::Read, doc.name)).await.expect("a reader");
         let waited = Duration::from_nanos(had - asked);
-        println!("{version}: a reader of ours held back for {waited:?}");
-        assert!(waited >= HOLD_BACK - ms(50) && waited < HOLD_BACK + AT_ONCE, "{waited:?}");
+        assert!(waited >= HOLD_BACK - ms(50), "a reader of ours was held back for {waited:?} only");
         guard.unlock().await.expect("held");
     }
     // A writer of Java's that waits as well is no writer of ours, nor behind one.
@@ -51,7 +47,7 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     assert!(!writer.is_finished());
     replied(second.unlock()).await;
     let ours = tokio::spawn(async move { soon(writer).await.expect("the writer").1.unlock().await.expect("held") });
-    crate::rw_rig::told(&rig, &doc.channel(), theirs).await;
+    replied(theirs).await;
     replied(doc.java(0, Kind::Write, 4).unlock()).await;
     soon(ours).await.expect("the writer");
     assert!(!marked().await, "a mark of nobody");
@@ -73,10 +69,6 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
 /// How many of each kind in each language; all go on until each has had so many turns.
 const TASKS: i64 = 3;
 const TURNS: usize = 6;
-/// No single wait is longer. (A message for all is lost to a thread of Java's that is about to sit down; then it waits
-/// for the next.)
-const LONGEST: Duration = Duration::from_secs(20);
-
 /// Everybody at it at once: all of them get their turns.
 pub async fn rw_preferred_writers_disturb_nobody(version: &str) {
     let rig = Rig::with(version).await;
@@ -92,57 +84,45 @@ pub async fn rw_preferred_writers_disturb_nobody(version: &str) {
         }
     }
     let mut all = std::pin::pin!(join_all(tasks));
-    let began = Instant::now();
-    let all = loop {
-        tokio::select! {
-            all = &mut all => break all,
-            () = tokio::time::sleep(ms(500)) => {}
-        }
-        assert!(began.elapsed() < 3 * LONGEST, "somebody never has a turn");
-        // Whoever waits when the others have stopped may have missed the last message.
-        if lacking.load(Ordering::Relaxed) <= 0 {
-            rig.admin.publish(&doc.channel(), b"1").await;
+    let ended = async {
+        loop {
+            tokio::select! {
+                all = &mut all => return all,
+                () = tokio::time::sleep(ms(500)) => {}
+            }
+            // A thread of Java's that waits when the others have stopped may have missed the last message (protocol 3.5).
+            if lacking.load(Ordering::Relaxed) <= 0 {
+                rig.admin.publish(&doc.channel(), b"1").await;
+            }
         }
     };
-    for (at, times) in all.into_iter().enumerate() {
-        let times = times.expect("one of them");
-        let half = if at < 2 * TASKS as usize { "reader" } else { "writer" };
-        times.tell(&format!("{version}: {half} {at} in {}", if at % 2 == 0 { "Java" } else { "Rust" }));
-        assert!(times.worst() < LONGEST, "{half} {at} was disturbed");
-    }
+    let ended = tokio::time::timeout(PATIENCE, ended).await;
+    let all = ended.unwrap_or_else(|_| panic!("{} tasks never had {TURNS} turns", lacking.load(Ordering::Relaxed)));
+    all.into_iter().for_each(|ended| ended.expect("one of them"));
     assert!(!rig.admin.exists(&doc.waiting()).await, "a mark of nobody");
     rig.end([client]).await;
 }
 
-fn had_a_turn(times: &Times, lacking: &AtomicI64) {
-    if times.count() == TURNS {
-        lacking.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-async fn in_java(lock: JavaLock, lacking: Arc<AtomicI64>) -> Times {
-    let mut times = Times::default();
+async fn in_java(lock: JavaLock, lacking: Arc<AtomicI64>) {
+    let mut turns = 0;
     while lacking.load(Ordering::Relaxed) > 0 {
-        let got = lock.lock().await.expect("the lock");
-        times.note(got.t0, got.t1);
-        had_a_turn(&times, &lacking);
+        lock.lock().await.expect("the lock");
+        turns += 1;
+        lacking.fetch_sub(i64::from(turns == TURNS), Ordering::Relaxed);
         tokio::time::sleep(ms(1)).await;
         lock.unlock().await.expect("held");
         tokio::time::sleep(ms(4)).await;
     }
-    times
 }
 
-async fn in_rust(client: Client, half: Kind, name: String, lacking: Arc<AtomicI64>) -> Times {
-    let (lock, mut times) = (half_of(&client, half, &name), Times::default());
+async fn in_rust(client: Client, half: Kind, name: String, lacking: Arc<AtomicI64>) {
+    let (lock, mut turns) = (half_of(&client, half, &name), 0);
     while lacking.load(Ordering::Relaxed) > 0 {
-        let asked = monotonic_ns();
         let guard = lock.lock().await.expect("the lock");
-        times.note(asked, monotonic_ns());
-        had_a_turn(&times, &lacking);
+        turns += 1;
+        lacking.fetch_sub(i64::from(turns == TURNS), Ordering::Relaxed);
         tokio::time::sleep(ms(1)).await;
         guard.unlock().await.expect("held");
         tokio::time::sleep(ms(4)).await;
     }
-    times
 }

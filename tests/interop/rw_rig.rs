@@ -1,12 +1,11 @@
 //! What the tests of the read-write lock look at: its hash and its covers, and who waits for which half.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner};
-use distlock_support::agent::{Agent, Call, JavaLock, Kind, Reply, monotonic_ns};
+use distlock_support::agent::{Agent, Call, JavaLock, Kind, monotonic_ns};
 use tokio::task::JoinHandle;
 
 use crate::rig::{Rig, until, until_is};
@@ -138,35 +137,7 @@ impl<'a> Doc<'a> {
 
 /// Waits until a thread of Java's sleeps: a message for all is lost to one that is about to sit down (protocol 3.5).
 pub async fn sits(agent: &Agent, thread: i64) {
-    let name = format!("logical-{thread}\n");
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).expect("the agent's threads");
-    let mut tasks = tasks.flatten().map(|task| task.path());
-    let is_it = |path: &PathBuf| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm == name);
-    let status = tasks.find(is_it).expect("the thread").join("status");
-    let (mut last, mut same) = (String::new(), 0);
-    for _ in 0..2000 {
-        let status = std::fs::read_to_string(&status).expect("its state");
-        let told = |line: &&str| line.starts_with("State") || line.starts_with("voluntary");
-        let now: String = status.lines().filter(told).collect();
-        same = if now == last && now.contains("sleeping") { same + 1 } else { 0 };
-        if same == 5 {
-            return;
-        }
-        last = now;
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    panic!("thread {thread} of Java's does not sleep: {last}");
-}
-
-/// Java's answer, which is told again what it may have been told before it sat down.
-pub async fn told(rig: &Rig, channel: &str, mut call: Call) -> Reply {
-    for _ in 0..5 {
-        if let Some(answer) = call.within(Duration::from_secs(1)).await {
-            return answer.expect("what was asked of Java");
-        }
-        rig.admin.publish(channel, b"1").await;
-    }
-    panic!("Java does not hear");
+    until(&format!("thread {thread} of Java's sleeps"), async || agent.sleeps(thread).await).await;
 }
 
 /// A half of a lock of ours.

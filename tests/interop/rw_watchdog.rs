@@ -1,35 +1,39 @@
-//! Readers and writers of both sides that the watchdog keeps, for three leases, while the other side waits and asks.
+//! Readers and writers of both sides that the watchdog keeps, for longer than a lease, while the other side waits and asks.
 
-use std::time::{Duration, Instant};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use distlock_support::TtlSampler;
 use distlock_support::agent::{AgentOptions, Kind};
 
-use crate::rig::{Rig, ms, replied, soon};
+use crate::rig::{Rig, ms, replied, soon, until};
 use crate::rw_rig::{Doc, HALVES, Seen, enter, refused, wait_for_half};
 
-const WATCHDOG: Duration = ms(1500);
+/// A holder renews every third of it.
+const WATCHDOG: Duration = Duration::from_secs(6);
 
-/// What was seen of one lock's lease, or of a cover.
-#[derive(Debug, Clone, Copy)]
-struct Lease {
-    least: i64,
-    last: i64,
-    renewed: u32,
-}
-
-impl Lease {
-    const NEW: Self = Self { least: i64::MAX, last: i64::MAX, renewed: 0 };
-
-    fn note(&mut self, left: i64) {
-        self.renewed += u32::from(left > self.last);
-        self.last = left;
-        self.least = self.least.min(left);
-    }
-
-    fn check(&self, what: &str) {
-        assert!(self.least > 0 && self.renewed >= 3, "{what}: {self:?}");
-    }
+/// Waits until every lease here, of locks and of covers, has been renewed three times, which takes as long as a lease; `check` looks
+/// in between. How many leases there are.
+async fn renewed(docs: &[Doc<'_>], check: impl AsyncFn()) -> usize {
+    let leases = RefCell::new(BTreeMap::<String, (i64, u32)>::new());
+    let all = async || {
+        for doc in docs {
+            let seen: Seen = doc.look().await;
+            let covers = seen.covers.into_iter().map(|(cover, left)| (format!("{} {cover}", doc.name), left));
+            for (what, left) in covers.chain([(doc.name.to_owned(), seen.ttl)]) {
+                assert!(left > 0, "{what} lapsed while held");
+                let mut leases = leases.borrow_mut();
+                let (last, times) = leases.entry(what).or_insert((i64::MAX, 0));
+                *times += u32::from(left > *last);
+                *last = left;
+            }
+        }
+        check().await;
+        leases.borrow().values().all(|(_, times)| *times >= 3)
+    };
+    until("three renewals of every lease", all).await;
+    leases.into_inner().len()
 }
 
 /// Every hold is kept: of both halves, of both sides, and of readers of both sides together.
@@ -59,33 +63,17 @@ pub async fn rw_both_keep_what_they_hold(version: &str) {
     let ours = [java_read, java_write].map(|doc| wait_for_half(&waiter, Kind::Write, doc.name));
     rig.waiting(&waiter, 2).await;
 
-    let (mut hashes, mut covers) = ([Lease::NEW; 5], std::collections::BTreeMap::new());
-    let began = Instant::now();
-    while began.elapsed() < 3 * WATCHDOG {
-        for (doc, hash) in all.iter().zip(&mut hashes) {
-            let seen: Seen = doc.look().await;
-            hash.note(seen.ttl);
-            for (cover, left) in seen.covers {
-                covers.entry((doc.name, cover)).or_insert(Lease::NEW).note(left);
-            }
-        }
+    let check = async || {
         for doc in [ours_read, ours_write, both] {
             assert_eq!(doc.java(0, Kind::Write, 3).try_lock().await, Ok(false), "{}", doc.name);
         }
         for doc in [java_read, java_write, both] {
             refused(&waiter, Kind::Write, doc.name).await;
         }
-        tokio::time::sleep(ms(20)).await;
-    }
+    };
+    // Five locks, and a cover for each time that somebody reads.
+    assert_eq!(renewed(&all, check).await, 5 + 2 + 2 + 4);
     assert!(guards.iter().all(distlock::Guard::is_held));
-    for (doc, hash) in all.iter().zip(hashes) {
-        hash.check(doc.name);
-    }
-    assert_eq!(covers.len(), 2 + 2 + 4, "{covers:?}");
-    for (cover, lease) in &covers {
-        lease.check(&format!("{cover:?}"));
-    }
-    println!("{version}: three watchdogs of {WATCHDOG:?}: {hashes:?}");
     for call in &mut theirs {
         assert_eq!(call.within(ms(0)).await, None);
     }
@@ -129,14 +117,13 @@ pub async fn rw_what_is_left_is_kept(version: &str) {
     replied(java.java(0, Kind::Read, 1).lock()).await;
     replied(java.java(0, Kind::Write, 1).unlock()).await;
     let docs = [Doc::new(&rig, &reads), Doc::new(&rig, &writes), java];
-    let began = Instant::now();
-    while began.elapsed() < 3 * WATCHDOG {
+    let check = async || {
         for (doc, mode) in docs.iter().zip(["read", "write", "read"]) {
             let seen = doc.look().await;
             assert_eq!(seen.mode(), Some(mode), "{}: {seen:?}", doc.name);
         }
-        tokio::time::sleep(ms(20)).await;
-    }
+    };
+    renewed(&docs, check).await;
     assert!(kept.iter().all(distlock::Guard::is_held));
     for guard in kept {
         guard.unlock().await.expect("held");

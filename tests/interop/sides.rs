@@ -1,12 +1,12 @@
 //! A client of each side, at servers that both share: what one of them asks, and who keeps whom out.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{Client, Flavour, Guard};
 use distlock_support::agent::{Agent, AgentOptions, CallResult, Kind, Reply};
 use serde_json::json;
 
-use crate::rig::{SOON, connect, ms, replied, soon, until_is};
+use crate::rig::{NEVER, PATIENCE, connect, ms, replied, soon, until_is};
 
 /// Who holds, and who is kept out by that. The last one looks for itself, all others are told.
 pub const RIVALS: [(Kind, Kind); 7] = [
@@ -41,20 +41,19 @@ pub const PATIENT: Duration = Duration::from_secs(12);
 pub struct Sides {
     pub java: Agent,
     pub ours: Client,
-    pub version: String,
 }
 
 impl Sides {
     pub async fn start(version: &str, url: &str, watchdog: Option<Duration>) -> Self {
         let java = Agent::start(url, AgentOptions { watchdog, ..AgentOptions::version(version) }).await;
-        let builder = bed::builder(url).poll_cap(Duration::from_secs(60));
+        let builder = bed::builder(url).poll_cap(NEVER);
         let builder = builder.subscription_linger(ms(300)).take_turns(false);
         let ours = connect(match watchdog {
             Some(watchdog) => builder.watchdog(watchdog).command_timeout(watchdog / 3),
             None => builder,
         })
         .await;
-        Self { java, ours, version: version.to_owned() }
+        Self { java, ours }
     }
 
     pub async fn lock(&self, kind: Kind, name: &str) -> Guard {
@@ -85,7 +84,7 @@ impl Sides {
     /// Our client leaves; Java's is left to be killed when its traces have been looked for.
     pub async fn end(&self) {
         self.waits(0).await;
-        self.ours.shutdown(SOON).await.expect("a shutdown in time");
+        self.ours.shutdown(PATIENCE).await.expect("a shutdown in time");
     }
 }
 
@@ -99,12 +98,14 @@ pub fn came_to_nothing(answer: &CallResult) -> bool {
 
 /// The answer of Java's to a question that is asked once more where it came to nothing.
 pub async fn answered(ask: impl AsyncFn() -> CallResult) -> Reply {
-    let end = Instant::now() + SOON;
-    loop {
-        let answer = soon(ask()).await;
-        if !came_to_nothing(&answer) || Instant::now() > end {
-            return answer.expect("an answer");
+    soon(async {
+        loop {
+            let answer = ask().await;
+            if !came_to_nothing(&answer) {
+                return answer.expect("an answer");
+            }
+            tokio::time::sleep(ms(20)).await;
         }
-        tokio::time::sleep(ms(20)).await;
-    }
+    })
+    .await
 }

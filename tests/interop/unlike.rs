@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use distlock_support::agent::AgentOptions;
 
+use crate::expiry::renewed;
 use crate::listener::Listener;
 use crate::reentry::Step::{Leased, Lock, Unlock};
 use crate::reentry::{Left, Ours, Step, Theirs};
-use crate::rig::{Rig, ms, until_is};
+use crate::rig::{Rig, until_is};
 
 /// The watchdog's lease of both sides where no other is set.
 const USUAL: i64 = 30_000;
@@ -45,7 +46,8 @@ pub async fn a_shorter_lease_never_shortens(version: &str) {
     rig.end([client]).await;
 }
 
-const WATCHDOG: Duration = ms(900);
+/// A holder renews every third of it.
+const WATCHDOG: Duration = Duration::from_secs(6);
 
 /// A watched hold with a leased one inside, given back: Redisson stops the watchdog of the outer hold, ours
 /// goes on.
@@ -54,15 +56,16 @@ pub async fn the_outer_hold_stays_watched(version: &str) {
     let rig = Rig::start(vec![options]).await;
     let (client, listener) = (rig.watched_client(WATCHDOG).await, Listener::open(rig.server.addr()).await);
     let (theirs, mut ours) = (Theirs::new(&rig, &listener, "java:x"), Ours::new(&rig, &listener, &client, "rust:x"));
-    // Long enough to be given back in, and shorter than the look below.
-    for step in [Lock, Leased(2_000), Unlock] {
+    for step in [Lock, Leased(6_000), Unlock] {
         theirs.take(step).await;
         ours.take(step).await;
     }
     until_is("the lock in Java", async || rig.admin.exists("java:x").await, |there| !there).await;
     assert_eq!(theirs.lock.is_held().await, Ok(false), "Redisson has learnt to keep it");
 
-    tokio::time::sleep(3 * WATCHDOG).await;
+    for _ in 0..3 {
+        renewed(&rig, "rust:x").await;
+    }
     assert!(ours.guards[0].is_held(), "the outer hold was not kept");
     let held = rig.admin.hgetall("rust:x").await;
     assert_eq!(held.into_iter().collect::<Vec<_>>(), [(ours.me.to_string(), "1".to_owned())]);

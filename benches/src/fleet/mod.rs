@@ -230,7 +230,7 @@ async fn java(bed: &Bed, bench: &'static str, kind: Kind, clients: usize, length
             Err(error) => failed = Some(error),
         }
     }
-    futures::future::join_all(agents.iter().map(Agent::shutdown)).await;
+    futures::future::join_all(agents.iter().map(Agent::close)).await;
     client.shutdown(Duration::from_secs(60)).await.unwrap_or_else(|error| panic!("distlock: {error}"));
     let _: () = bed.admin.cmd(&["FLUSHALL"]).await;
     if let Some(error) = failed {

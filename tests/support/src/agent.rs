@@ -1,7 +1,7 @@
-//! Java agents: processes with a real Redisson inside, told what to do a request at a time.
+//! Java agents: real Redisson clients, told what to do a request at a time.
 //!
-//! The Java side and the protocol are in `interop/`. An agent ends with its handle, and with this process however that
-//! ends: its standard input closes.
+//! All agents of one version share a Java process, unless their options ask for one of their own. The Java side and the protocol are
+//! in `interop/`. A Java process never outlives this process, however that ends: its standard input closes.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 mod build;
 mod configs;
 mod lock;
+mod machine;
 mod options;
 mod pipes;
 
@@ -23,7 +24,7 @@ pub use configs::Configs;
 pub use lock::JavaLock;
 pub use options::{AgentOptions, Kind};
 
-use pipes::{command, joined, keep_log, next_answer, write_requests};
+use machine::Machine;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -134,26 +135,22 @@ fn gone() -> AgentError {
     AgentError { error: "AgentGone".to_owned(), message: "the agent's process has ended".to_owned() }
 }
 
-/// Those who wait for an answer, by the number of their request; `None` once no more answers come.
-type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<CallResult>>>>>;
-type Log = Arc<Mutex<VecDeque<String>>>;
-
 #[derive(Debug)]
 struct Inner {
+    machine: Arc<Machine>,
+    /// The client's number in its process.
+    client: u64,
     ids: Vec<String>,
-    version: String,
-    pid: u32,
-    started_in: Duration,
-    next: AtomicU64,
-    requests: mpsc::UnboundedSender<String>,
-    waiting: Waiting,
-    ended: watch::Receiver<bool>,
-    log: Log,
-    // The process is killed when this goes.
-    child: Mutex<Child>,
 }
 
-/// A running agent: one Redisson client in a process of its own. The process is killed with the last clone.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.machine.send(self.client, json!({"op": "close"}));
+    }
+}
+
+/// A Redisson client in a Java process. With the last clone the client is shut down, and its process too if it is the agent's own.
+/// Neither unlocks anything.
 #[derive(Debug, Clone)]
 pub struct Agent(Arc<Inner>);
 
@@ -169,57 +166,25 @@ impl Agent {
         cell.get_or_init(|| build::build(version)).clone()
     }
 
-    /// Starts an agent and waits until it is connected. Several urls, with commas between, are servers that know nothing of
+    /// Opens a client and waits until it is connected. Several urls, with commas between, are servers that know nothing of
     /// each other (unless the mode is another): each has a client of its own.
     ///
     /// # Panics
     /// If it cannot be built, started or connected.
     pub async fn start(url: &str, options: AgentOptions) -> Agent {
-        let version = options.version.clone();
-        let classpath = tokio::task::spawn_blocking(move || Self::build(&version)).await.expect("building the agent");
-        let began = std::time::Instant::now();
-        let mut child = command(&classpath, url, &options).spawn().unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
-        let pid = child.id().expect("a process just started has an id");
-        let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let log = Log::default();
-        tokio::spawn(keep_log(BufReader::new(child.stderr.take().expect("piped")).lines(), log.clone()));
-
-        let first = tokio::time::timeout(READY_WITHIN, next_answer(&mut out, &log)).await;
-        let ready: Value = match &first {
-            Ok(Some(line)) => serde_json::from_str(line).unwrap_or_default(),
-            _ => Value::Null,
+        static CLIENTS: AtomicU64 = AtomicU64::new(1);
+        let machine = if options.wants_a_process() {
+            Machine::start(&options).await
+        } else {
+            Machine::shared(&options.version).await
         };
-        let (Some(true), Some(ids)) = (ready["ready"].as_bool(), ready["ids"].as_array()) else {
-            // What it has to say may lag behind.
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            panic!("the agent did not get ready on {url}: {first:?}\n{}", joined(&log));
+        let client = CLIENTS.fetch_add(1, Ordering::Relaxed);
+        let open = json!({"op": "open", "args": options.arguments(url)});
+        let ids = match tokio::time::timeout(READY_WITHIN, machine.send(client, open)).await {
+            Ok(Ok(reply)) => serde_json::from_value(reply.value).expect("the ids of the client"),
+            failed => panic!("no Redisson client on {url}: {failed:?}\n{}", machine.log()),
         };
-
-        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        let (requests, queue) = mpsc::unbounded_channel();
-        let (ended_tx, ended) = watch::channel(false);
-        tokio::spawn(write_requests(child.stdin.take().expect("piped"), queue));
-        let (readers, said) = (waiting.clone(), log.clone());
-        tokio::spawn(async move {
-            while let Some(line) = next_answer(&mut out, &said).await {
-                deliver(&readers, &line);
-            }
-            // Whoever still waits learns from the dropped sender.
-            drop(readers.lock().take());
-            let _ = ended_tx.send(true);
-        });
-        Agent(Arc::new(Inner {
-            ids: ids.iter().map(|id| id.as_str().expect("an id").to_owned()).collect(),
-            version: ready["version"].as_str().unwrap_or_default().to_owned(),
-            pid,
-            started_in: began.elapsed(),
-            next: AtomicU64::new(1),
-            requests,
-            waiting,
-            ended,
-            log,
-            child: Mutex::new(child),
-        }))
+        Agent(Arc::new(Inner { machine, client, ids }))
     }
 
     /// Redisson's client id: a lock taken on thread 7 is held by `<id>:7`.
@@ -234,22 +199,17 @@ impl Agent {
 
     /// The version of Redisson, as its jar says.
     pub fn version(&self) -> &str {
-        &self.0.version
+        &self.0.machine.version
     }
 
-    /// The process.
+    /// Its process.
     pub fn pid(&self) -> u32 {
-        self.0.pid
+        self.0.machine.pid
     }
 
-    /// From the start of the process to the connected client.
-    pub fn started_in(&self) -> Duration {
-        self.0.started_in
-    }
-
-    /// The last lines of its log.
+    /// The last lines of its process's log.
     pub fn log(&self) -> String {
-        joined(&self.0.log)
+        self.0.machine.log()
     }
 
     /// The field or list member that stands for a holder: `<id>:<thread>`, with `:write` for a writer.
@@ -264,15 +224,8 @@ impl Agent {
     }
 
     /// Sends a request at once; the answer can be awaited later.
-    pub fn start_call(&self, mut request: Value) -> Call {
-        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
-        request["id"] = id.into();
-        let (sender, receiver) = oneshot::channel();
-        if let Some(waiting) = self.0.waiting.lock().as_mut() {
-            waiting.insert(id, sender);
-        }
-        let _ = self.0.requests.send(request.to_string());
-        Call(receiver)
+    pub fn start_call(&self, request: Value) -> Call {
+        self.0.machine.send(self.0.client, request)
     }
 
     /// A lock seen from one logical thread of this agent.
@@ -322,52 +275,44 @@ impl Agent {
         reply.expect("mem").int() as u64
     }
 
-    /// Closes Redisson in good order and waits for the process to end.
-    pub async fn shutdown(&self) {
-        let _ = self.call(json!({"op": "shutdown"})).await;
-        self.wait_ended().await;
+    /// Whether a logical thread sleeps until a message wakes it. A message that comes between its last look at the lock and
+    /// this sleep may be lost on it.
+    ///
+    /// # Panics
+    /// If the process has ended.
+    pub async fn sleeps(&self, thread: i64) -> bool {
+        self.call(json!({"op": "sleeps", "thread": thread})).await.expect("a look at a thread").bool()
+    }
+
+    /// Shuts the client down and waits for that. It unlocks nothing.
+    pub async fn close(&self) {
+        let _ = self.call(json!({"op": "close"})).await;
     }
 
     /// Kills the process as `kill -9` does and waits until it is gone.
+    ///
+    /// # Panics
+    /// If the process is shared.
     pub async fn kill9(&self) {
-        let _ = self.0.child.lock().start_kill();
-        self.wait_ended().await;
+        self.own_process().kill9().await;
     }
 
     /// Stops the process in its tracks (`SIGSTOP`), and waits until all its threads stand still: a long pause of the
     /// collector, or of the machine.
+    ///
+    /// # Panics
+    /// If the process is shared.
     pub fn stop(&self) {
-        crate::reaper::freeze(self.0.pid);
+        crate::reaper::freeze(self.own_process().pid);
     }
 
     /// Lets a stopped process go on.
     pub fn cont(&self) {
-        crate::reaper::signal(self.0.pid, rustix::process::Signal::CONT);
+        crate::reaper::signal(self.own_process().pid, rustix::process::Signal::CONT);
     }
 
-    async fn wait_ended(&self) {
-        let mut ended = self.0.ended.clone();
-        let _ = ended.wait_for(|ended| *ended).await;
-        while matches!(self.0.child.lock().try_wait(), Ok(None)) {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    }
-}
-
-fn deliver(waiting: &Waiting, line: &str) {
-    let answer: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in the agent's answer {line}"));
-    let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
-    let Some(id) = answer["id"].as_u64() else {
-        panic!("the agent did not understand: {line}");
-    };
-    let result = if answer["ok"] == true {
-        let time = |name: &str| answer[name].as_u64().unwrap_or_default();
-        Ok(Reply { value: answer["value"].clone(), t0: time("t0"), t1: time("t1") })
-    } else {
-        Err(AgentError { error: text("error"), message: text("message") })
-    };
-    let sender = waiting.lock().as_mut().and_then(|waiting| waiting.remove(&id));
-    if let Some(sender) = sender {
-        let _ = sender.send(result);
+    fn own_process(&self) -> &Machine {
+        assert!(self.0.machine.own, "other agents use this process: its options must ask for a process of its own");
+        &self.0.machine
     }
 }

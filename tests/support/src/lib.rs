@@ -14,7 +14,6 @@ pub mod replicas;
 pub mod sentinels;
 pub mod server;
 mod set;
-pub mod standstill;
 mod until;
 
 pub use admin::Admin;
@@ -27,4 +26,3 @@ pub use replicas::{Member, Replicas, ReplicasOptions};
 pub use sentinels::{Promotion, Sentinels, SentinelsOptions};
 pub use server::RedisServer;
 pub use set::ServerSet;
-pub use standstill::{must, undisturbed};

@@ -39,10 +39,13 @@ pub struct AgentOptions {
     pub timeout: Option<Duration>,
     /// How often a command is tried again.
     pub retries: Option<u32>,
+    /// Whether the agent has a Java process of its own, which can be killed and stopped. Variables, full speed and words for the
+    /// Java machine ask for one too.
+    pub own_process: bool,
     /// For measuring: Redisson's own thread and connection counts and the full just-in-time compiler, in place of settings
     /// for a quick start.
     pub full_speed: bool,
-    /// The most heap the process may use.
+    /// The most heap that a process of its own may use.
     pub heap_mb: u32,
     /// More words for the Java machine.
     pub jvm: Vec<String>,
@@ -67,6 +70,7 @@ impl Default for AgentOptions {
             fair_wait: None,
             timeout: None,
             retries: None,
+            own_process: false,
             full_speed: false,
             heap_mb: 256,
             jvm: Vec::new(),
@@ -78,6 +82,43 @@ impl AgentOptions {
     /// The defaults, for this version of Redisson.
     pub fn version(version: &str) -> Self {
         Self { version: version.to_owned(), ..Self::default() }
+    }
+
+    /// The same with a Java process of its own, which can be killed and stopped.
+    #[must_use]
+    pub fn in_own_process(self) -> Self {
+        Self { own_process: true, ..self }
+    }
+
+    pub(super) fn wants_a_process(&self) -> bool {
+        self.own_process || self.full_speed || !self.jvm.is_empty() || !self.variables.is_empty()
+    }
+
+    /// What the Java side reads as the options of a client.
+    pub(super) fn arguments(&self, url: &str) -> Vec<String> {
+        let mut words: Vec<_> = ["--url", url, "--mode", &self.mode].map(str::to_owned).into();
+        if !self.full_speed {
+            words
+                .extend(["--threads", "4", "--netty-threads", "4", "--idle", "2", "--scan", "1000"].map(str::to_owned));
+        }
+        let ms = |time: Option<Duration>| time.map(|time| time.as_millis().to_string());
+        let given = [
+            ("--yaml", self.yaml.as_ref().map(|path| path.display().to_string())),
+            ("--master", self.master.clone()),
+            ("--username", self.username.clone()),
+            ("--password", self.password.clone()),
+            ("--sentinel-username", self.sentinel_username.clone()),
+            ("--sentinel-password", self.sentinel_password.clone()),
+            ("--check-synced", self.check_synced.map(|on| on.to_string())),
+            ("--sync-timeout", ms(self.sync_timeout)),
+            ("--prefix", self.prefix.clone()),
+            ("--watchdog", ms(self.watchdog)),
+            ("--fair-wait", ms(self.fair_wait)),
+            ("--timeout", ms(self.timeout)),
+            ("--retries", self.retries.map(|times| times.to_string())),
+        ];
+        words.extend(given.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])).flatten());
+        words
     }
 }
 

@@ -5,6 +5,8 @@ use super::*;
 /// For a machine that starts soon and is ended soon.
 pub(super) const QUICK: [&str; 2] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
 
+pub(super) type Log = Arc<Mutex<VecDeque<String>>>;
+
 /// The next line that the agent wrote; what the Java machine itself says in between (warnings) goes to the log.
 pub(super) async fn next_answer(out: &mut Lines<BufReader<ChildStdout>>, log: &Log) -> Option<String> {
     loop {
@@ -48,7 +50,7 @@ pub(super) fn joined(log: &Log) -> String {
     log.lock().iter().cloned().collect::<Vec<_>>().join("\n")
 }
 
-pub(super) fn command(classpath: &Classpath, url: &str, options: &AgentOptions) -> tokio::process::Command {
+pub(super) fn command(classpath: &Classpath, options: &AgentOptions) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(build::tool("java"));
     // A file in /tmp for monitoring tools, which a machine that starts many of these may find locked, is not needed.
     command.arg(format!("-Xmx{}m", options.heap_mb)).args(["-Xshare:auto", "-XX:-UsePerfData"]).args(&options.jvm);
@@ -58,31 +60,7 @@ pub(super) fn command(classpath: &Classpath, url: &str, options: &AgentOptions) 
     if let Some(archive) = &classpath.archive {
         command.arg(format!("-XX:SharedArchiveFile={}", archive.display()));
     }
-    command.args(["-cp", classpath.as_str(), "distlock.interop.Agent", "--url", url, "--mode", &options.mode]);
-    if !options.full_speed {
-        command.args(["--threads", "4", "--netty-threads", "4", "--idle", "2", "--scan", "1000"]);
-    }
-    let ms = |time: Option<Duration>| time.map(|time| time.as_millis().to_string());
-    let given = [
-        ("--yaml", options.yaml.as_ref().map(|path| path.display().to_string())),
-        ("--master", options.master.clone()),
-        ("--username", options.username.clone()),
-        ("--password", options.password.clone()),
-        ("--sentinel-username", options.sentinel_username.clone()),
-        ("--sentinel-password", options.sentinel_password.clone()),
-        ("--check-synced", options.check_synced.map(|on| on.to_string())),
-        ("--sync-timeout", ms(options.sync_timeout)),
-        ("--prefix", options.prefix.clone()),
-        ("--watchdog", ms(options.watchdog)),
-        ("--fair-wait", ms(options.fair_wait)),
-        ("--timeout", ms(options.timeout)),
-        ("--retries", options.retries.map(|times| times.to_string())),
-    ];
-    for (name, value) in given {
-        if let Some(value) = value {
-            command.arg(name).arg(value);
-        }
-    }
+    command.args(["-cp", classpath.as_str(), "distlock.interop.Agent"]);
     command.envs(options.variables.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command

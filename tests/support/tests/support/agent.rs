@@ -1,6 +1,6 @@
 //! The Java agents do what they are told, with the newest and the oldest Redisson.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock_support::RedisServer;
 use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS, monotonic_ns};
@@ -9,7 +9,8 @@ use redis::aio::MultiplexedConnection;
 use serde_json::json;
 
 const SOON: Duration = Duration::from_millis(300);
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A server with a connection of the test's own, and its url without a password.
 struct Redis {
@@ -29,8 +30,7 @@ impl Redis {
     }
 }
 
-async fn pair(url: &str, version: &str) -> (Agent, Agent) {
-    let options = AgentOptions::version(version);
+async fn pair(url: &str, options: AgentOptions) -> (Agent, Agent) {
     tokio::join!(Agent::start(url, options.clone()), Agent::start(url, options))
 }
 
@@ -38,10 +38,10 @@ async fn pair(url: &str, version: &str) -> (Agent, Agent) {
 async fn a_release_passes_the_lock_to_the_other_agent() {
     for version in VERSIONS {
         let (redis, mut admin) = Redis::start().await;
-        let (a, b) = pair(&redis.url, version).await;
+        let (a, b) = pair(&redis.url, AgentOptions::version(version)).await;
         assert_eq!((a.version(), b.version()), (version, version));
         assert_ne!(a.id(), b.id());
-        println!("{version}: started in {:?}, {:?}", a.started_in(), b.started_in());
+        assert_eq!(a.pid(), b.pid(), "agents of one version share a process");
 
         let (mine, theirs) = (a.at(Kind::Reentrant, "job", 7), b.at(Kind::Reentrant, "job", 7));
         mine.lock().await.unwrap();
@@ -66,7 +66,6 @@ async fn a_release_passes_the_lock_to_the_other_agent() {
         let reply = waiting.await.unwrap();
         assert_eq!(reply.value, true);
         assert!(reply.t0 < before && before < reply.t1 && reply.t1 < monotonic_ns(), "one clock: {before} {reply:?}");
-        assert!(reply.t1 - before < 5_000_000_000, "woken, not timed out: {reply:?}");
         assert_eq!(admin.hgetall::<_, Vec<(String, i64)>>("job").await.unwrap(), [(b.holder(Kind::Reentrant, 7), 1)]);
 
         assert_eq!(mine.try_lock_within(SOON).await, Ok(false));
@@ -74,8 +73,9 @@ async fn a_release_passes_the_lock_to_the_other_agent() {
         assert_eq!(mine.is_locked().await, Ok(false));
         assert_eq!(mine.try_lock_for(SOON, Duration::from_secs(5)).await, Ok(true));
         assert!((1..=5000).contains(&mine.ttl().await.unwrap()));
-        a.shutdown().await;
-        assert_eq!(mine.try_lock().await.unwrap_err().error, "AgentGone");
+        a.close().await;
+        assert_eq!(mine.try_lock().await.unwrap_err().error, "IllegalStateException");
+        assert_eq!(theirs.is_locked().await, Ok(true), "an agent goes on when another is closed");
     }
 }
 
@@ -87,14 +87,14 @@ async fn what_the_java_machine_says_is_no_answer() {
     assert_eq!(agent.at(Kind::Reentrant, "job", 1).try_lock().await, Ok(true));
     assert!(agent.mem().await > 0);
     assert!(agent.log().contains("[gc"), "{}", agent.log());
-    agent.shutdown().await;
+    agent.close().await;
 }
 
 #[tokio::test]
 async fn every_flavour_locks_and_excludes() {
     for version in VERSIONS {
         let (redis, mut admin) = Redis::start().await;
-        let (a, b) = pair(&redis.url, version).await;
+        let (a, b) = pair(&redis.url, AgentOptions::version(version)).await;
         let mut kinds = vec![Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Spin, Kind::Fenced];
         if version != "3.52.0" {
             kinds.extend([Kind::NonReentrant, Kind::NonReentrantFair]);
@@ -236,7 +236,7 @@ async fn hold_many(version: &str) {
 #[tokio::test]
 async fn an_agent_can_be_interrupted_stopped_and_killed() {
     let (redis, mut admin) = Redis::start().await;
-    let (a, b) = pair(&redis.url, VERSIONS[0]).await;
+    let (a, b) = pair(&redis.url, AgentOptions::default().in_own_process()).await;
     let mine = a.at(Kind::Reentrant, "x", 1);
     mine.lock().await.unwrap();
     let theirs = b.at(Kind::Reentrant, "x", 1);
@@ -248,7 +248,7 @@ async fn an_agent_can_be_interrupted_stopped_and_killed() {
     assert!(["InterruptedException", "RedisException"].contains(&interrupted.as_str()), "{interrupted}");
     // It has answered, and is done in a moment.
     let idle = async { while b.interrupt(1).await != Ok(false) {} };
-    tokio::time::timeout(Duration::from_secs(5), idle).await.expect("a thread that does nothing");
+    tokio::time::timeout(PATIENCE, idle).await.expect("a thread that does nothing");
     assert_eq!(theirs.try_lock().await, Ok(false));
 
     b.stop();
@@ -266,11 +266,13 @@ async fn an_agent_can_be_interrupted_stopped_and_killed() {
 
     let pid = b.pid();
     drop((b, theirs));
-    let began = Instant::now();
-    while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
-        assert!(began.elapsed() < Duration::from_secs(5), "ends with its handle");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let runs = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    let ends = async {
+        while runs() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ends).await.expect("the process ends with the agent's handle");
 }
 
 async fn size(admin: &mut MultiplexedConnection) -> i64 {

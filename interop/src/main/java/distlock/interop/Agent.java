@@ -11,62 +11,51 @@ import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
-import java.util.concurrent.CompletionStage;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
-import org.redisson.api.RedissonClient;
 
 /**
- * A Redisson client, or one for each of several servers, that does what it is told: a JSON object a line on standard
- * input, an answer a line on standard output, in the order in which they are done. The protocol is in README.md.
+ * Any number of Redisson clients that do what they are told: a JSON object a line on standard input, an answer a line on
+ * standard output, in the order of completion. The protocol is in README.md.
  *
- * <p>The end of standard input ends the process at once, without a word to Redis: so an agent never outlives its parent,
- * and what it held is left as a crashed client would leave it.
+ * <p>The end of standard input ends the process at once, without a word to Redis. So an agent never outlives its parent,
+ * and the locks that it held are left as a crashed client would leave them.
  */
 public final class Agent {
     private final Answers answers;
-    private final List<RedissonClient> clients;
-    private final Locks locks;
-    private final LockOps lockOps;
-    private final OtherOps otherOps;
-    private final Bench bench;
-    private final Holder holder;
-    private final LogicalThreads threads = new LogicalThreads();
+    private final Map<Long, Session> sessions = new ConcurrentHashMap<>();
     private final ExecutorService background = Executors.newCachedThreadPool(work -> {
         Thread thread = new Thread(work, "background");
         thread.setDaemon(true);
         return thread;
     });
 
-    private Agent(List<RedissonClient> clients, Answers answers) {
-        this.clients = clients;
+    private Agent(Answers answers) {
         this.answers = answers;
-        locks = new Locks(clients);
-        RedissonClient client = clients.get(0);
-        lockOps = new LockOps(locks);
-        otherOps = new OtherOps(client);
-        bench = new Bench(client, locks);
-        holder = new Holder(locks);
     }
 
+    /** With arguments, opens client 0 with these options first. */
     public static void main(String[] args) throws IOException {
         // Nobody else's print may end up among the answers.
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
         System.setOut(System.err);
         Answers answers = new Answers(out);
 
-        List<RedissonClient> clients;
-        try {
-            clients = Connection.open(Options.parse(args));
-        } catch (Throwable e) {
-            answers.notReady(e);
-            Runtime.getRuntime().halt(2);
-            return;
+        Agent agent = new Agent(answers);
+        List<String> ids = List.of();
+        if (args.length > 0) {
+            try {
+                ids = agent.open(0, List.of(args));
+            } catch (Throwable e) {
+                answers.notReady(e);
+                Runtime.getRuntime().halt(2);
+                return;
+            }
         }
-        long upMs = ManagementFactory.getRuntimeMXBean().getUptime();
-        List<String> ids = clients.stream().map(RedissonClient::getId).toList();
-        answers.ready(ids, Connection.version(), upMs);
-        new Agent(clients, answers).serve();
+        answers.ready(ids, Connection.version(), ManagementFactory.getRuntimeMXBean().getUptime());
+        agent.serve();
         Runtime.getRuntime().halt(0);
     }
 
@@ -88,69 +77,50 @@ public final class Agent {
         }
     }
 
-    /** Hands a request to whoever can block on it; never blocks itself. */
+    /** Hands a request to a thread that can block on it; never blocks itself. */
     private void dispatch(Request request) {
+        long client = request.number("client", 0);
         switch (request.op()) {
-            case "lock_as", "try_lock_as", "unlock_as" -> runAsync(request);
-            case "bench_uncontended" -> background.execute(() -> run(request, () -> bench.uncontended(request)));
-            case "bench_contended" -> background.execute(() -> run(request, () -> bench.contended(request)));
-            case "hold_many" -> background.execute(() -> run(request, () -> holder.hold(request)));
-            case "release_many" -> background.execute(() -> run(request, () -> holder.release(request)));
-            case "mem" -> background.execute(() -> run(request, Holder::usedHeap));
-            case "interrupt" -> run(request, () -> threads.interrupt(request.thread()));
-            case "ping" -> run(request, () -> "pong");
+            case "open" -> inBackground(request, () -> open(client, request.texts("args")));
+            case "close" -> inBackground(request, () -> close(client));
+            case "mem" -> inBackground(request, Holder::usedHeap);
+            case "ping" -> answers.run(request, () -> "pong");
             case "shutdown" -> background.execute(() -> {
-                run(request, () -> {
-                    clients.forEach(RedissonClient::shutdown);
+                answers.run(request, () -> {
+                    sessions.keySet().forEach(this::close);
                     return true;
                 });
                 Runtime.getRuntime().halt(0);
             });
-            case "counter_loop" ->
-                threads.submit(request.thread(), () -> run(request, () -> bench.counterLoop(request)));
-            case "token_loop" ->
-                threads.submit(request.thread(), () -> run(request, () -> bench.tokenLoop(request)));
-            default -> threads.submit(request.thread(), () -> run(request, () -> onThread(request)));
-        }
-    }
-
-    private Object onThread(Request request) throws Exception {
-        return OtherOps.handles(request.op()) ? otherOps.run(request) : lockOps.run(request);
-    }
-
-    /** Something that can fail and has a value to answer with. */
-    interface Work {
-        Object call() throws Exception;
-    }
-
-    private void run(Request request, Work work) {
-        long start = System.nanoTime();
-        Object value;
-        try {
-            value = work.call();
-        } catch (Throwable e) {
-            answers.failed(request, e, start, System.nanoTime());
-            return;
-        }
-        answers.done(request, value, start, System.nanoTime());
-    }
-
-    private void runAsync(Request request) {
-        long start = System.nanoTime();
-        CompletionStage<?> stage;
-        try {
-            stage = lockOps.start(request);
-        } catch (Throwable e) {
-            answers.failed(request, e, start, System.nanoTime());
-            return;
-        }
-        stage.whenComplete((value, error) -> {
-            long end = System.nanoTime();
-            if (error != null) {
-                answers.failed(request, error, start, end);
-            } else {
-                answers.done(request, value == null ? Boolean.TRUE : value, start, end);
+            default -> {
+                Session session = sessions.get(client);
+                if (session == null) {
+                    answers.run(request, () -> {
+                        throw new IllegalStateException("client " + client + " is not open");
+                    });
+                } else {
+                    session.dispatch(request, background);
+                }
             }
-        });
+        }
+    }
+
+    private void inBackground(Request request, Answers.Work work) {
+        background.execute(() -> answers.run(request, work));
+    }
+
+    private List<String> open(long client, List<String> args) throws Exception {
+        Session session = new Session(Connection.open(Options.parse(args)), answers);
+        sessions.put(client, session);
+        return session.ids();
+    }
+
+    /** Unlocks nothing: what the client held ends with its lease. */
+    private boolean close(long client) {
+        Session session = sessions.remove(client);
+        if (session != null) {
+            session.close();
+        }
+        return session != null;
     }
 }

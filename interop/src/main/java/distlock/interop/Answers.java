@@ -21,7 +21,6 @@ final class Answers {
     void ready(List<String> clientIds, String version, long upMs) {
         JsonObject answer = new JsonObject();
         answer.addProperty("ready", true);
-        answer.addProperty("id", clientIds.get(0));
         answer.add("ids", gson.toJsonTree(clientIds));
         answer.addProperty("version", version);
         answer.addProperty("up_ms", upMs);
@@ -42,6 +41,24 @@ final class Answers {
         answer.addProperty("error", "Malformed");
         answer.addProperty("message", e + " in: " + line);
         write(answer);
+    }
+
+    /** Something that can fail and has a value to answer with. */
+    interface Work {
+        Object call() throws Exception;
+    }
+
+    /** Does the work on this thread, and answers. */
+    void run(Request request, Work work) {
+        long start = System.nanoTime();
+        Object value;
+        try {
+            value = work.call();
+        } catch (Throwable e) {
+            failed(request, e, start, System.nanoTime());
+            return;
+        }
+        done(request, value, start, System.nanoTime());
     }
 
     void done(Request request, Object value, long start, long end) {

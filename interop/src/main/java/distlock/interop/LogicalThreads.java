@@ -1,5 +1,6 @@
 package distlock.interop;
 
+import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
@@ -28,6 +29,26 @@ final class LogicalThreads {
     }
 
     /**
+     * Whether that thread sleeps on the latch of a lock, where a message wakes it. A message that comes between its last
+     * look at the lock and this sleep may be lost on it.
+     */
+    boolean sleeps(long number) {
+        Worker worker = workers.get(number);
+        if (worker == null) {
+            return false;
+        }
+        boolean onLatch = Arrays.stream(worker.getStackTrace())
+            .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"));
+        Thread.State state = worker.getState();
+        return onLatch && (state == Thread.State.WAITING || state == Thread.State.TIMED_WAITING);
+    }
+
+    /** Ends all threads. Those that wait for a lock find their client shut down. */
+    void end() {
+        workers.values().forEach(Worker::end);
+    }
+
+    /**
      * A thread with a chosen id: Redisson takes the id of the calling thread for the holder, so a lock taken on
      * logical thread 7 is held by {@code <client id>:7} in Redis.
      */
@@ -50,6 +71,7 @@ final class LogicalThreads {
     private static final class Worker extends Numbered {
         final BlockingQueue<Runnable> queue = new LinkedBlockingQueue<>();
         private boolean busy;
+        private volatile boolean ended;
 
         Worker(long number) {
             super(number, null);
@@ -57,7 +79,7 @@ final class LogicalThreads {
 
         @Override
         public void run() {
-            while (true) {
+            while (!ended) {
                 Runnable work;
                 try {
                     work = queue.take();
@@ -71,6 +93,11 @@ final class LogicalThreads {
                     setBusy(false);
                 }
             }
+        }
+
+        void end() {
+            ended = true;
+            interrupt();
         }
 
         private synchronized void setBusy(boolean now) {

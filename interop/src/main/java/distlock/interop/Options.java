@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** The command line. Zero or an empty text stands for Redisson's own default. */
+/** The options of a client. Zero or an empty text stands for Redisson's own default. */
 final class Options {
     /** {@code redis-sentinel://user:password@host:port,host:port/name}, all but the mode and one host optional. */
     private static final Pattern SEVERAL = Pattern.compile(
@@ -35,13 +35,13 @@ final class Options {
     String checkSynced = "";
     long syncTimeoutMs;
 
-    static Options parse(String[] args) {
+    static Options parse(List<String> args) {
         Options options = new Options();
-        for (int i = 0; i < args.length; i += 2) {
-            if (i + 1 == args.length) {
-                throw new IllegalArgumentException(args[i] + " needs a value");
+        for (int i = 0; i < args.size(); i += 2) {
+            if (i + 1 == args.size()) {
+                throw new IllegalArgumentException(args.get(i) + " needs a value");
             }
-            options.set(args[i], args[i + 1]);
+            options.set(args.get(i), args.get(i + 1));
         }
         if (options.urls.isEmpty()) {
             throw new IllegalArgumentException("--url is needed");
