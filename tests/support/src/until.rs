@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Longer than anything that servers do by themselves takes on a busy machine.
-pub(crate) const WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const WITHIN: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Polls until that is so; what is missing yet is told when it never is.

@@ -80,7 +80,6 @@ async fn pause_delays_and_restart_is_survived() {
     let start = Instant::now();
     admin.pause(600, "WRITE").await;
     assert!(!admin.exists("k").await);
-    assert!(start.elapsed() < Duration::from_millis(500));
     admin.cmd::<()>(&["SET", "k", "v"]).await;
     assert!(start.elapsed() >= Duration::from_millis(595));
     for _ in 0..3 {

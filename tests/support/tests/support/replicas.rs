@@ -1,8 +1,8 @@
 //! The fixture of a primary and its replicas against real servers: promotions, restarts, partitions.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use distlock_support::{Admin, Member, Replicas, ReplicasOptions, undisturbed};
+use distlock_support::{Admin, Member, Replicas, ReplicasOptions};
 
 async fn set(node: &Member, key: &str) {
     node.admin().cmd::<()>(&["SET", key, "v"]).await;
@@ -10,46 +10,39 @@ async fn set(node: &Member, key: &str) {
 
 #[tokio::test]
 async fn replicas_follow_their_primary_and_one_is_promoted() {
-    undisturbed(async || {
-        let start = Instant::now();
-        let servers = Replicas::start(ReplicasOptions::default()).await;
-        println!("a primary and two replicas in step after {:?}", start.elapsed());
-        let addrs = servers.addrs();
-        assert_eq!(servers.url(), format!("redis-replicated://{},{},{}", addrs[0], addrs[1], addrs[2]));
-        assert_eq!(servers.primaries().await, [0]);
-        set(servers.node(0), "k").await;
-        // All replicas are there from the start: this does not wait for one to come.
-        assert_eq!(servers.node(0).admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
-        let offset = servers.offset(0).await;
-        assert!(offset > 0 && servers.offset(1).await <= servers.offset(0).await);
+    let servers = Replicas::start(ReplicasOptions::default()).await;
+    let addrs = servers.addrs();
+    assert_eq!(servers.url(), format!("redis-replicated://{},{},{}", addrs[0], addrs[1], addrs[2]));
+    assert_eq!(servers.primaries().await, [0]);
+    set(servers.node(0), "k").await;
+    // All replicas are there from the start: this does not wait for one to come.
+    assert_eq!(servers.node(0).admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
+    let offset = servers.offset(0).await;
+    assert!(offset > 0 && servers.offset(1).await <= servers.offset(0).await);
 
-        // By hand, while the old primary lives.
-        let start = Instant::now();
-        let at = servers.promote(1).await;
-        println!("promoted after {:?}, all in step after {:?}", at - start, start.elapsed());
-        assert_eq!((servers.primary(), servers.primaries().await), (1, vec![1]));
-        set(servers.node(1), "after").await;
-        assert_eq!(servers.node(1).admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
-        assert_eq!(servers.node(0).admin().keys().await, ["after", "k"]);
+    // By hand, while the old primary lives.
+    servers.promote(1).await;
+    assert_eq!((servers.primary(), servers.primaries().await), (1, vec![1]));
+    set(servers.node(1), "after").await;
+    assert_eq!(servers.node(1).admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
+    assert_eq!(servers.node(0).admin().keys().await, ["after", "k"]);
 
-        // After a kill; the one that was killed comes back as an empty primary beside the new one, until it is told.
-        servers.node(1).kill();
-        servers.promote(2).await;
-        set(servers.node(2), "2").await;
-        servers.node(1).restart();
-        assert_eq!(servers.primaries().await, [1, 2]);
-        assert_eq!(servers.node(1).admin().keys().await, [""; 0]);
-        servers.follow(1).await;
-        servers.synced().await;
-        assert_eq!(servers.primaries().await, [2]);
-        assert_eq!(servers.node(1).admin().keys().await, ["2", "after", "k"]);
+    // After a kill; the one that was killed comes back as an empty primary beside the new one, until it is told.
+    servers.node(1).kill();
+    servers.promote(2).await;
+    set(servers.node(2), "2").await;
+    servers.node(1).restart();
+    assert_eq!(servers.primaries().await, [1, 2]);
+    assert_eq!(servers.node(1).admin().keys().await, [""; 0]);
+    servers.follow(1).await;
+    servers.synced().await;
+    assert_eq!(servers.primaries().await, [2]);
+    assert_eq!(servers.node(1).admin().keys().await, ["2", "after", "k"]);
 
-        // A replica is one again by itself.
-        servers.node(0).restart();
-        servers.synced().await;
-        assert_eq!(servers.node(2).admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
-    })
-    .await;
+    // A replica is one again by itself.
+    servers.node(0).restart();
+    servers.synced().await;
+    assert_eq!(servers.node(2).admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
 }
 
 #[tokio::test]
@@ -87,24 +80,21 @@ async fn only_their_user_comes_in() {
 
 #[tokio::test]
 async fn partition_leaves_the_old_primary_to_those_on_its_side() {
-    undisturbed(async || {
-        let servers = Replicas::start(ReplicasOptions::default().replicas(1).proxies(true)).await;
-        let primary = servers.node(0);
-        assert_eq!(primary.addr(), primary.proxy().addr());
-        let client = Admin::from_url(&format!("redis://{}", primary.addr())).await;
-        primary.proxy().blackhole(true);
-        let silent = tokio::time::timeout(Duration::from_millis(100), client.raw(&["PING"])).await;
-        assert!(silent.is_err(), "{silent:?}");
-        // On its side it goes on, and no replica hears of it.
-        set(primary, "old").await;
-        assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
-        servers.detach(1).await;
-        assert_eq!(servers.primaries().await, [0, 1]);
-        set(servers.node(1), "new").await;
-        primary.proxy().heal();
-        servers.promote(1).await;
-        assert_eq!(primary.admin().keys().await, ["new"]);
-        assert_eq!(servers.primaries().await, [1]);
-    })
-    .await;
+    let servers = Replicas::start(ReplicasOptions::default().replicas(1).proxies(true)).await;
+    let primary = servers.node(0);
+    assert_eq!(primary.addr(), primary.proxy().addr());
+    let client = Admin::from_url(&format!("redis://{}", primary.addr())).await;
+    primary.proxy().blackhole(true);
+    let silent = tokio::time::timeout(Duration::from_millis(100), client.raw(&["PING"])).await;
+    assert!(silent.is_err(), "{silent:?}");
+    // On its side it goes on, and no replica hears of it.
+    set(primary, "old").await;
+    assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
+    servers.detach(1).await;
+    assert_eq!(servers.primaries().await, [0, 1]);
+    set(servers.node(1), "new").await;
+    primary.proxy().heal();
+    servers.promote(1).await;
+    assert_eq!(primary.admin().keys().await, ["new"]);
+    assert_eq!(servers.primaries().await, [1]);
 }

@@ -4,10 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock_support::child::{self, Child};
-use distlock_support::{Member, ReplicasOptions, Sentinels, SentinelsOptions, reaper, undisturbed};
+use distlock_support::{Member, ReplicasOptions, Sentinels, SentinelsOptions, reaper};
 
 async fn set(node: &Member, key: &str) {
     node.admin().cmd::<()>(&["SET", key, "v"]).await;
@@ -16,142 +16,103 @@ async fn set(node: &Member, key: &str) {
 
 #[tokio::test]
 async fn replica_takes_over_from_a_killed_primary_and_by_hand() {
-    undisturbed(async || {
-        let start = Instant::now();
-        let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
-        println!("three sentinels at one over a primary and two replicas after {:?}", start.elapsed());
-        assert!(bed.url().starts_with(&format!("redis-sentinel://{},", bed.sentinel(0).addr())));
-        assert!(bed.url().ends_with("/locks"));
-        assert_eq!(bed.primary().await, 0);
-        set(bed.server(0), "k").await;
+    let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
+    assert!(bed.url().starts_with(&format!("redis-sentinel://{},", bed.sentinel(0).addr())));
+    assert!(bed.url().ends_with("/locks"));
+    assert_eq!(bed.primary().await, 0);
+    set(bed.server(0), "k").await;
 
-        bed.server(0).kill();
-        let promotion = bed.promotion(0).await;
-        let told = bed.switched(promotion.cause).await;
-        println!("killed: promoted after {:?}, told {:?} after the kill", promotion.took, told.at - promotion.cause);
-        assert!(promotion.server != 0 && bed.server(promotion.server).is_primary().await);
-        let new = bed.server(promotion.server).addr();
-        assert!(told.text.ends_with(&format!("{} {}", new.ip(), new.port())), "{told:?}");
-        bed.whole().await;
-        assert_eq!(bed.primary().await, promotion.server, "{}", bed.told_since(promotion.cause));
-        assert_eq!(bed.server(promotion.server).admin().keys().await, ["k"]);
+    bed.server(0).kill();
+    let promotion = bed.promotion(0).await;
+    let told = bed.switched(promotion.cause).await;
+    assert!(promotion.server != 0 && bed.server(promotion.server).is_primary().await);
+    let new = bed.server(promotion.server).addr();
+    assert!(told.text.ends_with(&format!("{} {}", new.ip(), new.port())), "{told:?}");
+    bed.whole().await;
+    assert_eq!(bed.primary().await, promotion.server, "{}", bed.told_since(promotion.cause));
+    assert_eq!(bed.server(promotion.server).admin().keys().await, ["k"]);
 
-        // It comes back as a primary, without its data, and is put behind the new one.
-        let start = Instant::now();
-        bed.server(0).restart();
-        bed.whole().await;
-        println!("the killed one is a replica {:?} after its restart", start.elapsed());
+    // It comes back as a primary, without its data, and is put behind the new one.
+    bed.server(0).restart();
+    bed.whole().await;
+    assert_eq!(bed.servers().primaries().await, [promotion.server]);
+    assert_eq!(bed.server(0).admin().keys().await, ["k"]);
+
+    for _ in 0..2 {
+        let old = bed.primary().await;
+        let promotion = bed.failover().await;
+        bed.switched(promotion.cause).await;
+        assert_ne!(promotion.server, old);
+        assert_eq!(bed.primary().await, promotion.server);
         assert_eq!(bed.servers().primaries().await, [promotion.server]);
-        assert_eq!(bed.server(0).admin().keys().await, ["k"]);
-
-        for _ in 0..2 {
-            let start = Instant::now();
-            let old = bed.primary().await;
-            let promotion = bed.failover().await;
-            let told = bed.switched(promotion.cause).await;
-            println!(
-                "by hand: promoted after {:?}, told after {:?}, at one after {:?}",
-                promotion.took,
-                told.at - promotion.cause,
-                start.elapsed()
-            );
-            assert_ne!(promotion.server, old);
-            assert_eq!(bed.primary().await, promotion.server);
-            assert_eq!(bed.servers().primaries().await, [promotion.server]);
-            set(bed.server(promotion.server), "after").await;
-        }
-    })
-    .await;
+        set(bed.server(promotion.server), "after").await;
+    }
 }
 
 #[tokio::test]
 async fn frozen_primary_is_demoted_when_it_goes_on() {
-    undisturbed(async || {
-        let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
-        for round in 0..2 {
-            let old = bed.primary().await;
-            bed.server(old).stop();
-            let promotion = bed.promotion(old).await;
-            let told = bed.switched(promotion.cause).await;
-            println!(
-                "frozen, round {round}: promoted after {:?}, told after {:?}",
-                promotion.took,
-                told.at - promotion.cause
-            );
-            let resumed = Instant::now();
-            bed.server(old).cont();
-            bed.whole().await;
-            println!("demoted and in step {:?} after it went on", resumed.elapsed());
-            assert_eq!(bed.servers().primaries().await, [promotion.server]);
-            set(bed.server(promotion.server), &format!("k{round}")).await;
-        }
-    })
-    .await;
+    let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
+    for round in 0..2 {
+        let old = bed.primary().await;
+        bed.server(old).stop();
+        let promotion = bed.promotion(old).await;
+        bed.switched(promotion.cause).await;
+        bed.server(old).cont();
+        bed.whole().await;
+        assert_eq!(bed.servers().primaries().await, [promotion.server]);
+        set(bed.server(promotion.server), &format!("k{round}")).await;
+    }
 }
 
 #[tokio::test]
 async fn sentinels_come_and_go() {
-    undisturbed(async || {
-        let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
-        let first = bed.sentinel(0).addr();
-        let start = Instant::now();
-        assert_eq!(bed.add_sentinel().await, 3);
-        println!("a fourth sentinel is known after {:?}", start.elapsed());
-        let start = Instant::now();
-        bed.remove_sentinel(0).await;
-        println!("one less is known after {:?}", start.elapsed());
-        assert!(bed.sentinels().len() == 3 && !bed.url().contains(&first.to_string()));
+    let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
+    let first = bed.sentinel(0).addr();
+    assert_eq!(bed.add_sentinel().await, 3);
+    bed.remove_sentinel(0).await;
+    assert!(bed.sentinels().len() == 3 && !bed.url().contains(&first.to_string()));
 
-        // One less that is not forgotten, and one that comes back: a majority is left.
-        bed.sentinel(0).kill();
-        let old = bed.primary().await;
-        bed.server(old).kill();
-        let promotion = bed.promotion(old).await;
-        bed.whole().await;
-        bed.sentinel(0).restart();
-        bed.server(old).restart();
-        bed.whole().await;
-        assert_eq!(bed.primary().await, promotion.server);
+    // One less that is not forgotten, and one that comes back: a majority is left.
+    bed.sentinel(0).kill();
+    let old = bed.primary().await;
+    bed.server(old).kill();
+    let promotion = bed.promotion(old).await;
+    bed.whole().await;
+    bed.sentinel(0).restart();
+    bed.server(old).restart();
+    bed.whole().await;
+    assert_eq!(bed.primary().await, promotion.server);
 
-        // A frozen one is late, and told by nobody else.
-        let frozen = bed.sentinel(1);
-        frozen.stop();
-        let promotion = bed.failover().await;
-        assert_ne!(bed.switched(promotion.cause).await.sentinel, frozen.addr());
-        frozen.cont();
-        bed.whole().await;
-        assert_eq!(bed.primary().await, promotion.server);
-    })
-    .await;
+    // A frozen one is late, and told by nobody else.
+    let frozen = bed.sentinel(1);
+    frozen.stop();
+    let promotion = bed.failover().await;
+    assert_ne!(bed.switched(promotion.cause).await.sentinel, frozen.addr());
+    frozen.cont();
+    bed.whole().await;
+    assert_eq!(bed.primary().await, promotion.server);
 }
 
 #[tokio::test]
 async fn sentinels_and_servers_let_in_their_own_users_only() {
-    undisturbed(async || {
-        for (servers, sentinels, userinfo) in [
-            (
-                ReplicasOptions::default().password("data"),
-                SentinelsOptions::default().swift().password("watch"),
-                ":data@",
-            ),
-            (
-                ReplicasOptions::default().user("app", "data"),
-                SentinelsOptions::default().swift().user("ops", "watch"),
-                "app:data@",
-            ),
-        ] {
-            let bed = Sentinels::start(sentinels.servers(servers.replicas(1)).name("other")).await;
-            let first = bed.sentinel(0).addr();
-            assert!(bed.url().starts_with(&format!("redis-sentinel://{userinfo}{first},")), "{}", bed.url());
-            let client = redis::Client::open(format!("redis://{first}")).expect("a URL");
-            let mut stranger = client.get_multiplexed_async_connection().await.expect("it connects");
-            let asked = redis::cmd("SENTINEL").arg("MASTERS").query_async::<()>(&mut stranger).await;
-            assert_eq!(asked.expect_err("a stranger").code(), Some("NOAUTH"));
-            let promotion = bed.failover().await;
-            assert_eq!((promotion.server, bed.primary().await), (1, 1));
-        }
-    })
-    .await;
+    for (servers, sentinels, userinfo) in [
+        (ReplicasOptions::default().password("data"), SentinelsOptions::default().swift().password("watch"), ":data@"),
+        (
+            ReplicasOptions::default().user("app", "data"),
+            SentinelsOptions::default().swift().user("ops", "watch"),
+            "app:data@",
+        ),
+    ] {
+        let bed = Sentinels::start(sentinels.servers(servers.replicas(1)).name("other")).await;
+        let first = bed.sentinel(0).addr();
+        assert!(bed.url().starts_with(&format!("redis-sentinel://{userinfo}{first},")), "{}", bed.url());
+        let client = redis::Client::open(format!("redis://{first}")).expect("a URL");
+        let mut stranger = client.get_multiplexed_async_connection().await.expect("it connects");
+        let asked = redis::cmd("SENTINEL").arg("MASTERS").query_async::<()>(&mut stranger).await;
+        assert_eq!(asked.expect_err("a stranger").code(), Some("NOAUTH"));
+        let promotion = bed.failover().await;
+        assert_eq!((promotion.server, bed.primary().await), (1, 1));
+    }
 }
 
 #[tokio::test]
@@ -181,11 +142,8 @@ async fn all_die_with_their_test_process() {
     }
     assert!(pids.iter().all(|pid| !reaper::has_ended(*pid)));
     process.kill9();
-    let start = Instant::now();
-    while !pids.iter().all(|pid| reaper::has_ended(*pid)) || dirs.iter().any(|dir| dir.exists()) {
-        assert!(start.elapsed() < Duration::from_secs(10), "of {pids:?} or {dirs:?} something is left");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let gone = async || pids.iter().all(|pid| reaper::has_ended(*pid)) && !dirs.iter().any(|dir| dir.exists());
+    crate::until(&format!("the end of {pids:?} and {dirs:?}"), gone).await;
 }
 
 fn openssl(dir: &Path, args: &str) {
@@ -195,29 +153,26 @@ fn openssl(dir: &Path, args: &str) {
 
 #[tokio::test]
 async fn replicas_and_sentinels_speak_tls_where_it_is_asked_for() {
-    undisturbed(async || {
-        let dir = tempfile::tempdir().expect("a folder");
-        let new = "-newkey rsa:2048 -nodes -days 2";
-        openssl(dir.path(), &format!("req -x509 {new} -subj /CN=ca -keyout ca.key -out ca.pem"));
-        openssl(dir.path(), &format!("req {new} -subj /CN=localhost -keyout key.pem -out cert.csr"));
-        openssl(dir.path(), "x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out cert.pem");
-        let servers = ReplicasOptions::default().replicas(1).tls(dir.path());
-        let bed = Sentinels::start(SentinelsOptions::default().swift().servers(servers)).await;
-        assert!(bed.url().starts_with(&format!("rediss-sentinel://{},", bed.sentinel(0).addr())));
-        // All of these know each other by ports that speak nothing else.
-        for member in bed.servers().nodes().iter().chain(bed.sentinels().iter().map(AsRef::as_ref)) {
-            assert_ne!(member.addr(), member.server().addr());
-            let mut plain = TcpStream::connect(member.addr()).expect("it listens");
-            plain.write_all(b"PING\r\n").expect("it reads");
-            plain.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
-            let mut said = Vec::new();
-            let _ = plain.read_to_end(&mut said);
-            assert!(!said.starts_with(b"+PONG"), "{}: {said:?}", member.addr());
-        }
-        let promotion = bed.failover().await;
-        assert_eq!((promotion.server, bed.primary().await), (1, 1));
-        let told = bed.switched(promotion.cause).await;
-        assert!(told.text.ends_with(&bed.server(1).addr().port().to_string()), "{told:?}");
-    })
-    .await;
+    let dir = tempfile::tempdir().expect("a folder");
+    let new = "-newkey rsa:2048 -nodes -days 2";
+    openssl(dir.path(), &format!("req -x509 {new} -subj /CN=ca -keyout ca.key -out ca.pem"));
+    openssl(dir.path(), &format!("req {new} -subj /CN=localhost -keyout key.pem -out cert.csr"));
+    openssl(dir.path(), "x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out cert.pem");
+    let servers = ReplicasOptions::default().replicas(1).tls(dir.path());
+    let bed = Sentinels::start(SentinelsOptions::default().swift().servers(servers)).await;
+    assert!(bed.url().starts_with(&format!("rediss-sentinel://{},", bed.sentinel(0).addr())));
+    // All of these know each other by ports that speak nothing else.
+    for member in bed.servers().nodes().iter().chain(bed.sentinels().iter().map(AsRef::as_ref)) {
+        assert_ne!(member.addr(), member.server().addr());
+        let mut plain = TcpStream::connect(member.addr()).expect("it listens");
+        plain.write_all(b"PING\r\n").expect("it reads");
+        plain.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+        let mut said = Vec::new();
+        let _ = plain.read_to_end(&mut said);
+        assert!(!said.starts_with(b"+PONG"), "{}: {said:?}", member.addr());
+    }
+    let promotion = bed.failover().await;
+    assert_eq!((promotion.server, bed.primary().await), (1, 1));
+    let told = bed.switched(promotion.cause).await;
+    assert!(told.text.ends_with(&bed.server(1).addr().port().to_string()), "{told:?}");
 }

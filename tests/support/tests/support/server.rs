@@ -4,18 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock_support::child::{self, Child};
 use distlock_support::{Admin, RedisServer, reaper};
-
-async fn ended_within(pid: u32, bound: Duration) {
-    let start = Instant::now();
-    while !reaper::has_ended(pid) {
-        assert!(start.elapsed() < bound, "process {pid} runs after {bound:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
 
 async fn set_and_restart(aof: bool) -> Option<String> {
     let server = RedisServer::builder().aof(aof).start();
@@ -123,12 +115,7 @@ async fn killed_process_takes_its_server_along(env: &[(&str, &str)]) {
     let (pid, dir) = (pid.parse().expect("a pid"), Path::new(dir));
     assert!(!reaper::has_ended(pid) && dir.exists());
     process.kill9();
-    ended_within(pid, Duration::from_secs(2)).await;
-    let start = Instant::now();
-    while dir.exists() {
-        assert!(start.elapsed() < Duration::from_secs(3), "{dir:?} is left");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    crate::until("the server's end", async || reaper::has_ended(pid) && !dir.exists()).await;
 }
 
 #[tokio::test]
