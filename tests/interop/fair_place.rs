@@ -67,9 +67,9 @@ pub async fn fair_place_of_ours_is_kept(version: &str) {
     keep(version, &CASES, Duration::from_secs(30)).await;
 }
 
-/// The same under a lease of 3 s, renewed.
+/// The same under a lease of 4.5 s, renewed.
 pub async fn fair_place_of_ours_is_kept_under_brief_leases(version: &str) {
-    keep(version, &BRIEF, Duration::from_secs(3)).await;
+    keep(version, &BRIEF, ms(4500)).await;
 }
 
 /// The same behind a waiter that gives up with more than it came with, unseen, and behind a `lock()` that stays. With nobody

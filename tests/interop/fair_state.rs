@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use distlock::{Acquire, Client, Guard, Owner};
 use distlock_support::agent::{AgentOptions, Call, JavaLock};
+use futures::future::join_all;
 use tokio::task::JoinHandle;
 
 use crate::fair_rig::{JAVAS_WAIT, Lane, OUR_WAIT, fair_wait};
-use crate::rig::{Rig, ms, replied, soon, until};
+use crate::rig::{NEVER, Rig, ms, replied, soon, until};
 
-const SHORT: Duration = ms(500);
-const LEASE: Duration = Duration::from_secs(30);
+/// Long enough for the next waiter to queue up.
+const SHORT: Duration = ms(4000);
+const LEASE: Duration = NEVER;
 /// How many take part.
 const CAST: usize = 4;
 
@@ -32,9 +34,8 @@ enum Waiting {
 }
 
 impl Actor {
-    fn new(lane: &Lane<'_>, client: &Client, java: bool, number: usize) -> Self {
+    fn new(lane: &Lane<'_>, client: &Client, java: bool, thread: i64) -> Self {
         if java {
-            let thread = number as i64 + 1;
             return Self { owner: lane.java_owner(0, thread), side: Side::Java(lane.java(0, thread)) };
         }
         let owner = client.owner();
@@ -101,7 +102,8 @@ async fn seen(lane: &Lane<'_>, cast: &[Actor], step: &str) -> String {
 /// Takes all steps with this cast; what was seen after each.
 async fn play(rig: &Rig, client: &Client, name: &str, java: u32) -> Vec<String> {
     let lane = Lane::new(rig, name);
-    let mut cast: Vec<_> = (0..CAST).map(|i| Actor::new(&lane, client, java >> i & 1 == 1, i)).collect();
+    let mut cast: Vec<_> =
+        (0..CAST).map(|i| Actor::new(&lane, client, java >> i & 1 == 1, i64::from(java) * 10 + i as i64)).collect();
     let mut all = Vec::new();
     cast[0].lock(name).await;
     all.push(seen(&lane, &cast, "A holds").await);
@@ -147,10 +149,11 @@ pub async fn fair_states_are_the_same(version: &str) {
     let right = play(&rig, &client, "cast", all_java).await;
     assert_eq!(right[4], "D waits: held [A2] queue [B C D] deadlines [B C D]");
     assert_eq!(right[9], "B holds: held [B1] queue [D] deadlines [D]");
-    for java in 0..all_java {
+    let casts = (0..all_java).map(async |java| {
         let seen = play(&rig, &client, &format!("cast:{java}"), java).await;
         assert_eq!(seen, right, "with Java at {java:04b}");
-    }
+    });
+    join_all(casts).await;
     rig.end([client]).await;
 }
 
@@ -185,7 +188,7 @@ impl Java {
 
 async fn ours_acquires(rig: &Rig, client: &Client) {
     let lane = Lane::new(rig, "acquires");
-    let wait = Duration::from_secs(20);
+    let wait = Duration::from_secs(300);
     let guard = client.fair(lane.name).lock().await.expect("a free lock");
     let waiter = fair_wait(client, lane.name);
     let ours = lane.joined(1).await;

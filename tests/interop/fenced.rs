@@ -99,8 +99,8 @@ async fn note_tokens(client: Client, name: &'static str, url: String) {
 type Row = &'static [(Step, u64, u64)];
 
 const ROWS: [Row; 3] = [
-    &[(Lock, 1, 1), (Unlock, 1, 1), (Try, 2, 2), (Unlock, 2, 2), (Leased(6000), 3, 3), (Unlock, 3, 3)],
-    &[(Stray, 0, 0), (TryLeased(7000), 1, 1), (Unlock, 1, 1), (Stray, 1, 1), (Lock, 2, 2), (Unlock, 2, 2)],
+    &[(Lock, 1, 1), (Unlock, 1, 1), (Try, 2, 2), (Unlock, 2, 2), (Leased(60_000), 3, 3), (Unlock, 3, 3)],
+    &[(Stray, 0, 0), (TryLeased(70_000), 1, 1), (Unlock, 1, 1), (Stray, 1, 1), (Lock, 2, 2), (Unlock, 2, 2)],
     // Redisson counts who comes in again: one section with two numbers.
     &[
         (Lock, 1, 1),

@@ -19,7 +19,7 @@ pub async fn nonreentrant_states_are_the_same(version: &str) {
         let (a, b) = (format!("java:{flavour}:x"), format!("rust:{flavour}:x"));
         let theirs = Theirs::of(&rig, &listener, &a, rig.agents[0].at(kind, &a, 7));
         let mut ours = Ours::of(&rig, &listener, &b, client.lock(flavour, &b), client.owner());
-        for step in [Lock, Unlock, TryLeased(7000), Unlock] {
+        for step in [Lock, Unlock, TryLeased(70_000), Unlock] {
             let (in_java, with_us) = (theirs.act(step).await, ours.act(step).await);
             for refused in [false, true] {
                 let what = format!("{version}, {flavour}, {step:?}, refused: {refused}");

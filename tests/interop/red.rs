@@ -15,8 +15,8 @@ use distlock_support::agent::AgentOptions;
 const ROWS: [&[Step]; 4] = [
     &[Lock, Unlock, Stray],
     &[Lock, Lock, Unlock, Unlock],
-    &[Leased(8000), Unlock],
-    &[Try, Unlock, TryLeased(7000), Unlock],
+    &[Leased(80_000), Unlock],
+    &[Try, Unlock, TryLeased(70_000), Unlock],
 ];
 
 /// How many servers: five beside the newest, three beside the oldest.

@@ -32,10 +32,10 @@ use Step::{Leased, Lock, Stray, Try, TryLeased, Unlock};
 const SAME: [&[Step]; 7] = [
     &[Lock, Lock, Unlock, Unlock, Stray],
     &[Try, Lock, Try, Unlock, Unlock, Unlock],
-    &[Leased(8000), Leased(8000), Unlock, Unlock],
-    &[Leased(5000), Leased(9000), TryLeased(9000), Unlock],
-    &[TryLeased(7000), TryLeased(7000), Unlock, TryLeased(7000), Unlock, Unlock],
-    &[Lock, Unlock, Leased(6000), Unlock, Lock, Unlock],
+    &[Leased(80_000), Leased(80_000), Unlock, Unlock],
+    &[Leased(50_000), Leased(90_000), TryLeased(90_000), Unlock],
+    &[TryLeased(70_000), TryLeased(70_000), Unlock, TryLeased(70_000), Unlock, Unlock],
+    &[Lock, Unlock, Leased(60_000), Unlock, Lock, Unlock],
     &[Stray, Lock, Unlock],
 ];
 

@@ -184,7 +184,7 @@ pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
 pub async fn rw_the_last_live_reader_decides(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
-    let secs = Duration::from_secs;
+    let secs = |number: u64| Duration::from_secs(10 * number);
     for (number, (java, ours)) in [(10, 30), (30, 10), (20, 20)].into_iter().enumerate() {
         for java_leaves in [true, false] {
             let name = format!("last:{number}:{java_leaves}");

@@ -14,9 +14,9 @@ use crate::several::{count_together, take};
 
 const ROWS: [&[Step]; 4] = [
     &[Lock, Lock, Unlock, Unlock, Stray],
-    &[Try, Unlock, TryLeased(7000), Unlock],
-    &[Leased(8000), Leased(8000), Unlock, Unlock],
-    &[Stray, Lock, Unlock, Leased(6000), Unlock],
+    &[Try, Unlock, TryLeased(70_000), Unlock],
+    &[Leased(80_000), Leased(80_000), Unlock, Unlock],
+    &[Stray, Lock, Unlock, Leased(60_000), Unlock],
 ];
 
 fn spin(client: &Client, name: &str) -> Arc<dyn DistLock> {

@@ -18,12 +18,12 @@ type Row = &'static [(Step, i64, i64)];
 
 const ROWS: [Row; 4] = [
     // An inner lease shortens Redisson's outer one, and stays when it is given back.
-    &[(Leased(10_000), 10_000, 10_000), (Leased(2000), 2000, 10_000), (Unlock, 2000, 10_000)],
-    &[(Lock, USUAL, USUAL), (Leased(2000), 2000, USUAL), (Unlock, 2000, USUAL)],
+    &[(Leased(90_000), 90_000, 90_000), (Leased(20_000), 20_000, 90_000), (Unlock, 20_000, 90_000)],
+    &[(Lock, USUAL, USUAL), (Leased(20_000), 20_000, USUAL), (Unlock, 20_000, USUAL)],
     // A longer inner lease outlives its release in Redisson; with us the outer one is set again.
-    &[(Leased(4000), 4000, 4000), (Leased(9000), 9000, 9000), (Unlock, 9000, 4000)],
+    &[(Leased(40_000), 40_000, 40_000), (Leased(90_000), 90_000, 90_000), (Unlock, 90_000, 40_000)],
     // Redisson starts a watched hold with whatever lease the lock object had last.
-    &[(Leased(4000), 4000, 4000), (Lock, 4000, USUAL), (Unlock, 4000, 4000)],
+    &[(Leased(20_000), 20_000, 20_000), (Lock, 20_000, USUAL), (Unlock, 20_000, 20_000)],
 ];
 
 /// Coming in again never takes from what an outer hold was promised.
@@ -80,13 +80,13 @@ pub async fn a_lapsed_lease_does_not_stick(version: &str) {
     let rig = Rig::with(version).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let (theirs, mut ours) = (Theirs::new(&rig, &listener, "java:x"), Ours::new(&rig, &listener, &client, "rust:x"));
-    theirs.take(Leased(200)).await;
-    ours.take(Leased(200)).await;
+    theirs.take(Leased(4_000)).await;
+    ours.take(Leased(4_000)).await;
     until_is("lapsed leases", async || rig.keys().await, Vec::is_empty).await;
     assert!(ours.guards.pop().expect("a guard").unlock().await.is_err());
 
     let (left_by_them, left_by_us): (Left, Left) = (theirs.take(Lock).await, ours.take(Lock).await);
-    left_by_them.assert_lease("Redisson", 200);
+    left_by_them.assert_lease("Redisson", 4_000);
     left_by_us.assert_lease("we", USUAL);
     until_is("the watched lock in Java", async || rig.admin.exists("java:x").await, |there| !there).await;
     ours.take(Unlock).await;

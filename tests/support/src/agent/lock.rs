@@ -33,13 +33,6 @@ impl JavaLock {
         self.agent.start_call(self.request(op, fields))
     }
 
-    /// The same lock on another of the agent's servers.
-    #[must_use]
-    pub fn on_server(mut self, server: usize) -> Self {
-        self.base["server"] = server.into();
-        self
-    }
-
     async fn bool(&self, op: &str, fields: Value) -> Result<bool, AgentError> {
         Ok(self.start(op, fields).await?.bool())
     }

@@ -32,12 +32,6 @@ impl ReplicasOptions {
         self
     }
 
-    /// `repl-timeout` in s, at least 2: after so long a silent end of a replication is given up.
-    pub fn repl_timeout(mut self, s: u64) -> Self {
-        self.repl_timeout_s = s;
-        self
-    }
-
     /// The password of the default user, without which nobody comes in.
     pub fn password(mut self, password: &str) -> Self {
         self.login = Some(Login { user: None, password: password.to_owned() });

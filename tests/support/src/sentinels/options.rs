@@ -64,12 +64,6 @@ impl SentinelsOptions {
         self
     }
 
-    /// `failover-timeout` in ms: each step of a failover may take so long, and the next one comes twice that later at the soonest.
-    pub fn failover_timeout(mut self, ms: u64) -> Self {
-        self.failover_timeout_ms = ms;
-        self
-    }
-
     /// How many replicas are put behind a new primary at a time.
     pub fn parallel_syncs(mut self, n: usize) -> Self {
         self.parallel_syncs = n;
