@@ -5,7 +5,7 @@ use distlock::{Client, DistLock, Error, Flavour, Lost, RedLock, Released};
 use distlock_support::RedisServer;
 use futures::executor::block_on;
 
-use super::runtimes::runtime;
+use super::rig::runtime;
 
 /// All that can be asked of a lock, on an executor that is not tokio's.
 fn on_no_runtime(what: &str, clients: &[Client], lock: &dyn DistLock, other: &dyn DistLock) {

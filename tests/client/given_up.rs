@@ -1,10 +1,17 @@
-//! Holds whose guards were turned into their owners, and releases by owner.
+//! Holds whose guards were turned into their owners, and releases by owner. Which hold a release by owner takes is asserted in
+//! `sim/given_away.rs`, too.
 
-use distlock::{Acquire, Flavour, Owner, Released};
+use distlock::{Acquire, Flavour, Guard, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
-use super::shared_owners::{each, elsewhere};
-use bed::{becomes, builder, end, ends, enter, eventually, idle, ms, secs};
+use super::rig::{each, elsewhere, nothing_under_way};
+use bed::{builder, end, ends, enter, eventually, idle, ms, secs};
+
+/// The other guard of the owner is the last one.
+async fn stays(guard: Guard, what: &str) {
+    assert!(guard.is_held(), "{what}");
+    assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{what}");
+}
 
 /// The other hold has a longer lease. Given back at once, and when the mark has reached the server.
 #[tokio::test]
@@ -14,18 +21,20 @@ async fn a_release_by_owner_cuts_no_lease_of_another_hold() {
         let lock = client.lock(flavour, "x");
         for at_once in [true, false] {
             let me = client.owner();
-            let how = Acquire::new().owner(&me).lease(secs(900));
-            let (long, given_up) = if at_once {
-                let long = lock.acquire(how).await.unwrap().unwrap();
-                (long, enter(&*lock, &me).await.into_owner())
-            } else {
-                let given_up = enter(&*lock, &me).await.into_owner();
-                (lock.acquire(how).await.unwrap().unwrap(), given_up)
+            let enter_for_long = async || {
+                let how = Acquire::new().owner(&me).lease(secs(900));
+                lock.acquire(how).await.unwrap().unwrap()
+            };
+            let early = if at_once { Some(enter_for_long().await) } else { None };
+            let given_up = enter(&*lock, &me).await.into_owner();
+            let long = match early {
+                Some(early) => early,
+                None => enter_for_long().await,
             };
             assert_eq!(lock.release(&given_up).await.unwrap(), Released::StillHeld(1), "{flavour}");
             let (promised, left) = (long.remaining(), bed.admin.pttl("x").await);
-            assert!(long.is_held() && left > 450_000, "{flavour}: {left} ms left, {promised:?} promised");
-            assert_eq!(long.unlock().await.unwrap(), Released::Free, "{flavour}");
+            assert!(left > 450_000, "{flavour}: {left} ms left, {promised:?} promised");
+            stays(long, &flavour.to_string()).await;
         }
     })
     .await;
@@ -39,25 +48,24 @@ async fn a_release_by_owner_waits_for_the_mark_of_a_hold_that_was_just_given_up(
         let (client, other) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
         let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
         // The release waits for half a second for the mark. A stall may use that up; then the newest hold is taken.
-        let mut marked = false;
-        for _ in 0..20 {
+        let mut tries = 0..20;
+        loop {
+            assert!(tries.next().is_some(), "{flavour}: the release took the hold that has a guard, 20 times in a row");
             let me = client.owner();
-            let (goes, stays) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
+            let (goes, guard) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
             let late = proxy.on_request(Matcher::command("EVALSHA"), Action::Delay(ms(30)));
             let handed = elsewhere(&goes.into_owner());
             assert_eq!(theirs.release(&handed).await.unwrap(), Released::StillHeld(1), "{flavour}");
             drop(late);
-            marked = client.renew_now().await.lost == 0;
-            assert_eq!(stays.is_held(), marked, "{flavour}");
+            let marked = client.renew_now().await.lost == 0;
+            assert_eq!(guard.is_held(), marked, "{flavour}");
             if marked {
-                assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{flavour}");
-                break;
+                break stays(guard, &flavour.to_string()).await;
             }
-            drop(stays);
+            drop(guard);
             theirs.force_unlock().await.unwrap();
             idle(&client).await;
         }
-        assert!(marked, "{flavour}: the release took the hold that has a guard, 20 times in a row");
         end(client).await;
     })
     .await;
@@ -70,7 +78,7 @@ async fn a_release_by_owner_takes_a_hold_that_is_given_up_meanwhile() {
         let client = bed.client().await;
         let lock = client.lock(flavour, "x");
         let me = client.owner();
-        let (goes, stays) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
+        let (goes, guard) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
         let asks = bed.admin.calls("evalsha").await;
         let (released, _) = tokio::join!(lock.release(&me), async {
             eventually("the release is asked for", async || bed.admin.calls("evalsha").await > asks).await;
@@ -78,8 +86,7 @@ async fn a_release_by_owner_takes_a_hold_that_is_given_up_meanwhile() {
         });
         assert_eq!(released.unwrap(), Released::StillHeld(1), "{flavour}");
         assert_eq!(client.renew_now().await.lost, 0, "{flavour}");
-        assert!(stays.is_held(), "{flavour}");
-        assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{flavour}");
+        stays(guard, &flavour.to_string()).await;
     })
     .await;
 }
@@ -88,35 +95,32 @@ async fn a_release_by_owner_takes_a_hold_that_is_given_up_meanwhile() {
 #[tokio::test]
 async fn a_lost_guard_that_is_given_up_takes_no_other_hold() {
     each(async |bed, flavour| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let client = bed.client().await;
         let lock = client.lock(flavour, "x");
         let me = client.owner();
-        let (lost, stays) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
-        let field = holds_of(flavour, &me);
-        let ids: String = bed.admin.cmd(&["HGET", "x", &field]).await;
-        let first = ids.trim_start_matches(',').split(',').next().unwrap().to_owned();
+        let (lost, guard) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
         // As a release by another client leaves it.
+        let (count, list) = fields_of(flavour, &me);
+        let ids: String = bed.admin.cmd(&["HGET", "x", &list]).await;
+        let first = ids.trim_start_matches(',').split(',').next().unwrap();
         let rest = ids.replacen(&format!(",{first}"), "", 1);
-        let count = field.trim_end_matches(":holds").to_owned();
-        bed.admin.cmd::<i64>(&["HSET", "x", &field, &rest, &count, "1"]).await;
+        bed.admin.cmd::<i64>(&["HSET", "x", &list, &rest, &count, "1"]).await;
         assert_eq!(client.renew_now().await.lost, 1, "{flavour}");
-        assert!(!lost.is_held() && stays.is_held(), "{flavour}");
+        assert!(!lost.is_held(), "{flavour}");
         drop(lost.into_owner());
-        becomes("commands under way", 0, async || client.stats().under_way).await;
-        assert!(stays.is_held(), "{flavour}");
-        assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{flavour}");
-        assert!(!other.lock(flavour, "x").is_locked().await.unwrap(), "{flavour}");
-        for cover in bed.admin.keys().await.iter().filter(|key| key.contains("rwlock_timeout")) {
-            bed.admin.cmd::<()>(&["DEL", cover]).await;
-        }
+        nothing_under_way(&client).await;
+        stays(guard, &flavour.to_string()).await;
+        assert!(!bed.admin.exists("x").await, "{flavour}");
+        // A reader's cover.
+        let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
 }
 
-/// The field of an owner's list of holds.
-fn holds_of(flavour: Flavour, owner: &Owner) -> String {
+/// The fields of an owner's count, and of its list of holds.
+fn fields_of(flavour: Flavour, owner: &Owner) -> (String, String) {
     let half = if flavour == Flavour::Write { ":write" } else { "" };
-    format!("{owner}{half}:holds")
+    (format!("{owner}{half}"), format!("{owner}{half}:holds"))
 }
 
 /// The owner was made by a lock's first guard.
@@ -130,7 +134,7 @@ async fn an_owner_comes_in_while_its_given_up_hold_is_released() {
             let both = async { tokio::join!(lock.release(&me), enter(&*lock, &me)) };
             let (released, again) = ends("a release and an acquire by one owner", both).await;
             released.unwrap();
-            assert_eq!(again.unlock().await.unwrap(), Released::Free, "{flavour}");
+            stays(again, &flavour.to_string()).await;
         }
         idle(&client).await;
     })

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bed::cost::{only, sent};
+use super::rig::{elsewhere, nothing_under_way, waiting};
+use bed::cost::sent;
 use bed::{Bed, Make, becomes, ends, ms, reentrant, secs};
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, MultiLock, Owner, RedLock, Released, Result};
 
@@ -92,15 +93,18 @@ async fn who_holds_it_is_told_at_once_and_nothing_changes() {
             for first in [how(), Acquire::new().owner(&me)] {
                 let guard = lock.acquire(first).await.unwrap().unwrap_or_else(|| panic!("{label}: busy"));
                 let (before, lasts) = (everything(bed).await, lifetimes(bed).await);
+                sent(bed).await;
                 all_ways_are_told(&*lock, &me, label).await;
                 all_ways_are_told(&*handle, &me, &format!("{label}, by another handle")).await;
+                // Of a striped lock the other segments are asked.
+                let asked = sent(bed).await;
+                assert!(asked.is_empty() || label == "striped", "{label}: the client knows, and asked: {asked:?}");
                 // As text, to another client, which only the server can tell.
-                let same: Owner = me.to_string().parse().unwrap();
+                let same = elsewhere(&me);
                 all_ways_are_told(&*there, &same, &format!("{label}, in another process")).await;
                 all_ways_are_told(&*lock, &me, &format!("{label}, once it is known elsewhere")).await;
-                for client in [&client, &other] {
-                    becomes("commands under way", 0, async || client.stats().under_way).await;
-                }
+                nothing_under_way(&client).await;
+                nothing_under_way(&other).await;
                 assert_eq!(everything(bed).await, before, "{label}");
                 for (key, ttl) in lifetimes(bed).await {
                     assert!(ttl <= lasts[&key], "{label}: {key} lasts longer: {ttl} after {}", lasts[&key]);
@@ -111,7 +115,7 @@ async fn who_holds_it_is_told_at_once_and_nothing_changes() {
                 assert!(!lock.is_locked().await.unwrap(), "{label}");
             }
             // Held there, asked for here.
-            let same: Owner = me.to_string().parse().unwrap();
+            let same = elsewhere(&me);
             let guard = there.acquire(Acquire::new().owner(&same)).await.unwrap().unwrap();
             all_ways_are_told(&*lock, &me, &format!("{label}, held elsewhere")).await;
             assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{label}");
@@ -159,7 +163,7 @@ async fn contending_owners_wait_as_ever() {
                 assert!(matches!(refused, Ok(None)), "{label}: {refused:?}");
                 let how = Acquire::new().owner(&from.owner()).wait(secs(3600)).not_reentrant();
                 let waiter = tokio::spawn(async move { lock.acquire(how).await });
-                becomes(&format!("{label}: waiting tasks"), 1, async || from.stats().waiting).await;
+                waiting(from, 1).await;
                 assert!(!waiter.is_finished(), "{label}");
                 guard.unlock().await.unwrap();
                 let guard = ends(label, waiter).await.unwrap().unwrap().expect("the wait ran out");
@@ -245,34 +249,6 @@ async fn reading_while_writing_is_coming_in_again() {
             }
             assert_eq!(reads.unlock().await.unwrap(), Released::Free);
             assert!(!bed.admin.exists("job").await);
-        }
-    })
-    .await;
-}
-
-/// Who is told that it holds the lock already is told so by its own client: nothing is sent.
-#[tokio::test]
-async fn the_refusal_to_come_in_again_costs_nothing() {
-    reentrant(async |bed| {
-        let client = bed.still_client().await;
-        let me = client.owner();
-        let mut locks: Vec<_> = Flavour::ALL.iter().map(|flavour| client.lock(*flavour, flavour.as_str())).collect();
-        locks.push(Arc::new(client.multi(["a", "b"])));
-        locks.push(Arc::new(RedLock::new([client.clone()], "redlock")));
-        let mut guards = Vec::new();
-        for lock in &locks {
-            guards.push(lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap());
-        }
-        sent(bed).await;
-        for lock in &locks {
-            for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60))] {
-                let refused = lock.acquire(how.owner(&me).not_reentrant()).await;
-                assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "{lock:?}: {refused:?}");
-            }
-        }
-        assert_eq!(sent(bed).await, only(&[]));
-        for guard in guards {
-            guard.unlock().await.unwrap();
         }
     })
     .await;

@@ -3,59 +3,98 @@
 use std::sync::mpsc;
 use std::task::Context;
 
-use distlock::{DistLock, Error, Result};
-use distlock_support::RedisServer;
+use distlock::{Client, DistLock, Error, Result};
+use distlock_support::{Admin, RedisServer};
 use futures::executor::block_on;
 use futures::future::BoxFuture;
+use tokio::runtime::Runtime;
 
-use super::runtimes::runtime;
+use super::rig::runtime;
 use bed::{PATIENCE, eventually, ms, secs};
+
+type Call = BoxFuture<'static, Result<()>>;
+
+#[track_caller]
+fn is_gone<T: std::fmt::Debug>(what: &str, outcome: Result<T>) {
+    assert!(matches!(outcome, Err(Error::RuntimeGone)), "{what}: {outcome:?}");
+}
+
+/// Calls that go on, each on a thread of its own.
+struct Calls {
+    tell: mpsc::Sender<(&'static str, Result<()>)>,
+    told: mpsc::Receiver<(&'static str, Result<()>)>,
+    count: usize,
+}
+
+impl Calls {
+    fn new() -> Self {
+        let (tell, told) = mpsc::channel();
+        Self { tell, told, count: 0 }
+    }
+
+    /// The call goes on: on another runtime, or without one.
+    fn go_on(&mut self, what: &'static str, on_a_runtime: bool, call: Call) {
+        let tell = self.tell.clone();
+        self.count += 1;
+        std::thread::spawn(move || {
+            let outcome = if on_a_runtime { runtime().block_on(call) } else { block_on(call) };
+            tell.send((what, outcome)).unwrap();
+        });
+    }
+
+    /// Each is told that the runtime is gone.
+    fn are_told(self) {
+        for _ in 0..self.count {
+            let (what, outcome) = self.told.recv_timeout(PATIENCE).expect("a call hangs, or panicked");
+            is_gone(what, outcome);
+        }
+    }
+}
+
+/// Waits for a lock: without an end, or for so long.
+fn waits(lock: impl DistLock + 'static, wait: Option<std::time::Duration>) -> Call {
+    Box::pin(async move {
+        match wait {
+            Some(wait) => lock.lock_for(wait).await.map(drop),
+            None => lock.lock().await.map(drop),
+        }
+    })
+}
+
+/// Polls the call on this runtime, where it does not end.
+fn begin(home: &Runtime, call: &mut Call) {
+    let _here = home.enter();
+    assert!(call.as_mut().poll(&mut Context::from_waker(futures::task::noop_waker_ref())).is_pending());
+}
+
+fn connect(home: &Runtime, server: &RedisServer) -> Client {
+    home.block_on(bed::builder(&server.url()).poll_cap(ms(10)).connect()).unwrap()
+}
 
 #[test]
 fn waiters_and_guards_are_told_that_the_runtime_is_gone() {
     let server = RedisServer::start();
     let home = runtime();
-    let client = home.block_on(bed::builder(&server.url()).connect()).unwrap();
+    let client = connect(&home, &server);
     let (held, busy) = (client.reentrant("held"), client.reentrant("busy"));
-    let guard = home.block_on(held.lock()).unwrap();
-    let taken = home.block_on(busy.lock()).unwrap();
-    let (tell, told) = mpsc::channel();
-    type Wait = Box<dyn FnOnce() -> Result<()> + Send>;
-    let waits: [(&str, Wait); 3] = [
-        ("block_on", {
-            let busy = busy.clone();
-            Box::new(move || block_on(busy.lock()).map(drop))
-        }),
-        ("a runtime", {
-            let busy = busy.clone();
-            Box::new(move || runtime().block_on(busy.lock()).map(drop))
-        }),
-        ("lost", {
-            let lost = guard.lost();
-            Box::new(move || Err(block_on(lost)))
-        }),
-    ];
-    for (what, wait) in waits {
-        let tell = tell.clone();
-        std::thread::spawn(move || tell.send((what, wait())).unwrap());
-    }
+    let (guard, taken) = (home.block_on(held.lock()).unwrap(), home.block_on(busy.lock()).unwrap());
+    let mut calls = Calls::new();
+    calls.go_on("a waiter without a runtime", false, waits(busy.clone(), None));
+    calls.go_on("a waiter on another runtime", true, waits(busy.clone(), None));
+    let lost = guard.lost();
+    calls.go_on("lost()", false, Box::pin(async move { Err(lost.await) }));
     runtime().block_on(eventually("two wait", async || client.stats().waiting >= 2));
     home.shutdown_timeout(PATIENCE);
-    for _ in 0..3 {
-        let (what, outcome) = told.recv_timeout(PATIENCE).expect("one of them hangs, or panicked");
-        assert!(matches!(outcome, Err(Error::RuntimeGone)), "{what}: {outcome:?}");
-    }
-    let refused = block_on(guard.extend(secs(10)));
-    assert!(matches!(refused, Err(Error::RuntimeGone)), "{refused:?}");
-    let refused = block_on(guard.unlock());
-    assert!(matches!(refused, Err(Error::RuntimeGone)), "{refused:?}");
-    let refused = block_on(held.state());
-    assert!(matches!(refused, Err(Error::RuntimeGone)), "{refused:?}");
-    let refused = block_on(held.try_lock());
-    assert!(matches!(refused, Err(Error::RuntimeGone)), "{refused:?}");
+    calls.are_told();
+    is_gone("extend()", block_on(guard.extend(secs(10))));
+    is_gone("unlock()", block_on(guard.unlock()));
+    is_gone("state()", block_on(held.state()));
+    is_gone("try_lock()", block_on(held.try_lock()));
+    is_gone("shutdown()", runtime().block_on(client.shutdown(PATIENCE)));
+    let key = async || Admin::connect(&server).await.exists("busy").await;
+    assert!(runtime().block_on(key()), "released after the end of the runtime");
     // No panic, and nothing to be told to.
     drop(taken);
-    drop(client);
 }
 
 /// They were begun on the client's own runtime and go on elsewhere.
@@ -63,69 +102,33 @@ fn waiters_and_guards_are_told_that_the_runtime_is_gone() {
 fn calls_that_moved_to_another_executor_are_told_that_the_runtime_is_gone() {
     let server = RedisServer::start();
     let theirs = runtime();
-    let other = theirs.block_on(bed::builder(&server.url()).connect()).unwrap();
+    let other = connect(&theirs, &server);
     let taken = theirs.block_on(other.reentrant("x").lock()).unwrap();
     for round in 0..24 {
         let home = runtime();
-        let connecting = bed::builder(&server.url()).poll_cap(ms(10));
-        let client = home.block_on(connecting.connect()).unwrap();
-        // One asks, two stand behind it: for the turn, with an end of the wait and without.
-        let calls: Vec<BoxFuture<'static, Result<()>>> = match round % 3 {
-            0 => vec![{
-                let lock = client.reentrant("x");
-                Box::pin(async move { lock.lock().await.map(drop) })
-            }],
-            1 => (0..3)
-                .map(|n| -> BoxFuture<'static, Result<()>> {
-                    let lock = client.reentrant("x");
-                    Box::pin(async move {
-                        match n {
-                            2 => lock.lock_for(secs(600)).await.map(drop),
-                            _ => lock.lock().await.map(drop),
-                        }
-                    })
-                })
-                .collect(),
-            _ => vec![{
-                // Always about to look once more.
-                let lock = client.spin("x");
-                Box::pin(async move { lock.lock().await.map(drop) })
-            }],
+        let client = connect(&home, &server);
+        let lock = || client.reentrant("x");
+        let begun = match round % 3 {
+            0 => vec![("a waiter", waits(lock(), None))],
+            // One asks, two stand behind it: for the turn, with an end of the wait and without.
+            1 => vec![
+                ("the first", waits(lock(), None)),
+                ("the second", waits(lock(), None)),
+                ("the third", waits(lock(), Some(secs(600)))),
+            ],
+            // Always about to look once more.
+            _ => vec![("a spin lock's waiter", waits(client.spin("x"), None))],
         };
-        let (tell, told) = mpsc::channel();
-        let n = calls.len();
-        for mut call in calls {
-            home.block_on(async { assert!(futures::poll!(&mut call).is_pending()) });
-            let (tell, there) = (tell.clone(), runtime());
-            std::thread::spawn(move || {
-                let outcome = if round % 2 == 0 { block_on(call) } else { there.block_on(call) };
-                tell.send(outcome).unwrap();
-            });
+        let mut calls = Calls::new();
+        for (what, mut call) in begun {
+            begin(&home, &mut call);
+            calls.go_on(what, round % 2 == 1, call);
         }
         std::thread::sleep(ms(round));
         home.shutdown_timeout(PATIENCE);
-        for _ in 0..n {
-            let outcome = told.recv_timeout(PATIENCE).expect("one of them hangs, or panicked");
-            assert!(matches!(outcome, Err(Error::RuntimeGone)), "round {round}: {outcome:?}");
-        }
+        calls.are_told();
     }
     theirs.block_on(taken.unlock()).unwrap();
-}
-
-/// It can release nothing any more.
-#[test]
-fn a_shutdown_after_the_runtime_says_so() {
-    let server = RedisServer::start();
-    let home = runtime();
-    let client = home.block_on(bed::builder(&server.url()).connect()).unwrap();
-    let guard = home.block_on(client.reentrant("x").lock()).unwrap();
-    home.shutdown_timeout(PATIENCE);
-    let other = runtime();
-    let said = other.block_on(client.shutdown(PATIENCE));
-    let left = other.block_on(async { distlock_support::Admin::connect(&server).await.exists("x").await });
-    assert!(left, "who released it?");
-    assert!(matches!(said, Err(Error::RuntimeGone)), "{said:?}, and the key is there");
-    drop(guard);
 }
 
 /// A call may hear that its batch was dropped before it hears of the runtime.
@@ -134,24 +137,17 @@ fn calls_of_one_batch_are_told_that_the_runtime_is_gone() {
     let server = RedisServer::start();
     for _ in 0..10 {
         let home = runtime();
-        let client = home.block_on(bed::builder(&server.url()).connect()).unwrap();
+        let client = connect(&home, &server);
         server.stop();
-        let calls = (0..12).map(|n| {
-            let lock = client.reentrant(&format!("n{n}"));
-            let mut call: BoxFuture<'_, _> = Box::pin(async move { lock.lock_for(secs(600)).await });
-            let here = home.enter();
-            let begun = call.as_mut().poll(&mut Context::from_waker(futures::task::noop_waker_ref()));
-            assert!(begun.is_pending());
-            drop(here);
-            std::thread::spawn(move || block_on(call).map(|guard| guard.is_some()))
-        });
-        let calls: Vec<_> = calls.collect();
-        runtime().block_on(eventually("all are in flight", async || client.stats().under_way >= calls.len()));
-        home.shutdown_timeout(PATIENCE);
-        for call in calls {
-            let outcome = call.join().expect("no panic");
-            assert!(matches!(outcome, Err(Error::RuntimeGone)), "{outcome:?}");
+        let mut calls = Calls::new();
+        for n in 0..12 {
+            let mut call = waits(client.reentrant(&format!("n{n}")), Some(secs(600)));
+            begin(&home, &mut call);
+            calls.go_on("a call of the batch", false, call);
         }
+        runtime().block_on(eventually("all are in flight", async || client.stats().under_way >= 12));
+        home.shutdown_timeout(PATIENCE);
+        calls.are_told();
         server.cont();
     }
 }

@@ -1,19 +1,15 @@
 //! Work that is begun on a runtime that then ends is carried through on the client's own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bed::{becomes, builder, end, ends, eventually, idle, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Flavour};
 use distlock_sim::{LinkOptions, SimServer};
 use distlock_support::{Action, Matcher, Proxy};
 use futures::future::BoxFuture;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
-/// A runtime next to that of the test, where no client lives.
-pub fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-}
+use super::rig::{is_served, runtime, takes};
 
 type Work = fn(Arc<dyn DistLock>) -> BoxFuture<'static, ()>;
 
@@ -42,7 +38,7 @@ const WORKS: [(&str, Work); 6] = [
     ("force_unlock", |lock| Box::pin(async move { drop(lock.force_unlock().await) })),
 ];
 
-/// Has the server know the scripts, so that a command of the test is sent once.
+/// Has the server learn the scripts, so that a command of the test is sent once.
 async fn learn(client: &Client, flavour: Flavour) {
     let lock = client.lock(flavour, "known");
     let guard = lock.lock().await.unwrap();
@@ -51,30 +47,42 @@ async fn learn(client: &Client, flavour: Flavour) {
     lock.force_unlock().await.unwrap();
 }
 
-/// The reply to its first or its second command comes after the end of the runtime.
-#[tokio::test]
-async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing() {
+/// The reply to a command comes after the end of the runtime, or never; then undoing the command needs timers, which the runtime that
+/// ended does not have.
+async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing(lost: bool) {
     reentrant(async |bed| {
         let proxy = Proxy::start(bed.server.addr());
-        let client = bed.connect(builder(&proxy.url()).watchdog(secs(3600))).await;
-        for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write] {
-            learn(&client, flavour).await;
+        // No lease ends: only the undoing removes a key.
+        let options = builder(&proxy.url()).watchdog(secs(3600)).retry_delay((ms(20), ms(40)));
+        let (options, action, flavours, commands) = if lost {
+            (options.command_timeout(ms(300)), Action::HangReply, &[Flavour::Reentrant][..], 1)
+        } else {
+            (options, Action::DelayReply(ms(150)), &[Flavour::Reentrant, Flavour::Fair, Flavour::Write][..], 2)
+        };
+        let client = bed.connect(options).await;
+        for flavour in flavours {
+            learn(&bed.client().await, *flavour).await;
             for (what, work) in WORKS {
-                for nth in [1, 2] {
+                for nth in 1..=commands {
                     let name = format!("{flavour} {what} {nth}").replace(' ', "-");
-                    let lock = client.lock(flavour, &name);
-                    let command = Matcher::command("EVALSHA").containing(&name).nth(nth);
-                    let slow = proxy.on_request(command, Action::DelayReply(ms(150)));
+                    let lock = client.lock(*flavour, &name);
+                    let hit = proxy.on_request(Matcher::command("EVALSHA").containing(&name).nth(nth), action);
                     let there = runtime();
                     let task = there.spawn(work(Arc::clone(&lock)));
-                    let sent = async || slow.has_fired() || task.is_finished();
+                    let sent = async || hit.has_fired() || task.is_finished();
                     eventually("a command is in flight", sent).await;
-                    slow.disarm();
+                    hit.disarm();
                     there.shutdown_background();
-                    becomes(&format!("{name} is held"), false, async || bed.admin.exists(&name).await).await;
                     idle(&client).await;
-                    let next = ends("the next acquire", lock.lock()).await.unwrap();
-                    next.unlock().await.unwrap();
+                    // What a given owner holds others may hold as well: nobody takes it back.
+                    if lost && what.contains("owner") {
+                        bed.admin.cmd::<u64>(&["DEL", &name]).await;
+                    }
+                    becomes(&format!("{name} is held"), false, async || bed.admin.exists(&name).await).await;
+                    if lost {
+                        proxy.close_all();
+                    }
+                    ends("the next acquire", lock.lock()).await.unwrap().unlock().await.unwrap();
                 }
             }
         }
@@ -83,36 +91,10 @@ async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing() {
     .await;
 }
 
-/// Its reply never comes, so the undoing needs timers, which the runtime that ended does not have.
-#[tokio::test]
-async fn a_lost_command_of_a_runtime_that_ended_is_undone() {
-    reentrant(async |bed| {
-        learn(&bed.client().await, Flavour::Reentrant).await;
-        let proxy = Proxy::start(bed.server.addr());
-        // Only the undoing removes a key.
-        let options = builder(&proxy.url()).watchdog(secs(3600)).command_timeout(ms(300));
-        let client = bed.connect(options.retry_delay((ms(20), ms(40)))).await;
-        for (what, work) in WORKS {
-            let name = format!("of {what}").replace(' ', "-");
-            let lock = client.lock(Flavour::Reentrant, &name);
-            let lost = proxy.on_request(Matcher::command("EVALSHA").containing(&name), Action::HangReply);
-            let there = runtime();
-            let task = there.spawn(work(Arc::clone(&lock)));
-            let sent = async || lost.has_fired() || task.is_finished();
-            eventually("a command is in flight", sent).await;
-            there.shutdown_background();
-            idle(&client).await;
-            // What an owner that was given holds, others may hold as well: nobody takes it back.
-            if !what.contains("owner") {
-                becomes(&format!("{what}: the key exists"), false, async || bed.admin.exists(&name).await).await;
-            }
-            bed.admin.cmd::<u64>(&["DEL", &name]).await;
-            proxy.close_all();
-        }
-        end(client).await;
-    })
-    .await;
-}
+bed::cases!(a_runtime_that_ends_with_a_command_in_flight_leaves_nothing:
+    whose_reply_is_late = false,
+    whose_reply_is_lost = true,
+);
 
 /// The task that began the queue of a striped lock's waiters went with its runtime.
 #[tokio::test]
@@ -125,15 +107,14 @@ async fn waiters_of_a_striped_lock_outlive_the_runtime_of_the_first() {
         let first = striped.clone();
         there.spawn(async move { first.lock().await.unwrap() });
         eventually("it waits", async || client.stats().waiting >= 2).await;
-        let second = bed::waiter(striped.clone());
+        let second = takes(striped.clone());
         // The second waiter joins the line of the first, which no count shows.
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(ms(50)).await;
         there.shutdown_background();
         for guard in held {
             guard.unlock().await.unwrap();
         }
-        let (guard, _) = ends("the second waiter", second).await.unwrap();
-        guard.unlock().await.unwrap();
+        is_served("the second waiter", second).await;
     })
     .await;
 }
@@ -153,17 +134,16 @@ fn a_simulated_runtime_may_end_after_any_step() {
             let task = there.spawn(work(lock));
             for _ in 0..steps {
                 there.block_on(tokio::task::yield_now());
-                home.block_on(async { tokio::time::sleep(Duration::from_micros(100)).await });
+                home.block_on(async { tokio::time::sleep(ms(1) / 10).await });
             }
             drop((there, task));
-            home.block_on(async {
-                let mut rounds = 0;
-                while client.stats().under_way + client.stats().holds + client.stats().waiting > 0 {
-                    rounds += 1;
-                    assert!(rounds < 100, "{what}, {steps} steps: {:?}", client.stats());
-                    tokio::time::sleep(ms(5)).await;
+            let busy = || client.stats().under_way + client.stats().holds + client.stats().waiting > 0;
+            for round in 0..=100 {
+                assert!(round < 100 || !busy(), "{what}, {steps} steps: {:?}", client.stats());
+                if busy() {
+                    home.block_on(async { tokio::time::sleep(ms(5)).await });
                 }
-            });
+            }
             assert!(server.keys().is_empty(), "{what}, {steps} steps: {:?}", server.keys());
         }
     }

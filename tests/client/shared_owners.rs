@@ -1,74 +1,40 @@
 //! Owners that several guards, clients and tasks act as: each hold counts for itself, whatever becomes of the others.
 
-use std::sync::Arc;
-
 use distlock::{Acquire, Error, Flavour, NotHeld, Owner, Released};
 use distlock_support::{Action, Matcher, Proxy};
 
-use bed::{Bed, becomes, builder, end, ends, enter, freed, idle, ms, reentrant, secs};
+use super::rig::{each, elsewhere, is_served, nothing_under_way, waiting};
+use bed::{builder, end, ends, enter, freed, idle, ms, reentrant, secs};
 
-/// Flavours of which an owner may have several holds.
-const REENTRANT: [Flavour; 6] =
-    [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin];
-
-/// Runs a test body for each of them, one after the other, on one server.
-pub async fn each(body: impl AsyncFn(&Bed, Flavour)) {
-    reentrant(async |bed| {
-        for flavour in REENTRANT {
-            body(bed, flavour).await;
-        }
-    })
-    .await;
-}
-
-/// This owner, as another process would know it.
-pub fn elsewhere(owner: &Owner) -> Owner {
-    owner.as_str().parse().unwrap()
-}
-
-/// What keeps everybody else out of a lock that is held.
-const fn rival(flavour: Flavour) -> Flavour {
-    if matches!(flavour, Flavour::Read) { Flavour::Write } else { flavour }
-}
-
-/// Its release takes nothing that the owner has acquired since, by the same client or another one.
+/// The owner has acquired the lock again since: by the same client or another one, and there with a guard or without one.
 #[tokio::test]
 async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
     each(async |bed, flavour| {
-        let (first, second) = (bed.client().await, bed.client().await);
-        for (same, client) in [(true, &first), (false, &second)] {
-            let (mine, theirs) = (first.lock(flavour, "x"), client.lock(flavour, "x"));
-            let me = first.owner();
-            let they = elsewhere(&me);
-            let expired = mine.acquire(Acquire::new().owner(&me).lease(ms(300))).await.unwrap().unwrap();
-            freed(&mine).await;
-            let held = enter(&*theirs, &they).await;
-            drop(expired);
-            becomes("commands under way", 0, async || first.stats().under_way).await;
-            assert!(held.is_held(), "{flavour}, same client: {same}");
-            assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{flavour}, same client: {same}");
-            assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}, same client: {same}");
-        }
-    })
-    .await;
-}
-
-/// Another client has given its hold up, so no guard keeps it.
-#[tokio::test]
-async fn an_expired_guard_frees_no_hold_that_was_given_up() {
-    each(async |bed, flavour| {
         let (first, second, third) = (bed.client().await, bed.client().await, bed.client().await);
-        let expired = first.lock(flavour, "x").lock_leased(ms(300)).await.unwrap();
-        let me = elsewhere(expired.owner());
-        let lock = second.lock(flavour, "x");
-        freed(&lock).await;
-        let handed = enter(&*lock, &me).await.into_owner();
-        becomes("commands of the second client", 0, async || second.stats().under_way).await;
-        drop(expired);
-        becomes("commands of the first client", 0, async || first.stats().under_way).await;
-        let other = third.lock(rival(flavour), "x").try_lock().await.unwrap();
-        assert!(other.is_none(), "{flavour}: a third client acquired a lock that is held");
-        assert_eq!(lock.release(&handed).await.unwrap(), Released::Free, "{flavour}");
+        for (client, has_guard) in [(&first, true), (&second, true), (&second, false)] {
+            let what = format!("{flavour}, same client: {}, a guard: {has_guard}", client.id() == first.id());
+            let (mine, theirs) = (first.lock(flavour, "x"), client.lock(flavour, "x"));
+            let expired = mine.acquire(Acquire::new().owner(&first.owner()).lease(ms(300))).await.unwrap().unwrap();
+            let they = elsewhere(expired.owner());
+            freed(&mine).await;
+            let later = enter(&*theirs, &they).await;
+            let (held, given_up) = if has_guard { (Some(later), None) } else { (None, Some(later.into_owner())) };
+            nothing_under_way(client).await;
+            drop(expired);
+            nothing_under_way(&first).await;
+            assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{what}");
+            // What keeps everybody else out of a lock that is held.
+            let rival = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+            assert!(third.lock(rival, "x").try_lock().await.unwrap().is_none(), "{what}: two holders");
+            let released = match (held, given_up) {
+                (Some(held), _) => {
+                    assert!(held.is_held(), "{what}");
+                    held.unlock().await
+                }
+                (_, given_up) => theirs.release(&given_up.unwrap()).await,
+            };
+            assert_eq!(released.unwrap(), Released::Free, "{what}");
+        }
     })
     .await;
 }
@@ -93,18 +59,6 @@ async fn holds_of_an_owner_that_was_read_from_redis_are_given_back_in_any_order(
             assert_eq!(stays.unlock().await.unwrap(), Released::Free, "{what}");
             idle(&client).await;
         }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_release_by_owner_tells_the_guard_of_that_hold_at_once() {
-    each(async |bed, flavour| {
-        let client = bed.client().await;
-        let lock = client.lock(flavour, "x");
-        let guard = lock.lock_leased(secs(60)).await.unwrap();
-        assert_eq!(lock.release(guard.owner()).await.unwrap(), Released::Free, "{flavour}");
-        assert!(!guard.is_held(), "{flavour}");
     })
     .await;
 }
@@ -198,14 +152,14 @@ async fn an_owner_that_holds_the_lock_elsewhere_does_not_queue() {
             let stale = lock.acquire(Acquire::new().owner(&me).lease(secs(3600))).await.unwrap().expect("free");
             assert!(theirs.force_unlock().await.unwrap());
             let held = enter(&*theirs, &me).await;
-            let waits = Arc::clone(&lock);
+            let waits = std::sync::Arc::clone(&lock);
             let behind = tokio::spawn(async move { waits.lock().await.unwrap() });
-            becomes("waiters", 1, async || client.stats().waiting).await;
+            waiting(&client, 1).await;
             let again = ends("an acquire beside the owner's other hold", enter(&*lock, &me)).await;
             again.unlock().await.unwrap();
             drop(stale);
             held.unlock().await.unwrap();
-            ends("the waiter", behind).await.unwrap().unlock().await.unwrap();
+            is_served("the waiter", behind).await;
             idle(&client).await;
         }
     })

@@ -12,7 +12,7 @@ use futures::task::noop_waker_ref;
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 
-use super::runtimes::runtime;
+use super::rig::runtime;
 use bed::{PATIENCE, becomes};
 
 /// A task that is polled by whoever wakes it.

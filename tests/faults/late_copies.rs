@@ -156,33 +156,6 @@ async fn a_copy_of_an_extend_cuts_no_later_hold() {
     .await;
 }
 
-/// Another client came in as the owner, the first guard went, and an extend of its hold arrives for the first time.
-#[tokio::test]
-async fn an_extend_of_a_hold_that_is_gone_cuts_no_other() {
-    each(async |bed, flavour| {
-        let (client, other) = (bed.client().await, bed.client().await);
-        let lock = client.lock(flavour, "x");
-        let guard = lock.lock_leased(secs(600)).await.unwrap();
-        guard.extend(secs(500)).await.unwrap();
-        let wire = Wire::tap(&bed.server).await;
-        guard.extend(secs(400)).await.unwrap();
-        let mut extend = wire.last(bed).await;
-        let they: Owner = guard.owner().to_string().parse().unwrap();
-        let theirs = other.lock(flavour, "x");
-        let held = theirs.acquire(Acquire::new().owner(&they).lease(secs(600))).await.unwrap().unwrap();
-        assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
-        // The next extend of that guard, to a second: its hold has the next number.
-        for word in &mut extend {
-            let next = word.strip_prefix('~').and_then(|n| n.parse::<u64>().ok()).map(|n| format!("~{}", n + 1));
-            *word = next.unwrap_or_else(|| word.replace(",-~2", ",-~3").replace("-400000", "-1000"));
-        }
-        arrives(bed, &extend).await;
-        lasts(bed, &held, 300, &flavour.to_string()).await;
-        assert_eq!(held.unlock().await.unwrap(), Released::Free, "{flavour}");
-    })
-    .await;
-}
-
 /// An owner's acquire, now that the server knows the script and the client the server's clock.
 async fn acquired(bed: &Bed, client: &Client, lock: &dyn DistLock) -> (Owner, Guard, Vec<String>) {
     let me = client.owner();

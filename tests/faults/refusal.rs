@@ -5,7 +5,7 @@ use distlock_support::{Admin, RedisServer};
 
 use crate::fake::Fake;
 use crate::rig::patient;
-use bed::fault::{count, refused, told_and_left_alone, warm};
+use bed::fault::{count, refused, warm};
 use bed::{PATIENCE, becomes, builder, ends, enter, eventually, idle, ms, reentrant, run_on, secs};
 
 /// A refusal says nothing of the commands that are in flight behind it on the same connection: one that the server then carried out
@@ -94,18 +94,20 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
     .await;
 }
 
+/// What else is told of such a key is in `conformance/suite/inputs.rs`.
 #[tokio::test]
 async fn a_release_on_a_key_of_another_type_is_an_error() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
-        told_and_left_alone(bed, &client, Flavour::Reentrant, &["SADD", "key", "x"]).await;
-        let guard = client.reentrant("key").lock().await.unwrap();
-        let () = bed.admin.cmd(&["SET", "key", "x"]).await;
-        let error = guard.unlock().await.unwrap_err();
-        assert!(matches!(&error, Error::WrongType { .. }), "{error:?}");
-        assert_eq!(bed.admin.cmd::<String>(&["GET", "key"]).await, "x");
-        let () = bed.admin.cmd(&["DEL", "key"]).await;
-        idle(&client).await;
+        for make in [&["SET", "key", "x"][..], &["SADD", "key", "x"]] {
+            let guard = client.reentrant("key").lock().await.unwrap();
+            let () = bed.admin.cmd(&["DEL", "key"]).await;
+            bed.admin.raw(make).await.expect("it becomes something else");
+            let error = guard.unlock().await.unwrap_err();
+            assert!(matches!(&error, Error::WrongType { .. }), "{make:?}: {error:?}");
+            assert_eq!(bed.admin.cmd::<i64>(&["DEL", "key"]).await, 1, "{make:?}: it is left alone");
+            idle(&client).await;
+        }
     })
     .await;
 }

@@ -1,4 +1,5 @@
-//! Subscriptions that are never confirmed. No waiter looks by itself for an hour, so only what a test names can wake it.
+//! Subscriptions that are never confirmed, or not allowed. Waiters that share a subscription under way, and waiters that are woken
+//! without one by a release of their own process, are in `src/engine/tests` (`same_owner`, `answers`).
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use distlock::{Builder, DistLock, Flavour, Guard};
 use distlock_support::{Action, Matcher, Proxy};
 use tokio::task::JoinHandle;
 
-use bed::{Bed, becomes, builder, end, ends, eventually, ms, reentrant, secs};
+use bed::{Bed, becomes, builder, end, ends, ms, reentrant, secs};
 
 fn waits(lock: &Arc<dyn DistLock>) -> JoinHandle<Guard> {
     let lock = Arc::clone(lock);
@@ -43,55 +44,6 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
             proxy.rst_all();
             end(ours).await;
         }
-    })
-    .await;
-}
-
-/// The subscription is confirmed before the next waiter listens.
-#[tokio::test]
-async fn a_contender_that_leaves_while_it_subscribes_leaves_nobody_asleep() {
-    reentrant(async |bed: &Bed| {
-        let theirs = bed.client().await;
-        let proxy = Proxy::start(bed.server.addr());
-        let ours = bed.connect(patient(&proxy)).await;
-        let lock = ours.lock(Flavour::Reentrant, "job");
-        // Connections and scripts are there.
-        lock.lock().await.unwrap().unlock().await.unwrap();
-        let held = theirs.lock(Flavour::Reentrant, "job").lock_leased(secs(2)).await.unwrap();
-        proxy.on_request(Matcher::command("SUBSCRIBE"), Action::DelayReply(ms(300)));
-        let seen = proxy.requests_seen("SUBSCRIBE");
-        let leaves = waits(&lock);
-        eventually("it subscribes", async || proxy.requests_seen("SUBSCRIBE") > seen).await;
-        let next = waits(&lock);
-        becomes("waiters", 2, async || ours.stats().waiting).await;
-        // The next one asks while the subscription is confirmed.
-        proxy.on_request(Matcher::command("EVALSHA"), Action::DelayReply(ms(600)));
-        leaves.abort();
-        let guard = ends("the next waiter", next).await.unwrap();
-        guard.unlock().await.unwrap();
-        drop(held);
-        end(ours).await;
-    })
-    .await;
-}
-
-/// It needs no message.
-#[tokio::test]
-async fn a_release_in_the_same_process_wakes_a_waiter_without_a_subscription() {
-    reentrant(async |bed: &Bed| {
-        let proxy = Proxy::start(bed.server.addr());
-        let ours = bed.connect(patient(&proxy).handoff_limit(0)).await;
-        let lock = ours.lock(Flavour::Reentrant, "job");
-        let held = lock.lock_leased(secs(3600)).await.unwrap();
-        let silent = proxy.on_request(Matcher::command("SUBSCRIBE"), Action::HangReply);
-        let next = waits(&lock);
-        ends("it subscribes", silent.fired()).await;
-        held.unlock().await.unwrap();
-        let guard = ends("the waiter", next).await.unwrap();
-        guard.unlock().await.unwrap();
-        // The subscription is in flight for an hour otherwise.
-        proxy.rst_all();
-        end(ours).await;
     })
     .await;
 }

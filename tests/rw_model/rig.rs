@@ -191,7 +191,7 @@ impl Rig {
         while self.admin.keys().await.iter().any(|key| key.starts_with(LATCH)) {
             tokio::time::sleep(ms(5)).await;
         }
-        self.agent.kill9().await;
+        self.agent.close().await;
         assert_nothing_left(&self.admin, &self.baseline).await;
     }
 }

@@ -56,7 +56,12 @@ async fn free_at_once(bed: &Bed, clients: &[Client], names: u64) {
     }
 }
 
-/// Half of all drops, for one preference: two clients, both halves of 12 names, a third of which others hold throughout.
+/// Half of all drops, for one preference: two clients, both halves of 12 names. Others hold a third of the names
+/// throughout.
+async fn dropped_readers_and_writers_leave_nothing_behind(prefer: Prefer) {
+    rw(async |bed| drops(bed, prefer).await).await;
+}
+
 async fn drops(bed: &Bed, prefer: Prefer) {
     const NAMES: u64 = 12;
     let builder = || bed.builder().subscription_linger(ms(100));
@@ -95,18 +100,13 @@ async fn drops(bed: &Bed, prefer: Prefer) {
     free_at_once(bed, &clients, NAMES).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_readers_and_writers_leave_nothing_behind() {
-    rw(async |bed| drops(bed, Prefer::Readers).await).await;
-}
+bed::cases!(on two threads, dropped_readers_and_writers_leave_nothing_behind:
+    where_readers_are_preferred = Prefer::Readers,
+    where_writers_are_preferred = Prefer::Writers,
+);
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_readers_and_preferred_writers_leave_nothing_behind() {
-    rw(async |bed| drops(bed, Prefer::Writers).await).await;
-}
-
-/// Many local waiters for both halves of one name, dropped wherever they are in the queue, while the lock goes round. The
-/// last wait of each is seen through: nobody is stuck, and no reader is held back by a writer that has gone.
+/// Many local waiters for both halves of one name, dropped wherever they are in the queue, while the lock goes round.
+/// The last wait of each is seen through: nobody is stuck, and no reader is held back by a writer that has gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_dropped_in_the_queue_hold_nobody_up() {
     rw(async |bed| {

@@ -6,30 +6,21 @@ use distlock::{Acquire, Client, DistLock, Flavour, Guard, Prefer};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
+use crate::rig::{BOTH, RIVALS, channel, cover, marks, unlock_all};
 use bed::cost::{only, renewal, sent, turns};
 use bed::{Bed, ends, eventually, ms, rw, secs};
-
-const HALVES: [Flavour; 2] = [Flavour::Read, Flavour::Write];
 
 /// Local readers of one name.
 const READERS: usize = 1_000;
 
-/// As many go with one command.
+/// Calls that share one command at the most.
 const TOGETHER: u64 = 64;
 
-/// A client, when the server knows the scripts, those of many calls at once included.
+/// A client. The server knows all scripts, also those of many calls at once.
 async fn begin(bed: &Bed) -> Client {
     let client = bed.client().await;
-    for (flavour, name) in
-        HALVES.into_iter().flat_map(|half| bed::on_each("warm").into_iter().map(move |name| (half, name)))
-    {
-        let lock = client.lock(flavour, &name);
-        let guard = lock.lock().await.unwrap();
-        client.renew_now().await;
-        lock.state().await.unwrap();
-        lock.force_unlock().await.unwrap();
-        drop(guard);
-        lock.lock().await.unwrap().unlock().await.unwrap();
+    for half in BOTH {
+        bed::cost::warm(bed, &client, half).await;
     }
     let guard = client.rw("warm").read().lock().await.unwrap();
     let preferred = client.rw("warm").prefer(Prefer::Writers).write();
@@ -38,7 +29,7 @@ async fn begin(bed: &Bed) -> Client {
     let many = (0..8).map(|n| client.rw(&format!("warm {n}")).read());
     futures::future::join_all(many.map(async |lock| lock.lock().await.unwrap().unlock().await.unwrap())).await;
     bed::idle(&client).await;
-    // Who forces a read lock open leaves its covers to run out, as Redisson does.
+    // A forced release of the reading half leaves covers that run out, as Redisson's does.
     let () = bed.admin.cmd(&["FLUSHALL"]).await;
     bed.admin.reset_stats().await;
     client
@@ -48,7 +39,7 @@ async fn scripts(bed: &Bed) -> u64 {
     bed.admin.calls("evalsha").await
 }
 
-/// A barrier that holds every reader inside until all of them are.
+/// Readers that stay inside until all of them are, by the barrier.
 async fn read_all(client: &Client, inside: &std::sync::Arc<Barrier>) -> JoinSet<Guard> {
     let mut readers = JoinSet::new();
     for _ in 0..READERS {
@@ -62,7 +53,7 @@ async fn read_all(client: &Client, inside: &std::sync::Arc<Barrier>) -> JoinSet<
     readers
 }
 
-/// All of them stand in Redis, each by a field and a cover of its own.
+/// Each reader has a field and a cover of its own.
 async fn each_by_itself(bed: &Bed, count: usize) {
     let fields = bed.admin.hgetall("x").await;
     assert_eq!(fields.get("mode").map(String::as_str), Some("read"));
@@ -70,13 +61,12 @@ async fn each_by_itself(bed: &Bed, count: usize) {
     let keys = bed.admin.keys().await;
     for (owner, holds) in fields.iter().filter(|(field, _)| *field != "mode") {
         assert_eq!(holds, "1", "{owner}");
-        let cover = format!("{{x}}:{owner}:rwlock_timeout:1");
-        assert!(keys.binary_search(&cover).is_ok(), "{owner} has no cover");
+        assert!(keys.binary_search(&cover("x", owner, 1)).is_ok(), "{owner} has no cover");
     }
     assert_eq!(keys.len(), count + 1, "the hash, and a cover each");
 }
 
-/// Gives all of them back at once. How many share a command is a matter of how fast they come.
+/// Releases all at once. How many releases share a command depends on how fast they come.
 async fn give_back(bed: &Bed, guards: Vec<Guard>) {
     bed.admin.reset_stats().await;
     let calls = guards.len();
@@ -92,8 +82,8 @@ fn most(together: u64, calls: usize) -> u64 {
     if bed::is_cluster() { calls as u64 } else { together }
 }
 
-/// What so many calls at once may cost: full commands, the first few that do not wait for company, and room for a busy
-/// machine that has some set out before the rest have come.
+/// The most commands that so many calls at once may cost: full ones, the first few that go alone, and some that a busy
+/// machine sends before the other calls have come.
 fn few(calls: usize) -> u64 {
     4 * (calls as u64).div_ceil(TOGETHER) + 40
 }
@@ -102,7 +92,7 @@ fn few(calls: usize) -> u64 {
 async fn lock_and_unlock_or_drop_of_a_free_half_are_two_commands() {
     rw(async |bed| {
         let client = begin(bed).await;
-        for flavour in HALVES {
+        for flavour in BOTH {
             let lock = client.lock(flavour, "x");
             turns(bed, &client, &*lock).await;
         }
@@ -114,9 +104,7 @@ async fn lock_and_unlock_or_drop_of_a_free_half_are_two_commands() {
 async fn try_lock_of_a_busy_half_is_one_command() {
     rw(async |bed| {
         let (client, other) = (begin(bed).await, bed.client().await);
-        for (held, asked) in
-            [(Flavour::Write, Flavour::Read), (Flavour::Write, Flavour::Write), (Flavour::Read, Flavour::Write)]
-        {
+        for (held, asked) in RIVALS {
             let guard = client.lock(held, "x").lock().await.unwrap();
             sent(bed).await;
             assert!(other.lock(asked, "x").try_lock().await.unwrap().is_none());
@@ -188,15 +176,15 @@ async fn a_downgrade_is_two_commands() {
     .await;
 }
 
-/// A wait in vain: an attempt, the subscription, and the attempt that closes the gap between the two. Who is preferred has
-/// left a mark, and takes it back.
+/// A wait in vain: an attempt, the subscription, and the attempt that closes the gap between the two. A preferred
+/// writer has left a mark, and takes it back.
 #[tokio::test]
 async fn giving_up_costs_a_preferred_writer_one_command_more() {
     rw(async |bed| {
         let (holder, client) = (begin(bed).await, bed.connect(bed.builder().subscription_linger(ms(0))).await);
         let guard = holder.rw("x").read().lock().await.unwrap();
         for (prefer, scripts) in [(Prefer::Readers, 2), (Prefer::Writers, 3)] {
-            let listeners = async || bed.admin.numsub("redisson_rwlock:{x}").await;
+            let listeners = async || bed.admin.numsub(&channel("x")).await;
             eventually("nobody listens", async || listeners().await == 0).await;
             bed.admin.reset_stats().await;
             let lock = client.rw("x").prefer(prefer).write();
@@ -205,15 +193,15 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
             bed::idle(&client).await;
             let stats = sent(bed).await;
             assert_eq!(stats.get("evalsha"), Some(&scripts), "{prefer:?}: {stats:?}");
-            assert!(!bed.admin.exists("{x}:rwlock_waiting").await);
+            assert!(!bed.admin.exists(&marks("x")).await);
         }
         guard.unlock().await.unwrap();
     })
     .await;
 }
 
-/// Behind a writer of another process a thousand readers cost what one does. When it leaves, the first to come in has all
-/// others ask together.
+/// Behind a writer of another process a thousand readers cost what one does. When it leaves, the first to come in has
+/// all others ask together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_together() {
     rw(async |bed| {
@@ -224,12 +212,12 @@ async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_togeth
         let readers = read_all(&client, &inside).await;
         eventually("all wait", async || client.stats().waiting == READERS).await;
         eventually("two attempts", async || scripts(bed).await == 2).await;
-        // Nobody else asks.
+        // The other readers send nothing.
         tokio::time::sleep(ms(200)).await;
         let mut all = sent(bed).await;
         all.retain(|name, _| !name.starts_with("pubsub"));
         assert_eq!(all, only(&[("evalsha", 2), ("subscribe", 1)]));
-        assert_eq!(bed.admin.numsub("redisson_rwlock:{x}").await, 1);
+        assert_eq!(bed.admin.numsub(&channel("x")).await, 1);
 
         writer.unlock().await.unwrap();
         ends("all readers are in", inside.wait()).await;
@@ -255,7 +243,7 @@ async fn a_thousand_readers_join_a_live_read_hold_together() {
         ends("all readers are in", inside.wait()).await;
         let all = sent(bed).await;
         let commands = all.get("evalsha").copied().unwrap_or(0);
-        // Told by one who has come in before it could ask for company: a few go alone.
+        // A few come in before others have joined their command.
         assert!(commands <= most(few(READERS), READERS), "{commands}");
         assert_eq!(all, only(&[("evalsha", commands)]));
         each_by_itself(bed, READERS + 1).await;
@@ -266,7 +254,7 @@ async fn a_thousand_readers_join_a_live_read_hold_together() {
     .await;
 }
 
-/// Readers of one name and of many, and writers: whatever is due goes a hundred at a time, both halves together.
+/// Readers of one name and of many, and writers: a command renews a hundred holds of either half.
 #[tokio::test]
 async fn renewal_of_both_halves_is_a_command_a_hundred() {
     rw(async |bed| {
@@ -283,9 +271,7 @@ async fn renewal_of_both_halves_is_a_command_a_hundred() {
             }
             renewal(bed, &client, &guards, commands).await;
         }
-        for guard in guards {
-            guard.unlock().await.unwrap();
-        }
+        unlock_all(guards).await;
     })
     .await;
 }
@@ -301,12 +287,12 @@ async fn a_reader_held_back_asks_a_bounded_number_of_times() {
         let lock = writing.rw("x").prefer(Prefer::Writers).write();
         let writer = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
         eventually("the writer waits", async || scripts(bed).await >= 3).await;
-        eventually("it listens", async || bed.admin.numsub("redisson_rwlock:{x}").await == 1).await;
+        eventually("it listens", async || bed.admin.numsub(&channel("x")).await == 1).await;
         tokio::time::sleep(ms(50)).await;
         bed.admin.reset_stats().await;
         ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
         let stats = sent(bed).await;
-        // Refused, refused again behind the subscription, let in, and given back; the writer may look meanwhile.
+        // Two attempts in vain, the one that succeeds, and the release; the writer may look meanwhile.
         assert!(stats.get("evalsha").is_some_and(|scripts| (4..=6).contains(scripts)), "{stats:?}");
         guard.unlock().await.unwrap();
         writer.await.unwrap();

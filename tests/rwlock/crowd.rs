@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use bed::{Bed, scripts};
 use redis::Value;
 
+use crate::rig::{channel, cover};
+
 /// The lock's name.
 pub const NAME: &str = "x";
 
-/// One reader: whose it is, and what is left of each of its covers in ms; 0: that one is gone.
+/// A reader: its owner, and the remaining ms of each of its covers. A cover of 0 does not exist.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub owner: String,
@@ -25,22 +27,27 @@ impl Reader {
     }
 
     pub fn is_ours(&self) -> bool {
-        self.owner.as_bytes()[14] == b'8'
+        is_ours(&self.owner)
     }
 
-    /// For how long it is covered; 0: it is dead.
+    /// Remaining ms of its longest cover; 0: it is dead.
     pub fn lasts(&self) -> i64 {
         self.covers.iter().copied().max().unwrap_or(0)
     }
 }
 
-/// What stands in Redis.
+/// By the version of its client's uuid.
+pub fn is_ours(owner: &str) -> bool {
+    owner.as_bytes()[14] == b'8'
+}
+
+/// The lock as the server has it.
 #[derive(Debug)]
 pub struct Seen {
-    /// What is left of the hash in ms; −2: there is none.
+    /// Remaining ms of the hash; −2: there is none.
     pub left: i64,
     pub fields: BTreeMap<String, String>,
-    /// For how long each reader in the hash is covered.
+    /// Remaining ms of the longest cover of each reader in the hash.
     pub readers: BTreeMap<String, i64>,
 }
 
@@ -95,7 +102,7 @@ impl<'a> Crowd<'a> {
         Self { bed, shas }
     }
 
-    /// Has these readers in, and the hash last for so many ms.
+    /// Writes these readers, and a hash that lasts for `left` ms.
     pub async fn put(&self, left: i64, readers: &[Reader]) {
         let mut words = vec!["EVAL".to_owned(), PUT.to_owned(), "1".to_owned(), NAME.to_owned(), left.to_string()];
         for reader in readers {
@@ -126,26 +133,22 @@ impl<'a> Crowd<'a> {
         self.bed.admin.cmd(&words).await
     }
 
-    fn cover(owner: &str, n: usize) -> String {
-        format!("{{{NAME}}}:{owner}:rwlock_timeout:{n}")
-    }
-
-    /// Comes in as this owner, which gives way to writers.
+    /// Acquires the reading half as this owner, and yields to waiting writers.
     pub async fn read(&self, owner: &str, lease: i64) -> Value {
-        let (first, marks, lease) = (Self::cover(owner, 1), marks(), lease.to_string());
+        let (first, marks, lease) = (cover(NAME, owner, 1), marks(), lease.to_string());
         self.run("read", &[NAME, &first, &marks], &[owner, &lease, "", "", "0", "0", &tag(), "1"]).await
     }
 
-    /// Gives back the only hold of this owner.
+    /// Releases the only hold of this owner.
     pub async fn release(&self, owner: &str) -> Value {
-        let (first, channel) = (Self::cover(owner, 1), crate::rig::channel(NAME));
+        let (first, channel) = (cover(NAME, owner, 1), channel(NAME));
         self.run("read_release", &[NAME, &first], &giving(owner, &tag(), &channel)).await
     }
 
-    /// Gives back the only hold of each of these by one command, in this order.
+    /// Releases the only hold of each of these owners, in this order, by one command.
     pub async fn release_together(&self, owners: &[&str]) -> Value {
-        let (tag, channel) = (tag(), crate::rig::channel(NAME));
-        let firsts: Vec<String> = owners.iter().map(|owner| Self::cover(owner, 1)).collect();
+        let (tag, channel) = (tag(), channel(NAME));
+        let firsts: Vec<String> = owners.iter().map(|owner| cover(NAME, owner, 1)).collect();
         let keys: Vec<&str> = firsts.iter().flat_map(|first| [NAME, first]).collect();
         let steps = owners.iter().map(|owner| giving(owner, &tag, &channel));
         let count = giving("", "", "").len().to_string();
@@ -153,33 +156,35 @@ impl<'a> Crowd<'a> {
         self.run("many", &keys, &args).await
     }
 
-    /// Asks to write; `mark`: for how long that is to be known.
+    /// Tries to acquire the writing half; `mark`: the ms for which a mark is left, 0 = none.
     pub async fn write(&self, owner: &str, mark: i64) -> Value {
-        let (first, marks, mark) = (Self::cover(owner, 1), marks(), mark.to_string());
+        let (first, marks, mark) = (cover(NAME, owner, 1), marks(), mark.to_string());
         self.run("write", &[NAME, &first, &marks], &[owner, "60000", "", "", "0", "0", &tag(), &mark]).await
     }
 
-    /// A writer that waited gives up.
+    /// A waiting writer gives up.
     pub async fn leave(&self, owner: &str) -> Value {
-        let (first, marks, channel) = (Self::cover(owner, 1), marks(), crate::rig::channel(NAME));
+        let (first, marks, channel) = (cover(NAME, owner, 1), marks(), channel(NAME));
         let args = [owner, "", "30000", "", "0", &tag(), "publish", &channel];
         self.run("leave", &[NAME, &first, &marks], &args).await
     }
 
-    /// Renews these readers; `lease` below 0: sets the lease of each, be it shorter, by its command of this number.
+    /// Renews these readers. A negative `lease` sets the lease of each, even to a shorter one, by its command of this
+    /// number.
     pub async fn renew(&self, owners: &[&str], lease: i64, number: u64) -> Value {
         let holds = if lease < 0 { format!(",-~{number}") } else { String::new() };
         let (mut keys, tag, lease) = (Vec::new(), tag(), lease.to_string());
         let mut args = vec![&*lease, "0"];
         for owner in owners {
-            keys.extend([NAME.to_owned(), Self::cover(owner, 1)]);
+            keys.extend([NAME.to_owned(), cover(NAME, owner, 1)]);
             args.extend([owner, &*holds, "read", &tag, "1"]);
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         self.run("renew", &keys, &args).await
     }
 
-    /// What scripts have asked the server for since the last time: commands, and fields where one reads a whole hash.
+    /// Commands that scripts ran since the last call. One that reads a whole hash counts as many as the hash has
+    /// fields.
     pub async fn asked(&self, fields: usize) -> u64 {
         let stats = self.bed.admin.commandstats().await;
         self.bed.admin.reset_stats().await;
@@ -189,13 +194,13 @@ impl<'a> Crowd<'a> {
         stats.iter().filter(|(name, _)| !outside(name)).map(|(name, calls)| calls * weight(name)).sum()
     }
 
-    /// Takes everything away.
+    /// Deletes all keys.
     pub async fn clear(&self) {
         let () = self.bed.admin.cmd(&["FLUSHALL"]).await;
     }
 }
 
-/// What a release of this owner's only hold says.
+/// Arguments of a release of this owner's only hold.
 fn giving<'a>(owner: &'a str, tag: &'a str, channel: &'a str) -> [&'a str; 9] {
     [owner, "", "30000", "", "0", tag, "0", "publish", channel]
 }

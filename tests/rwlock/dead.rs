@@ -1,11 +1,12 @@
-//! A dead reader frees writers within its lease, however many others read on; a client renews its own holds and
-//! nobody else's (`testMultiInstanceReadLockZombieCleanup`, #7098, #1604).
+//! A dead reader keeps writers out until its lease ends, however many others read on; a client renews its own holds and
+//! nobody else's (`testMultiInstanceReadLockZombieCleanup`, #7098, #1604). Holders that die alone are in
+//! `tests/sim/timing`.
 
-use distlock::{Acquire, DistLock as _};
+use distlock::{DistLock as _, Flavour};
 
 use crate::peer::Peer;
-use crate::rig::{keys_gone, waits};
-use bed::{Bed, PATIENCE, QUICK, ends, eventually, ms, rw, secs, waiter};
+use crate::rig::{granted, keys_gone, passes, served, unlock_all, waiter, waits};
+use bed::{Bed, PATIENCE, QUICK, eventually, rw, secs};
 
 /// An owner of a Java process that is no more.
 const ZOMBIE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -21,9 +22,9 @@ async fn covers_of(bed: &Bed, client: &str) -> usize {
     keys.iter().filter(|key| key.contains(":rwlock_timeout:") && key.contains(client)).count()
 }
 
-/// A killed process, with one reader or with 20 of three holds each (`testMultiInstanceZombieReadLockPerformance`), beside
-/// others that are renewed for three leases: its covers run out in time and nobody else's does, and the last live reader's
-/// release lets the writer in at once.
+/// A killed process, with one reader or with 20 of three holds each (`testMultiInstanceZombieReadLockPerformance`),
+/// beside live readers: its covers run out, those of the live readers do not, and the last live reader's release lets
+/// the writer in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_reader_is_gone_within_its_lease() {
     rw(async |bed| {
@@ -37,7 +38,7 @@ async fn a_killed_reader_is_gone_within_its_lease() {
             peer.taken().await;
             assert_eq!(covers_of(bed, &peer.id).await, tasks * holds);
             let live = [living.rw(name).read().lock().await.unwrap(), living.rw(name).read().lock().await.unwrap()];
-            let writer = waiter(writing.rw(name).write());
+            let writer = waiter(&writing, Flavour::Write, name);
             cases.push((name, live, writer));
         }
         waits(bed, &writing, names[0], 2).await;
@@ -56,48 +57,18 @@ async fn a_killed_reader_is_gone_within_its_lease() {
             assert!(!writer.is_finished() && first.is_held() && last.is_held());
             first.unlock().await.unwrap();
             assert!(!writer.is_finished());
-            // Of few readers the dead stand in the hash still; of many some may have been taken out.
+            // Few dead readers stay in the hash; some of many may have been removed.
             assert!(name == "many" || readers(bed, name).await.len() > 1);
             last.unlock().await.unwrap();
-            let (guard, _) = ends("the writer, when the last live reader has left", writer).await.unwrap();
-            guard.unlock().await.unwrap();
+            served("the writer, when the last live reader has left", writer).await;
         }
         keys_gone(bed).await;
     })
     .await;
 }
 
-/// Nobody but the dead: the writer is in when their lease is over, by itself.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_process_costs_its_lease_and_no_more() {
-    rw(async |bed| {
-        let watchdog = QUICK.as_millis().to_string();
-        let mut peer = Peer::start(bed, &[("WATCHDOG", &watchdog)]).await;
-        let client = bed.client().await;
-        let mut cases = Vec::new();
-        for (half, other) in [("read", "write"), ("write", "read"), ("write", "write")] {
-            let name = format!("{half}_{other}");
-            peer.take(half, &name, 1, 1);
-            peer.taken().await;
-            let lock = client.lock(other.parse().unwrap(), &name);
-            let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
-            cases.push((name, waiting));
-        }
-        eventually("all wait", async || client.stats().waiting == 3).await;
-        // Through two renewals.
-        tokio::time::sleep(QUICK).await;
-        assert!(cases.iter().all(|(_, waiting)| !waiting.is_finished()));
-        peer.child.kill9();
-        for (name, waiting) in cases {
-            let guard = ends(&name, waiting).await.unwrap();
-            guard.unlock().await.unwrap();
-        }
-    })
-    .await;
-}
-
-/// A field without covers is a dead reader's, whatever the hash's own lease is. Beside a live reader: its release frees the
-/// lock, and tells it.
+/// A field without covers is a dead reader's, whatever the hash's own lease is. Beside a live reader: its release frees
+/// the lock, and tells it.
 #[tokio::test]
 async fn fields_without_covers_keep_nobody_out() {
     rw(async |bed| {
@@ -116,14 +87,14 @@ async fn fields_without_covers_keep_nobody_out() {
             plant().await;
             let state = client.rw("a").read().state().await.unwrap();
             assert!(state.holders.is_empty() && state.remaining.is_none(), "{state:?}");
-            // A try_lock, a re-entry-free lease, and a reader that joins.
-            client.rw("a").write().try_lock().await.unwrap().expect("all are dead").unlock().await.unwrap();
+            // A writer that asks once; and one that waits for a live reader.
+            passes("all are dead", &client.rw("a").write()).await;
             plant().await;
             let reading = client.rw("a").read().try_lock().await.unwrap().expect("shared");
-            let writer = waiter(other.rw("a").write());
+            let writer = waiter(&other, Flavour::Write, "a");
             waits(bed, &other, "a", 1).await;
             reading.unlock().await.unwrap();
-            let (guard, _) = ends("the writer", writer).await.unwrap();
+            let guard = granted("the writer", writer).await;
             let fields = bed.admin.hgetall("a").await;
             assert!(!fields.contains_key(ZOMBIE), "{fields:?}");
             guard.unlock().await.unwrap();
@@ -132,26 +103,6 @@ async fn fields_without_covers_keep_nobody_out() {
             }
             keys_gone(bed).await;
         }
-    })
-    .await;
-}
-
-/// A writer that comes while a dead reader is covered still has the lock right after, though others came and went.
-#[tokio::test]
-async fn a_writer_sleeps_until_the_longest_cover_ends() {
-    rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
-        // Left by its owner, and nobody will release it.
-        let left = client.rw("a").read().lock_leased(ms(1_200)).await.unwrap();
-        let _ = left.into_owner();
-        let live = client.rw("a").read().lock_leased(ms(600)).await.unwrap();
-        // The hash itself is to outlive both, as after a Java watchdog's round.
-        let _: u64 = bed.admin.cmd(&["PEXPIRE", "a", "3600000"]).await;
-        // The hash itself stays for an hour.
-        let guard = ends("in when both leases are over", other.rw("a").write().lock()).await.unwrap();
-        assert!(!live.is_held());
-        guard.unlock().await.unwrap();
-        assert!(live.unlock().await.is_err());
     })
     .await;
 }
@@ -170,15 +121,14 @@ async fn a_shutdown_leaves_nothing() {
             me.scope(client.rw("b").read().lock()).await.unwrap(),
         ];
         let staying = other.rw("a").read().lock().await.unwrap();
-        let reader = waiter(other.rw("b").read());
+        let reader = waiter(&other, Flavour::Read, "b");
         waits(bed, &other, "b", 1).await;
         client.shutdown(PATIENCE).await.unwrap();
         assert!(held.iter().all(|guard| !guard.is_held()));
-        let (reading, _) = ends("the reader", reader).await.unwrap();
+        let reading = granted("the reader", reader).await;
         assert_eq!(covers_of(bed, client.id()).await, 0);
-        assert_eq!(readers(bed, "a").await.len(), 1);
-        staying.unlock().await.unwrap();
-        reading.unlock().await.unwrap();
+        assert_eq!(readers(bed, "a").await.len(), 1, "readers of another client");
+        unlock_all([staying, reading]).await;
         for guard in held {
             assert!(matches!(guard.unlock().await, Err(distlock::Error::Closed)));
         }
@@ -186,21 +136,19 @@ async fn a_shutdown_leaves_nothing() {
     .await;
 }
 
-/// A dead reader beside one with a longer lease, which leaves first: the writer, which was told of the longer one, is in as
-/// soon as the dead one's lease is over, however seldom it looks for itself.
+/// A dead reader beside one with a longer lease, which leaves first: the writer, which was told of the longer lease, is
+/// in when the dead one's lease is over, however seldom it looks for itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_reader_costs_its_own_lease_and_not_that_of_one_who_left() {
     rw(async |bed| {
         let client = bed.connect(bed.builder().poll_cap(secs(3600))).await;
         let lock = client.rw("x");
-        let dead = Acquire::new().lease(secs(3));
-        let dead = lock.read().acquire(dead).await.unwrap().unwrap().into_owner();
+        let dead = lock.read().lock_leased(secs(3)).await.unwrap().into_owner();
         let living = lock.read().lock_leased(secs(3600)).await.unwrap();
-        let writer = waiter(lock.write());
+        let writer = waiter(&client, Flavour::Write, "x");
         waits(bed, &client, "x", 1).await;
         living.unlock().await.unwrap();
-        let (guard, _) = ends("the writer, when the dead one's lease is over", writer).await.unwrap();
-        guard.unlock().await.unwrap();
+        served("the writer, when the dead one's lease is over", writer).await;
         drop(dead);
     })
     .await;

@@ -1,30 +1,15 @@
-//! The same faults for both halves of the read-write lock: every command lost, repeated, delayed and cut.
+//! Faults of single commands of both halves: every command lost, repeated, delayed and cut off.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use distlock::{Acquire, Client, Error, Flavour, Guard, Owner, Prefer, Released, RwLock};
+use distlock::{Acquire, Client, Error, Flavour, Owner, Prefer, Released, RwLock};
+use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Proxy};
-use distlock_support::{Admin, RedisServer};
-use tokio::task::JoinHandle;
 
+use crate::rig::{BOTH, cover, fields, marked, marks, served, waiter};
 use bed::fault::{brisk, gave, got};
-use bed::harm::in_every_way;
-use bed::harm::{ACTIONS, runs};
+use bed::harm::{ACTIONS, in_every_way, runs};
 use bed::{Bed, ends, eventually, idle, ms, rw, secs, text};
-
-pub async fn rw_on(server: RedisServer, body: impl AsyncFnOnce(&Bed)) {
-    bed::run_on(server, |client, name| client.lock(Flavour::Write, name), body).await;
-}
-
-pub fn channel(name: &str) -> String {
-    format!("redisson_rwlock:{{{name}}}")
-}
-
-/// A task that waits for a half.
-pub fn waiter(client: &Client, flavour: Flavour, name: &str) -> JoinHandle<Guard> {
-    let lock = client.lock(flavour, name);
-    tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("{error:?}")) })
-}
 
 /// The requests that run scripts of these parts by their hash.
 fn script(parts: &[&str]) -> Matcher {
@@ -35,8 +20,8 @@ fn script(parts: &[&str]) -> Matcher {
 /// Has every script run once, so that the server knows it.
 async fn warm(client: &Client) {
     let lock = client.rw("warm").prefer(Prefer::Writers);
-    for half in [client.lock(Flavour::Read, "warm"), client.lock(Flavour::Write, "warm")] {
-        let guard = half.lock().await.unwrap();
+    for half in BOTH {
+        let guard = client.lock(half, "warm").lock().await.unwrap();
         client.renew_now().await;
         guard.unlock().await.unwrap();
     }
@@ -46,31 +31,27 @@ async fn warm(client: &Client) {
     idle(client).await;
 }
 
-/// What stands in Redis of one lock, past the proxy.
+/// One lock as the server has it, past the proxy.
 struct View<'a> {
     admin: &'a Admin,
     name: &'a str,
 }
 
 impl View<'_> {
-    /// Exactly these holds stand in Redis, now, and a cover for each hold for reading.
-    async fn holds(&self, mode: &str, expected: &[(&Owner, &str, u64)]) {
+    /// Exactly these holds, and a cover for each hold for reading: all expire.
+    async fn holds(&self, mode: &str, expected: &[(&Owner, &str, u32)]) {
         let name = self.name;
-        let mut fields = BTreeMap::from([("mode".to_owned(), mode.to_owned())]);
-        let mut covers = BTreeSet::new();
-        for (owner, suffix, count) in expected {
-            let owner = text(owner);
-            fields.insert(format!("{owner}{suffix}"), count.to_string());
-            if suffix.is_empty() {
-                covers.extend((1..=*count).map(|n| format!("{{{name}}}:{owner}:rwlock_timeout:{n}")));
-            }
-        }
-        assert_eq!(self.admin.hgetall(name).await, fields, "{name}");
+        let all: Vec<_> =
+            expected.iter().map(|(owner, suffix, count)| (format!("{}{suffix}", text(owner)), *count)).collect();
+        assert_eq!(self.admin.hgetall(name).await, fields(mode, &all), "{name}");
+        let reads = expected.iter().filter(|(_, suffix, _)| suffix.is_empty());
+        let covers: BTreeSet<_> =
+            reads.flat_map(|(owner, _, count)| (1..=*count as usize).map(|n| cover(name, &text(owner), n))).collect();
         let found: BTreeSet<_> = self.beside().await.into_iter().collect();
         assert_eq!(found, covers, "{name}");
         for key in covers.iter().map(String::as_str).chain([name]) {
             let ttl = self.admin.pttl(key).await;
-            assert!(ttl > 0, "{key}: no end of life, {ttl}");
+            assert!(ttl > 0, "{key} does not expire: {ttl}");
         }
     }
 
@@ -85,17 +66,17 @@ impl View<'_> {
         !self.admin.exists(self.name).await && self.beside().await.is_empty()
     }
 
-    /// What was begun is undone.
+    /// Waits until all that was begun is undone.
     async fn free_soon(&self) {
         eventually(&format!("free again: {}", self.name), async || self.free().await).await;
     }
 }
 
-/// All that one owner and strangers do with both halves. Whatever is lost once, acquires with a wait and releases succeed
-/// all the same.
+/// One owner and strangers use both halves in every way. Acquires with a wait and releases succeed although a command
+/// is lost.
 async fn session(client: &Client, lock: &RwLock, view: &View<'_>) {
     let (read, write, label) = (lock.read(), lock.write(), view.name);
-    // In doubt or not, an error of a single attempt may pass.
+    // A single attempt may fail, by an error that may be retried.
     let passing = |what: &str, error: &Error| assert!(error.is_retryable(), "{label}: {what}: {error:?}");
     let got = |what: &str, outcome| got(label, what, outcome);
     let gave = |what: &str, outcome, left| gave(label, what, outcome, left);
@@ -149,15 +130,15 @@ async fn session(client: &Client, lock: &RwLock, view: &View<'_>) {
         Err(error) => passing("downgrade", &error),
     }
     view.free_soon().await;
-    for half in [Flavour::Read, Flavour::Write] {
+    for half in BOTH {
         drop(client.lock(half, lock.name()).lock().await.unwrap_or_else(|error| panic!("{label}: {half}: {error:?}")));
         view.free_soon().await;
     }
     idle(client).await;
 }
 
-/// Every command of the session, lost, repeated, delayed or cut off in nine ways: every count and every cover is what it
-/// must be, and nobody holds anything after an error.
+/// Every command of the session, lost, repeated, delayed or cut off in nine ways: every count and every cover is what
+/// it must be, and nobody holds anything after an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
     rw(async |bed| {
@@ -190,7 +171,7 @@ async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
     .await;
 }
 
-/// Whose command is hit, which script of it, and which of its kind.
+/// The half whose command is hit, its script, and which one of its kind.
 const TARGETS: [(Flavour, &[&str], usize); 6] = [
     (Flavour::Read, &["read"], 1),
     (Flavour::Read, &["read"], 2),
@@ -200,26 +181,26 @@ const TARGETS: [(Flavour, &[&str], usize); 6] = [
     (Flavour::Write, &["write_release"], 1),
 ];
 
-/// A waiter whose command is lost, repeated, delayed or cut off: it is served once, or gone once it gave up. Writers are
-/// preferred, and hold back readers for long: a mark that stayed would show.
+/// A waiter whose command is lost, repeated, delayed or cut off acquires once, or leaves nothing when it gives up.
+/// Writers are preferred, and hold back readers for long: a mark that stayed would show.
 async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str], usize)) {
     let name = format!("{action:?} of {flavour} {} {nth}", parts[0]).replace(['{', '}'], "");
     let proxy = Proxy::start(bed.server.addr());
     let patient = |url: &str| brisk(url).watchdog(secs(30)).prefer(Prefer::Writers).hold_back(secs(20)).coalesce(false);
     let client = bed.connect(patient(&proxy.url()).subscription_linger(ms(0))).await;
     let direct = bed.connect(patient(&bed.server.url())).await;
-    let (admin, mark) = (&bed.admin, format!("{{{name}}}:rwlock_waiting"));
+    let admin = &bed.admin;
     let holds = if flavour == Flavour::Read { Flavour::Write } else { Flavour::Read };
     let guard = direct.lock(holds, &name).lock().await.unwrap();
     let armed = proxy.on_request(script(parts).containing(&name).nth(nth), action);
     let waiting = waiter(&client, flavour, &name);
     let fired = async || ends(&name, armed.fired()).await;
     if parts[0] == "leave" {
-        eventually(&format!("{name}: it waits"), async || admin.exists(&mark).await).await;
+        marked(bed, &name).await;
         waiting.abort();
         fired().await;
-        eventually(&format!("{name}: it has left"), async || !admin.exists(&mark).await).await;
-        // Nobody is held back by it.
+        eventually(&format!("{name}: it has left"), async || !admin.exists(&marks(&name)).await).await;
+        // No reader is held back by its mark.
         assert!(direct.rw(&name).read().try_lock().await.unwrap().is_some(), "{name}");
         guard.unlock().await.unwrap();
     } else {
@@ -252,7 +233,7 @@ async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
     .await;
 }
 
-/// A reader that does not know whether it came in asks again, and lets a writer that waits go first still.
+/// A reader in doubt about its own acquire asks again, and still yields to a waiting writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_in_doubt_gives_way_to_writers() {
     rw(async |bed| {
@@ -262,8 +243,8 @@ async fn a_reader_in_doubt_gives_way_to_writers() {
             let client = bed.connect(brisk(&proxy.url()).hold_back(secs(3600))).await;
             let own = bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).prefer(Prefer::Writers)).await;
             let first = own.rw("a").read().lock().await.unwrap();
-            let writer = bed::waiter(own.rw("a").write());
-            eventually("a mark", async || bed.admin.exists("{a}:rwlock_waiting").await).await;
+            let writer = waiter(&own, Flavour::Write, "a");
+            marked(bed, "a").await;
             let armed = proxy.on_request(script(&["read"]).containing("a"), action);
             let again = proxy.on_request(script(&["read"]).containing("a").nth(3), Action::Delay(ms(0)));
             let waiting = waiter(&client, Flavour::Read, "a");
@@ -271,10 +252,10 @@ async fn a_reader_in_doubt_gives_way_to_writers() {
             ends("the reader asks again: it has not passed the writer", again.fired()).await;
             assert!(!waiting.is_finished() && !writer.is_finished());
             first.unlock().await.unwrap();
-            let (guard, _) = ends("the writer", writer).await.unwrap();
+            let guard = ends("the writer", writer).await.unwrap();
             assert!(!waiting.is_finished(), "{action:?}: a reader passed a writer");
             guard.unlock().await.unwrap();
-            ends("the reader", waiting).await.unwrap().unlock().await.unwrap();
+            served("the reader", waiting).await;
         }
     })
     .await;

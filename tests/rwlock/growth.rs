@@ -1,22 +1,23 @@
-//! What the scripts ask the server for with a thousand readers, and with ten thousand: counted, not timed.
+//! Commands that scripts run on the server beside a thousand readers, and beside ten thousand: counted, not timed. A
+//! renewal of many readers is counted in `tests/client/scripts.rs`.
 
 use redis::Value;
 
 use crate::crowd::{Crowd, Reader};
 use bed::rw;
 
-/// Nothing runs out while a test lasts.
+/// No lease ends during a test.
 const LONG: i64 = 600_000;
 
 const STRANGER: &str = "0a1b2c3d-0000-8000-9000-00000000000c";
 
-/// How often each script is run.
+/// Runs of each script.
 const TIMES: usize = 40;
 
-/// The nth of those who read.
+/// Makes the nth reader.
 type Nth = fn(usize) -> Reader;
 
-/// Who reads, of so many: and how much longer than the shortest lease each has.
+/// Kinds of crowds, by the leases of their readers.
 const CROWDS: [(&str, Nth); 5] = [
     ("all came at once", |n| Reader::ours(n, &[LONG])),
     ("each third of a watchdog", |n| Reader::ours(n, &[LONG + (n * 7_919 % 10_000) as i64])),
@@ -25,13 +26,13 @@ const CROWDS: [(&str, Nth); 5] = [
     ("half of them dead", |n| Reader::ours(n, &[if n % 2 == 1 { 0 } else { LONG }])),
 ];
 
-/// What a run of each script asks for, the most and on average.
+/// Commands in a run of each script: the most, and on average.
 async fn costs(crowd: &Crowd<'_>, make: Nth, count: usize) -> Vec<(&'static str, u64, f64)> {
     let readers: Vec<Reader> = (0..count).map(make).collect();
     let longest = readers.iter().map(Reader::lasts).max().unwrap();
     crowd.put(longest, &readers).await;
     let mut live: Vec<&Reader> = readers.iter().filter(|reader| reader.lasts() > 0).collect();
-    // In the order of their leases: whoever leaves is the one that decided the hash's.
+    // In the order of their leases: the reader that leaves is the one that decided the lease of the hash.
     live.sort_by_key(|reader| reader.lasts());
     let mut all = Vec::new();
     for script in ["read", "write", "write, preferred", "leave", "renew", "extend", "release", "release again"] {
@@ -71,7 +72,6 @@ async fn costs(crowd: &Crowd<'_>, make: Nth, count: usize) -> Vec<(&'static str,
     all
 }
 
-/// A release looks at a handful of readers where it looked at all of them.
 #[tokio::test]
 async fn no_script_asks_for_more_where_ten_times_as_many_read() {
     rw(async |bed| {
@@ -92,28 +92,7 @@ async fn no_script_asks_for_more_where_ten_times_as_many_read() {
     .await;
 }
 
-/// A renewal costs what it renews.
-#[tokio::test]
-async fn a_renewal_asks_for_four_things_a_reader() {
-    rw(async |bed| {
-        let crowd = Crowd::new(bed).await;
-        for count in [1_000, 10_000] {
-            let readers: Vec<Reader> = (0..count).map(|n| Reader::ours(n, &[LONG])).collect();
-            crowd.put(LONG, &readers).await;
-            let owners: Vec<&str> = readers.iter().map(|reader| &*reader.owner).collect();
-            crowd.asked(count).await;
-            for batch in owners.chunks(100) {
-                let _ = crowd.renew(batch, LONG + 1_000, 0).await;
-            }
-            let asked = crowd.asked(count).await;
-            assert!(asked <= 5 * count as u64, "{asked} for {count}");
-            crowd.clear().await;
-        }
-    })
-    .await;
-}
-
-/// Whoever comes upon many dead looks at all of them, once: then they are out.
+/// The first command that finds many dead readers looks at all of them and removes them.
 #[tokio::test]
 async fn the_dead_are_paid_for_once() {
     rw(async |bed| {

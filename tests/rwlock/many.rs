@@ -1,10 +1,10 @@
-//! RW2, RW3 with more readers than a script looks at: whoever comes and goes, the hash never ends before a live reader's
-//! cover, lasts no longer than is said (`docs/wire-format.md`), and the last live reader frees the lock.
+//! RW2, RW3 with more readers than a script looks at: whoever comes and goes, the hash never ends before a live
+//! reader's cover, lasts no longer than is said (`docs/wire-format.md`), and the last live reader frees the lock.
 
 use distlock_support::Numbers;
 use redis::Value;
 
-use crate::crowd::{Crowd, Reader, Seen};
+use crate::crowd::{Crowd, Reader, Seen, is_ours};
 use bed::rw;
 
 /// Up to so many fields the lease of the hash is what the readers are covered for; and so many are searched.
@@ -17,14 +17,14 @@ const ROUND: i64 = 3;
 /// A script sets what it has read: later by as much as it was held up in between.
 const LATE: i64 = 900;
 
-/// Nothing runs out while a story lasts.
+/// No lease ends during a story.
 const SHORT: i64 = 100_000;
 
 const WRITER: &str = "0a1b2c3d-0000-8000-9000-00000000000c:1";
 
-/// What may be in a lock.
+/// A kind of crowd.
 struct Kind {
-    /// How many of a hundred readers are dead, Java's, of two covers; and how many leases are told apart.
+    /// Percentages of readers that are dead, Java's, and with two covers; and the number of different leases.
     dead: u64,
     java: u64,
     twice: u64,
@@ -47,7 +47,8 @@ fn draw(dice: &mut Numbers, kind: &Kind, count: usize) -> Vec<Reader> {
     (0..count).map(reader).collect()
 }
 
-/// The hash and the covers are what they may be after a step that this owner took. A writer that asks leaves the hash as it is.
+/// The hash and the covers are what they may be after a step that this owner took. A writer that asks leaves the hash
+/// as it is.
 fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     let others = before.readers.iter().filter(|(owner, _)| *owner != actor);
     let alive = others.clone().filter(|(_, left)| **left > 0).count();
@@ -76,10 +77,6 @@ fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
         assert!(after.left >= longest - ROUND, "{what}: the hash has {} ms, a reader {longest}", after.left);
         assert!(after.left <= before.left.max(longest) + LATE, "{what}: the hash was made longer");
     }
-}
-
-fn is_ours(owner: &str) -> bool {
-    owner.as_bytes()[14] == b'8'
 }
 
 /// All of ours leave, in any order, while writers ask, and leases are made shorter.
@@ -168,14 +165,14 @@ async fn a_hash_of_many_readers_lasts_as_long_as_they_do_and_little_longer() {
     .await;
 }
 
-/// However many leave by one command, what is left is looked at once: the hash lasts as long as those that stay. Only where too
-/// many stay to be searched it may outlast them: until the end of those that left, and until the last that lives leaves.
+/// A command by which many leave looks at the remaining readers once: the hash lasts as long as they do. Where too many
+/// stay to be searched, it may last until the leases of those that left have ended, or the last live reader leaves.
 #[tokio::test]
 async fn those_who_leave_by_one_command_leave_the_hash_as_long_as_those_that_stay() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
         for (stay, leave) in [(30, 12), (8, 20), (200, 32), (300, 12)] {
-            // Each lasts longer than the one before by more than goes unnoticed.
+            // The lease of each is longer than the previous one by more than the slack.
             let lease = |n: usize| SHORT + i64::try_from(n.saturating_sub(stay)).unwrap() * (SLACK + 1_000);
             let readers: Vec<Reader> = (0..=stay + leave).skip(1).map(|n| Reader::ours(n, &[lease(n)])).collect();
             let before = lease(stay + leave);
@@ -190,7 +187,7 @@ async fn those_who_leave_by_one_command_leave_the_hash_as_long_as_those_that_sta
             println!("{stay} stay, {leave} left: the hash has {} of {} ms", seen.left, seen.longest());
             assert!(seen.left >= seen.longest() - ROUND, "{seen:?}");
             let searched = stay + leave < SEARCHED;
-            let most = if searched { seen.longest() + ROUND } else { before };
+            let most = if searched { seen.longest() + LATE } else { before };
             assert!(seen.left <= most, "{} of {most}", seen.left);
             let owners: Vec<&str> = stays.iter().map(|reader| &*reader.owner).collect();
             let _ = crowd.release_together(&owners).await;
@@ -211,7 +208,7 @@ async fn the_last_live_reader_of_many_dead_frees_the_lock() {
             let mut readers: Vec<Reader> = (10..1_010).map(dead).collect();
             readers.extend([Reader::ours(1, &[SHORT]), Reader::ours(2, &[SHORT]), Reader::ours(3, &[2 * SHORT])]);
             crowd.put(2 * SHORT, &readers).await;
-            // Whoever asks finds somebody, or all: who waits is told of it, and the dead are out.
+            // A writer finds a live reader, and the dead are removed.
             assert!(matches!(crowd.write(WRITER, 0).await, Value::Int(1..)));
             let _ = crowd.release(&readers[1_002].owner).await;
             let seen = crowd.look().await;
@@ -221,7 +218,7 @@ async fn the_last_live_reader_of_many_dead_frees_the_lock() {
             assert!(crowd.look().await.left > 0);
             assert_eq!(crowd.release(&readers[1_001].owner).await, Value::Int(0));
             assert_eq!(crowd.look().await.left, -2, "java {java}");
-            // Nobody but the dead: a writer takes the lock.
+            // Beside dead readers alone a writer acquires.
             crowd.put(SHORT, &readers[..1_000]).await;
             assert_eq!(crowd.write(WRITER, 0).await, Value::Nil);
             assert_eq!(crowd.look().await.fields["mode"], "write");
@@ -265,7 +262,7 @@ async fn without_random_fields_the_lease_is_exact() {
             let seen = crowd.look().await;
             assert!((-ROUND..LATE).contains(&(seen.left - seen.longest())), "{n}: {} of {}", seen.left, seen.longest());
         }
-        // Whoever it is that holds it.
+        // Names some holder.
         assert!(matches!(crowd.release(&readers[299].owner).await, Value::BulkString(_)));
         let () = bed.admin.cmd(&["ACL", "SETUSER", "default", "+@all"]).await;
         crowd.clear().await;

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use distlock::{Client, DistLock, Guard, Prefer};
-use distlock_support::agent::monotonic_ns;
 use distlock_support::{Child, child};
 use parking_lot::Mutex;
 
-use bed::{Bed, ms, secs};
+use bed::{Bed, ms};
 
 /// A peer, seen from the parent. Killed when dropped.
 pub struct Peer {
@@ -29,8 +28,7 @@ impl Peer {
         futures::future::join_all((0..count).map(|_| Self::start(bed, options))).await
     }
 
-    /// Has tasks take a half (`read` or `write`) of a lock, each `holds` times as one owner, and keep it. When all have it,
-    /// says `in` and when the last one had it.
+    /// Has tasks take a half (`read` or `write`) of a lock, each `holds` times as one owner, and keep it.
     pub fn take(&mut self, half: &str, name: &str, tasks: usize, holds: usize) {
         self.child.tell(&format!("{half} {name} {tasks} {holds}"));
     }
@@ -41,36 +39,22 @@ impl Peer {
         self.child.expect("waiting").await;
     }
 
-    /// When the last of them was in, by [`monotonic_ns`].
-    pub async fn taken(&mut self) -> u64 {
-        let line = self.child.line().await.unwrap_or_else(|| panic!("the peer is gone: {}", self.child.output()));
-        line.strip_prefix("in ").unwrap_or_else(|| panic!("the peer says {line}")).parse().unwrap()
-    }
-
-    /// Has it give everything back.
-    pub async fn leave(&mut self) {
-        self.child.tell("leave");
-        self.child.expect("left").await;
-    }
-
-    /// Ends it in order.
-    pub async fn close(mut self) {
-        self.child.tell("close");
-        self.child.expect("closed").await;
-        assert!(self.child.wait().await.success(), "{}", self.child.output());
+    /// Done when all that were told to take it have it.
+    pub async fn taken(&mut self) {
+        self.child.expect("in").await;
     }
 }
 
-/// Takes a lock so many times as one owner. The last one's time counts.
-async fn take(client: Client, lock: Arc<dyn DistLock>, holds: usize) -> (Vec<Guard>, u64) {
+/// Takes a lock so many times as one owner.
+async fn take(client: Client, lock: Arc<dyn DistLock>, holds: usize) -> Vec<Guard> {
     let owner = client.owner();
     let mut guards = Vec::new();
     for _ in 0..holds {
-        // One that comes once comes as anybody does.
+        // A single hold needs no given owner.
         let taken = if holds == 1 { lock.lock().await } else { owner.scope(lock.lock()).await };
         guards.push(taken.unwrap_or_else(|error| panic!("{error:?}")));
     }
-    (guards, monotonic_ns())
+    guards
 }
 
 /// The peer's side.
@@ -105,17 +89,13 @@ async fn peer_process() {
                     .collect();
                 let held = Arc::clone(&held);
                 tokio::spawn(async move {
-                    let mut last = 0;
                     for task in tasks {
                         match task.await {
-                            Ok((guards, at)) => {
-                                held.lock().extend(guards);
-                                last = last.max(at);
-                            }
+                            Ok(guards) => held.lock().extend(guards),
                             Err(error) => child::say(&format!("failed: {error}")),
                         }
                     }
-                    child::say(&format!("in {last}"));
+                    child::say("in");
                 });
             }
             ["await", count] => {
@@ -124,20 +104,6 @@ async fn peer_process() {
                     tokio::time::sleep(ms(2)).await;
                 }
                 child::say("waiting");
-            }
-            ["leave"] => {
-                let guards = std::mem::take(&mut *held.lock());
-                for released in futures::future::join_all(guards.into_iter().map(Guard::unlock)).await {
-                    if let Err(error) = released {
-                        child::say(&format!("failed: {error}"));
-                    }
-                }
-                child::say("left");
-            }
-            ["close"] => {
-                client.shutdown(secs(5)).await.unwrap();
-                child::say("closed");
-                return;
             }
             _ => panic!("told {line}"),
         }

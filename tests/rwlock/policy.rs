@@ -1,27 +1,33 @@
-//! `Prefer::Writers`: a writer that waits holds back readers that come after it, for a while, and nobody who is in already.
+//! `Prefer::Writers`: a waiting writer holds back later readers for up to `hold_back`, but no owner that is inside
+//! already. The exact time is asserted in `tests/sim/rwlock.rs`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Acquire, Client, Prefer};
+use distlock::{Acquire, Client, Flavour, Prefer};
+use distlock_support::Numbers;
 
 use crate::peer::Peer;
-use crate::rig::{keys_gone, marks, waits};
+use crate::rig::{Inside, granted, marked, marks, passes, served, unlock_all, waiter, waits};
 use bed::cost::sent;
-use bed::{Bed, ends, enter, eventually, ms, passer, rw, secs, waiter};
+use bed::{Bed, ends, enter, eventually, ms, passer, rw, secs};
 
-/// Far longer than anybody is held back in these tests unless by mistake.
+/// Longer than any reader waits here, unless by mistake.
 const LONG: Duration = secs(3600);
 
-/// Whoever comes for reading in such a client is held back for so long.
+/// A client whose readers are held back for this long.
 async fn patient(bed: &Bed, hold_back: Duration) -> Client {
-    bed.connect(bed.builder().hold_back(hold_back)).await
+    bed.connect(bed.builder().hold_back(hold_back).poll_cap(ms(300))).await
 }
 
-async fn marked(bed: &Bed, name: &str) {
-    eventually("a writer is known to wait", async || bed.admin.exists(&marks(name)).await).await;
+/// A client whose writers are preferred.
+async fn preferring(bed: &Bed) -> Client {
+    bed.connect(bed.builder().prefer(Prefer::Writers)).await
 }
 
-/// Readers of other clients, and of its own; whatever they prefer themselves, and however they ask.
+/// Readers of other clients, and of the writer's own, whatever they prefer themselves and however they ask; but not
+/// where their `hold_back` is zero.
 #[tokio::test]
 async fn new_readers_are_held_back() {
     rw(async |bed| {
@@ -29,7 +35,7 @@ async fn new_readers_are_held_back() {
         let (client, other) = (patient(bed, LONG).await, patient(bed, LONG).await);
         let me = client.owner();
         let first = enter(&client.rw("a").read(), &me).await;
-        let writer = waiter(own.rw("a").write());
+        let writer = waiter(&own, Flavour::Write, "a");
         marked(bed, "a").await;
         waits(bed, &own, "a", 1).await;
         for reader in [&own, &client, &other] {
@@ -41,79 +47,48 @@ async fn new_readers_are_held_back() {
                 assert!(lock.acquire(leased).await.unwrap().is_none());
             }
         }
-        // Who is in comes in again, as often as it likes.
+        let hasty = patient(bed, ms(0)).await.rw("a").read();
+        ends("a reader that yields to nobody", hasty.lock()).await.unwrap().unlock().await.unwrap();
+        // An owner that is in comes in again, as often as it likes.
         for _ in 0..3 {
             let again = Acquire::new().owner(&me).wait(ms(0));
             client.rw("a").read().acquire(again).await.unwrap().expect("in already").unlock().await.unwrap();
         }
-        let waiting = [waiter(other.rw("a").read()), waiter(own.rw("a").read()), waiter(other.rw("a").read())];
+        let waiting = [&other, &own, &other].map(|client| waiter(client, Flavour::Read, "a"));
         waits(bed, &other, "a", 2).await;
         first.unlock().await.unwrap();
-        let (writing, _) = ends("the writer", writer).await.unwrap();
+        let writing = granted("the writer", writer).await;
         assert!(!bed.admin.exists(&marks("a")).await, "it waits no more");
         assert!(waiting.iter().all(|reader| !reader.is_finished()));
         writing.unlock().await.unwrap();
         for reader in waiting {
-            ends("a reader", reader).await.unwrap().0.unlock().await.unwrap();
+            served("a reader", reader).await;
         }
     })
     .await;
 }
 
-/// Who writes may read, although another writer waits; and after its downgrade again.
+/// An owner that writes may read although another writer waits; and again after its downgrade.
 #[tokio::test]
-async fn who_writes_is_not_held_back() {
+async fn an_owner_that_writes_is_not_held_back() {
     rw(async |bed| {
         let client = bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(LONG)).await;
-        let (other, me) = (bed.connect(bed.builder().prefer(Prefer::Writers)).await, client.owner());
+        let (other, me) = (preferring(bed).await, client.owner());
         let lock = client.rw("a");
         let writing = enter(&lock.write(), &me).await;
-        let writer = waiter(other.rw("a").write());
+        let writer = waiter(&other, Flavour::Write, "a");
         marked(bed, "a").await;
         let again = Acquire::new().owner(&me).wait(ms(0));
         let reading = lock.read().acquire(again.clone()).await.unwrap().expect("it writes");
         let more = writing.downgrade().await.unwrap();
         let third = lock.read().acquire(again).await.unwrap().expect("it reads");
-        // Readers that come are held back by the one that waits still.
+        // New readers are held back by the writer that still waits.
         assert!(lock.read().try_lock().await.unwrap().is_none());
         for guard in [reading, more, third] {
             assert!(!writer.is_finished());
             guard.unlock().await.unwrap();
         }
-        writer.await.unwrap().0.unlock().await.unwrap();
-    })
-    .await;
-}
-
-/// For `hold_back` of the reader's client, and no longer; a wait that is shorter runs out.
-#[tokio::test]
-async fn nobody_is_held_back_for_longer_than_told() {
-    rw(async |bed| {
-        let own = bed.connect(bed.builder().prefer(Prefer::Writers)).await;
-        let first = own.rw("a").read().lock().await.unwrap();
-        let writer = waiter(own.rw("a").write());
-        marked(bed, "a").await;
-        let bounds = [ms(0), ms(300), ms(700)].map(async |hold_back| {
-            let client = patient(bed, hold_back).await;
-            let guard = ends("a reader", client.rw("a").read().lock()).await.unwrap();
-            // As long as it is in, its owner comes in again.
-            let again = Acquire::new().owner(guard.owner()).wait(ms(0));
-            client.rw("a").read().acquire(again).await.unwrap().expect("in already").unlock().await.unwrap();
-            guard.unlock().await.unwrap();
-            if !hold_back.is_zero() {
-                // Many at a time, of one client: they are held back side by side.
-                let readers: Vec<_> = (0..10).map(|_| waiter(client.rw("a").read())).collect();
-                for reader in readers {
-                    ends("one of ten readers", reader).await.unwrap().0.unlock().await.unwrap();
-                }
-                let wait = Acquire::new().wait(hold_back / 3);
-                assert!(client.rw("a").read().acquire(wait).await.unwrap().is_none());
-            }
-        });
-        futures::future::join_all(bounds).await;
-        assert!(!writer.is_finished());
-        first.unlock().await.unwrap();
-        writer.await.unwrap().0.unlock().await.unwrap();
+        served("the writer", writer).await;
     })
     .await;
 }
@@ -122,57 +97,52 @@ async fn nobody_is_held_back_for_longer_than_told() {
 #[tokio::test]
 async fn nested_reads_around_a_waiting_writer_do_not_deadlock() {
     rw(async |bed| {
-        for known in [false, true] {
-            let client = bed.connect(bed.builder().prefer(Prefer::Writers)).await;
-            let other = bed.connect(bed.builder().prefer(Prefer::Writers)).await;
-            let lock = client.rw("a").read();
+        let (client, other) = (preferring(bed).await, preferring(bed).await);
+        let lock = client.rw("a").read();
+        for given in [false, true] {
             let outer = lock.lock().await.unwrap();
-            let writer = waiter(other.rw("a").write());
+            let writer = waiter(&other, Flavour::Write, "a");
             marked(bed, "a").await;
-            let inner = if known { enter(&lock, &client.owner()).await } else { lock.lock().await.unwrap() };
+            let inner = if given { enter(&lock, &client.owner()).await } else { lock.lock().await.unwrap() };
             assert!(!writer.is_finished());
-            inner.unlock().await.unwrap();
-            outer.unlock().await.unwrap();
-            writer.await.unwrap().0.unlock().await.unwrap();
+            unlock_all([inner, outer]).await;
+            served("the writer", writer).await;
         }
     })
     .await;
 }
 
-/// A process that was killed while its writer waited: its mark holds nobody back for longer than a live one's, and is gone
-/// when its own time is over.
+/// A live writer renews its mark. The mark of a killed one runs out twice its poll cap after it was set; until then it
+/// holds each reader back for up to `hold_back`.
 #[tokio::test]
 async fn a_dead_writers_mark_holds_nobody_back_for_long() {
     rw(async |bed| {
-        let client = patient(bed, ms(400)).await;
+        let (client, endless) = (patient(bed, ms(400)).await, patient(bed, LONG).await);
         let first = client.rw("a").read().lock().await.unwrap();
         let mut peer = Peer::start(bed, &[("WRITERS", "1"), ("POLL_CAP", "1000")]).await;
         peer.take("write", "a", 1, 1);
         marked(bed, "a").await;
         peer.waits(1).await;
-        // A live one sets its mark anew: it outlives the first one.
+        // Longer than the first mark lasts.
         tokio::time::sleep(ms(2_300)).await;
         assert!(bed.admin.exists(&marks("a")).await);
         peer.child.kill9();
+        let held_back = waiter(&endless, Flavour::Read, "a");
         let second = ends("a reader behind the mark of the dead", client.rw("a").read().lock()).await.unwrap();
-        let gone = async || !bed.admin.exists(&marks("a")).await;
-        eventually("the mark runs out", gone).await;
-        let third = client.rw("a").read().try_lock().await.unwrap().expect("nobody waits");
-        for guard in [first, second, third] {
-            guard.unlock().await.unwrap();
-        }
-        keys_gone(bed).await;
+        let third = granted("a reader that waits until the mark runs out", held_back).await;
+        eventually("the mark runs out", async || !bed.admin.exists(&marks("a")).await).await;
+        passes("nobody waits", &endless.rw("a").read()).await;
+        unlock_all([first, second, third]).await;
     })
     .await;
 }
 
-/// W2: who waits sleeps, in both halves: writers behind a reader that is renewed, readers that are held back by them. A look
-/// a poll cap, and none for the others of a process.
+/// W2: waiters sleep, in both halves: writers behind a reader, and readers that are held back by them.
 #[tokio::test]
-async fn who_waits_sleeps() {
+async fn waiters_send_nothing_until_they_are_woken() {
     rw(async |bed| {
         let holder = bed.still_client().await;
-        let builder = || bed.still_builder().prefer(Prefer::Writers).hold_back(LONG).poll_cap(LONG);
+        let builder = || bed.still_builder().prefer(Prefer::Writers).hold_back(LONG);
         let clients = [bed.connect(builder()).await, bed.connect(builder()).await];
         let first = holder.rw("a").read().lock().await.unwrap();
         let writers: Vec<_> = (0..10).map(|n| passer(clients[n % 2].rw("a").write())).collect();
@@ -182,14 +152,53 @@ async fn who_waits_sleeps() {
             waits(bed, client, "a", 10).await;
         }
         bed.admin.reset_stats().await;
-        // Nobody's poll comes within the hour, nor does a message.
+        // No poll comes within the hour, nor does a message.
         tokio::time::sleep(ms(500)).await;
         let stats = sent(bed).await;
         assert_eq!(stats.get("evalsha"), None, "{stats:?}");
         first.unlock().await.unwrap();
         for task in writers.into_iter().chain(readers) {
-            task.await.unwrap();
+            ends("a waiter", task).await.unwrap();
         }
+    })
+    .await;
+}
+
+/// #5379: 50 readers of two clients that read again and again for some ms each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_preferred_writer_is_in_beside_an_endless_stream_of_readers() {
+    rw(async |bed| {
+        let clients = [preferring(bed).await, preferring(bed).await, preferring(bed).await];
+        let (stop, reads, inside): (Arc<AtomicBool>, Arc<AtomicU64>, Arc<Inside>) = Default::default();
+        let stream: Vec<_> = (0..50)
+            .map(|n| {
+                let lock = clients[n % 2].rw("a").read();
+                let (stop, reads, inside) = (Arc::clone(&stop), Arc::clone(&reads), Arc::clone(&inside));
+                let mut numbers = Numbers::new(n as u64);
+                tokio::spawn(async move {
+                    while !stop.load(Ordering::Relaxed) {
+                        let guard = lock.lock().await.unwrap();
+                        inside.read(ms(10 + numbers.below(20))).await;
+                        guard.unlock().await.unwrap();
+                        reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let lock = clients[2].rw("a").write();
+        for _ in 0..30 {
+            let guard = ends("the writer", lock.lock()).await.unwrap();
+            inside.write(ms(1)).await;
+            guard.unlock().await.unwrap();
+            // The stream is at full breadth again.
+            tokio::time::sleep(ms(50)).await;
+        }
+        stop.store(true, Ordering::Relaxed);
+        for reader in stream {
+            reader.await.unwrap();
+        }
+        let reads = reads.load(Ordering::Relaxed);
+        assert!(reads > 100, "{reads} reads beside 30 writes");
     })
     .await;
 }

@@ -1,12 +1,21 @@
-//! What the tests of the read-write lock add to the bed: its keys, its state in Redis, and what is told on its channel.
+//! Helpers of the read-write lock's tests: its keys, its state in Redis, the messages on its channel, its waiters, and
+//! a check that a writer is inside alone.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use distlock::{Acquire, Client, DistLock, Guard, Owner};
+use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner};
+use tokio::task::JoinHandle;
 
 use bed::events::Events;
-use bed::{Bed, eventually, ms, text};
+use bed::{Bed, ends, eventually, ms, text};
+
+pub const BOTH: [Flavour; 2] = [Flavour::Read, Flavour::Write];
+
+/// Holder and waiter: each pair of halves that exclude each other.
+pub const RIVALS: [(Flavour, Flavour); 3] =
+    [(Flavour::Write, Flavour::Read), (Flavour::Read, Flavour::Write), (Flavour::Write, Flavour::Write)];
 
 pub fn writes(owner: &Owner) -> String {
     format!("{}:write", text(owner))
@@ -16,20 +25,25 @@ pub fn channel(name: &str) -> String {
     format!("redisson_rwlock:{{{name}}}")
 }
 
-/// The key of the writers of ours that wait.
+/// The key with the marks of waiting writers.
 pub fn marks(name: &str) -> String {
     format!("{{{name}}}:rwlock_waiting")
 }
 
-pub fn cover(name: &str, owner: &Owner, n: usize) -> String {
-    format!("{{{name}}}:{}:rwlock_timeout:{n}", text(owner))
+pub fn cover(name: &str, owner: &str, n: usize) -> String {
+    format!("{{{name}}}:{owner}:rwlock_timeout:{n}")
 }
 
-/// What is left of each cover of the owner, in ms, from its first hold on.
+/// Waits until a waiting writer has left its mark.
+pub async fn marked(bed: &Bed, name: &str) {
+    eventually("a waiting writer leaves its mark", async || bed.admin.exists(&marks(name)).await).await;
+}
+
+/// Remaining ms of each cover of the owner, from its first hold on.
 pub async fn covers(bed: &Bed, name: &str, owner: &Owner) -> Vec<i64> {
     let mut found = Vec::new();
     loop {
-        let left = bed.admin.pttl(&cover(name, owner, found.len() + 1)).await;
+        let left = bed.admin.pttl(&cover(name, &text(owner), found.len() + 1)).await;
         if left == -2 {
             return found;
         }
@@ -37,7 +51,7 @@ pub async fn covers(bed: &Bed, name: &str, owner: &Owner) -> Vec<i64> {
     }
 }
 
-/// What the hash must be: the mode, and the holds of every field.
+/// The expected hash: the mode, and the holds of every field.
 pub fn fields(mode: &str, holds: &[(String, u32)]) -> BTreeMap<String, String> {
     let mut all: BTreeMap<_, _> = holds.iter().map(|(field, count)| (field.clone(), count.to_string())).collect();
     if !mode.is_empty() {
@@ -46,21 +60,50 @@ pub fn fields(mode: &str, holds: &[(String, u32)]) -> BTreeMap<String, String> {
     all
 }
 
-/// True for what is left of a lease of so many ms that was set a moment ago, on a busy machine.
+/// True for the remaining ms of a lease that was set a moment ago, on a busy machine.
 pub fn near(left: i64, lease: i64) -> bool {
     left <= lease + 1 && left > lease - 2_000
 }
 
-/// Comes in as this owner for so long.
-pub async fn lease(lock: &impl DistLock, owner: &Owner, lease: Duration) -> Guard {
+/// Acquires as this owner with an explicit lease.
+pub async fn lease(lock: &(impl DistLock + ?Sized), owner: &Owner, lease: Duration) -> Guard {
     lock.acquire(Acquire::new().owner(owner).lease(lease)).await.unwrap().unwrap()
 }
 
-/// So many of this client's acquires wait, and hear what is told.
+/// A task that waits for a half.
+pub fn waiter(client: &Client, half: Flavour, name: &str) -> JoinHandle<Guard> {
+    let lock = client.lock(half, name);
+    tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("{half}: {error:?}")) })
+}
+
+/// The guard of a waiter that must acquire.
+pub async fn granted(what: &str, waiter: JoinHandle<Guard>) -> Guard {
+    ends(what, waiter).await.unwrap()
+}
+
+/// The waiter must acquire, and releases.
+pub async fn served(what: &str, waiter: JoinHandle<Guard>) {
+    granted(what, waiter).await.unlock().await.unwrap();
+}
+
+/// Releases all of these.
+pub async fn unlock_all(guards: impl IntoIterator<Item = Guard>) {
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+}
+
+/// Acquires at once, and releases.
+pub async fn passes(what: &str, lock: &impl DistLock) {
+    let guard = lock.try_lock().await.unwrap();
+    guard.unwrap_or_else(|| panic!("{what}: the lock is busy")).unlock().await.unwrap();
+}
+
+/// Waits until this number of the client's acquires wait, and listen to the channel.
 pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
     let all_wait = async || client.stats().waiting == count && bed.admin.numsub(&channel(name)).await > 0;
     eventually(&format!("{count} wait for {name}"), all_wait).await;
-    // Its look after the subscription.
+    // The attempts behind the subscriptions are over when no script runs any more.
     let mut asked = 0;
     loop {
         let now = bed.admin.calls("evalsha").await;
@@ -71,12 +114,12 @@ pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
     }
 }
 
-/// No key is left of any lock.
+/// Waits until no key is left of any lock.
 pub async fn keys_gone(bed: &Bed) {
     eventually("no key is left", async || bed.admin.keys().await.is_empty()).await;
 }
 
-/// Covers that nobody takes back any more, as they are after a lock was freed by force: all have an end. Takes them away.
+/// Deletes the covers that a forced release has left. There must be this number, and each must expire.
 pub async fn sweep_covers(bed: &Bed, count: usize) {
     let keys = bed.admin.keys().await;
     assert_eq!(keys.iter().filter(|key| key.contains(":rwlock_timeout:")).count(), count, "{keys:?}");
@@ -86,7 +129,42 @@ pub async fn sweep_covers(bed: &Bed, count: usize) {
     }
 }
 
-/// One lock under watch: its hash, its covers, and what is told about it.
+/// Fails a test when somebody is inside beside a writer (RW1).
+#[derive(Debug, Default)]
+pub struct Inside {
+    readers: AtomicI64,
+    writers: AtomicI64,
+    pub most: AtomicI64,
+}
+
+impl Inside {
+    pub async fn read(&self, span: Duration) {
+        let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(readers, Ordering::SeqCst);
+        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a reader beside a writer");
+        stay(span).await;
+        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a writer came in beside a reader");
+        self.readers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub async fn write(&self, span: Duration) {
+        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "two writers");
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a writer beside a reader");
+        stay(span).await;
+        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader came in beside a writer");
+        assert_eq!(self.writers.fetch_sub(1, Ordering::SeqCst), 1, "two writers");
+    }
+}
+
+async fn stay(span: Duration) {
+    if span.is_zero() {
+        tokio::task::yield_now().await;
+    } else {
+        tokio::time::sleep(span).await;
+    }
+}
+
+/// One lock as the server has it: its hash, its covers, and the messages on its channel.
 pub struct Scene<'a> {
     bed: &'a Bed,
     name: &'a str,
@@ -100,16 +178,16 @@ impl<'a> Scene<'a> {
         Self { bed, name, events, marks: 0 }
     }
 
-    /// What was told so far: how many times 0, and how many times 1. All of it: what came before a mark of our own.
+    /// Messages so far: how often 0, and how often 1. Complete, because a message of our own has come behind them.
     pub async fn told(&mut self) -> (usize, usize) {
         let on = channel(self.name);
         self.marks += 1;
         self.bed.admin.publish(&on, b"mark").await;
-        eventually("the mark came", async || self.events.count(&on, "mark") == self.marks).await;
+        eventually("our own message comes", async || self.events.count(&on, "mark") == self.marks).await;
         (self.events.count(&on, "0"), self.events.count(&on, "1"))
     }
 
-    /// The hash must be this, and last for about so many ms (0: there is none).
+    /// The hash must be this, and last for about this number of ms (0: there is none).
     pub async fn is(&self, step: &str, mode: &str, holds: &[(String, u32)], lasts: i64) {
         let found = self.bed.admin.hgetall(self.name).await;
         let left = self.bed.admin.pttl(self.name).await;
@@ -117,14 +195,14 @@ impl<'a> Scene<'a> {
         assert!(if lasts == 0 { left == -2 } else { near(left, lasts) }, "{step}: {left} ms left, expected {lasts}");
     }
 
-    /// The owner's covers must last for about so many ms each, and there are no more.
+    /// The owner must have exactly these covers, by their ms.
     pub async fn covered(&self, step: &str, owner: &Owner, lasts: &[i64]) {
         let found = covers(self.bed, self.name, owner).await;
         let fits = found.len() == lasts.len() && found.iter().zip(lasts).all(|(left, lease)| near(*left, *lease));
         assert!(fits, "{step}: {found:?}, expected {lasts:?}");
     }
 
-    /// Nothing is left of the lock.
+    /// No key may be left.
     pub async fn gone(&self, step: &str) {
         assert_eq!(self.bed.admin.keys().await, [""; 0], "{step}");
     }

@@ -1,5 +1,5 @@
-//! Ten thousand readers of one lock at once: all come in and all leave, without an error, and no command of theirs holds the server
-//! up.
+//! Ten thousand readers of one lock at once: all come in and all leave, without an error, and no command of theirs
+//! holds the server up.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bed::{Bed, rw, secs};
 
 const READERS: usize = 10_000;
 
-/// Who they are.
+/// The kind of readers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Who {
     /// Tasks of one client, or of so many.
@@ -18,11 +18,9 @@ enum Who {
     Owners,
     /// For leases of different lengths.
     Leases,
-    /// Renewed once before they leave.
-    Renewed,
 }
 
-/// What the server did since the last time: script commands, and the commands in them.
+/// Script commands since the last time, and the commands in them.
 #[derive(Debug)]
 struct Work {
     commands: u64,
@@ -30,40 +28,33 @@ struct Work {
 }
 
 async fn work(bed: &Bed) -> Work {
-    let info: String = bed.admin.cmd(&["INFO", "commandstats"]).await;
-    let stats = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'));
-    let value = |stat: &str, name: &str| -> u64 {
-        let of = stat.split(',').find_map(|part| part.strip_prefix(name));
-        of.expect("told").parse().expect("a number")
-    };
-    let mut work = Work { commands: 0, asked: 0 };
-    for (name, stat) in stats {
-        if name.starts_with("eval") {
-            work.commands += value(stat, "calls=");
-        } else if name == "hgetall" || name == "hkeys" {
+    let (mut work, stats) = (Work { commands: 0, asked: 0 }, bed.admin.commandstats().await);
+    for (name, calls) in stats {
+        match &*name {
+            name if name.starts_with("eval") => work.commands += calls,
             // Reads every reader there is.
-            work.asked += value(stat, "calls=") * READERS as u64 / 10;
-        } else if !["config", "info", "slowlog"].iter().any(|own| name.starts_with(own)) {
-            work.asked += value(stat, "calls=");
+            "hgetall" | "hkeys" => work.asked += calls * READERS as u64 / 10,
+            name if ["config", "info", "slowlog"].iter().any(|own| name.starts_with(own)) => {}
+            _ => work.asked += calls,
         }
     }
     bed.admin.reset_stats().await;
     work
 }
 
-/// Comes in, as one of these.
+/// Acquires as a reader of this kind.
 async fn come(client: Client, who: Who, n: usize) -> distlock::Result<Option<Guard>> {
     let (lock, mut how) = (client.rw("x").read(), Acquire::new());
     let me = client.owner();
     match who {
         Who::Owners => how = how.owner(&me),
         Who::Leases => how = how.lease(secs(60) + Duration::from_millis(n as u64 * 7_919 % 600_000)),
-        Who::Tasks(_) | Who::Renewed => {}
+        Who::Tasks(_) => {}
     }
     lock.acquire(how).await
 }
 
-/// All of these, at once; none of them may fail.
+/// Runs all of these at once; none of them may fail.
 async fn all<T: Send + 'static>(
     jobs: impl Iterator<Item = impl Future<Output = distlock::Result<T>> + Send + 'static>,
 ) -> Vec<T> {
@@ -79,7 +70,7 @@ async fn all<T: Send + 'static>(
     done
 }
 
-/// Each costs what one reader costs: a few commands inside a script, which many share.
+/// Each reader costs a few commands inside a script, and many readers share a script.
 fn bounded(what: &str, work: &Work) {
     assert!(work.asked <= 14 * READERS as u64, "{what}: {work:?}");
     // A slow client sends fewer together.
@@ -89,18 +80,18 @@ fn bounded(what: &str, work: &Work) {
 async fn ten_thousand_come_and_go(who: Who) {
     rw(async |bed| {
         let clients = if let Who::Tasks(clients) = who { clients } else { 1 };
-        let clients: Vec<Client> = futures::future::join_all((0..clients).map(|_| bed.client())).await;
+        let clients: Vec<Client> = futures::future::join_all((0..clients).map(|_| bed.still_client())).await;
         work(bed).await;
         let come = (0..READERS).map(|n| come(clients[n % clients.len()].clone(), who, n));
         let guards: Vec<Guard> = all(come).await.into_iter().map(|guard| guard.expect("shared")).collect();
         assert_eq!(bed.admin.hgetall("x").await.len(), READERS + 1);
         bounded("came", &work(bed).await);
-        if who == Who::Renewed {
+        if who == Who::Tasks(1) {
             let round = clients[0].renew_now().await;
             assert_eq!((round.renewed, round.failed, round.lost), (READERS, 0, 0));
             bounded("renewed", &work(bed).await);
         }
-        // They stand in a writer's way, who does not look at them all.
+        // A writer is refused without a look at all of them.
         assert!(clients[0].rw("x").write().try_lock().await.unwrap().is_none());
         let asked = work(bed).await;
         assert!(asked.asked < 40, "a writer: {asked:?}");
@@ -113,9 +104,8 @@ async fn ten_thousand_come_and_go(who: Who) {
 }
 
 bed::cases!(on two threads, ten_thousand_come_and_go:
-    of_one_client = Who::Tasks(1),
+    of_one_client_that_renews_them = Who::Tasks(1),
     of_eight_clients = Who::Tasks(8),
     as_given_owners = Who::Owners,
     with_leases_of_different_lengths = Who::Leases,
-    after_a_round_of_renewals = Who::Renewed,
 );

@@ -1,96 +1,119 @@
-//! #1542: when a writer leaves, all who wait for reading come in together, of all processes.
+//! #1542, RW4: when a hold for writing ends, all waiting readers of all processes are in together; when the last hold
+//! for reading ends, a waiting writer is in.
 
-use std::sync::Arc;
+use distlock::{Client, Flavour, Guard, Released};
 
-use tokio::sync::Barrier;
+use crate::rig::{BOTH, granted, keys_gone, lease, served, sweep_covers, unlock_all, waiter, waits};
+use bed::{Bed, ends, enter, ms, rw, secs};
 
-use crate::peer::Peer;
-use crate::rig::waits;
-use bed::{ends, ms, rw, secs, waiter};
+/// How a hold ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Unlock,
+    Downgrade,
+    /// By unlock, while its owner also reads by this client, and reads on.
+    GoesOnReading(usize),
+    /// Released by owner, by this client.
+    Release(usize),
+    /// By a client that neither holds nor waits.
+    Force,
+    Lease,
+}
 
-/// `testWriteRead`: nobody leaves before all twenty are in.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_readers_are_inside_at_the_same_time() {
+const READS_END: [End; 4] = [End::Unlock, End::Release(0), End::Release(1), End::Force];
+
+/// Three clients that never look for themselves, so that only a message wakes their waiters, or the end of a lease.
+async fn clients(bed: &Bed) -> [Client; 3] {
+    [bed.still_client().await, bed.still_client().await, bed.still_client().await]
+}
+
+/// Ends the hold; the guards of its owner that stay.
+async fn end(clients: &[Client; 3], how: End, half: Flavour, guard: Guard, reading: Option<Guard>) -> Vec<Guard> {
+    let lock = |n: usize| clients[n].lock(half, "a");
+    match how {
+        End::Unlock => assert_eq!(guard.unlock().await.unwrap(), Released::Free),
+        End::Downgrade => return vec![guard.downgrade().await.unwrap()],
+        End::GoesOnReading(_) => assert_eq!(guard.unlock().await.unwrap(), Released::Free),
+        End::Release(by) => {
+            let owner = guard.into_owner();
+            assert_eq!(lock(by).release(&owner).await.unwrap(), Released::Free);
+        }
+        End::Force => {
+            assert!(lock(2).force_unlock().await.unwrap());
+            assert!(guard.unlock().await.is_err());
+        }
+        End::Lease => {
+            ends("the lease", guard.lost()).await;
+            assert!(guard.unlock().await.is_err());
+        }
+    }
+    reading.into_iter().collect()
+}
+
+/// `testWriteRead`, `…DiffThreadsWRR`: twenty readers wait, half of them in the writer's own client.
+async fn a_write_hold_that_ends_lets_all_readers_in(how: End) {
     rw(async |bed| {
-        let (holder, clients) = (bed.client().await, [bed.client().await, bed.client().await]);
-        for _ in 0..3 {
-            let inside = Arc::new(Barrier::new(20));
-            let writing = holder.rw("a").write().lock().await.unwrap();
-            let readers: Vec<_> = (0..20)
-                .map(|n| {
-                    let (lock, inside) = (clients[n % 2].rw("a").read(), Arc::clone(&inside));
-                    tokio::spawn(async move {
-                        let guard = lock.lock().await.unwrap();
-                        inside.wait().await;
-                        guard.unlock().await.unwrap();
-                    })
-                })
-                .collect();
-            for client in &clients {
-                waits(bed, client, "a", 10).await;
+        let clients = clients(bed).await;
+        for known in if how == End::Lease { vec![false] } else { vec![false, true, false, true] } {
+            let (lock, me) = (clients[0].rw("a"), clients[0].owner());
+            if known {
+                // Now only the server can tell which holds this owner has.
+                drop(me.to_string());
             }
-            writing.unlock().await.unwrap();
+            let time = if how == End::Lease { secs(2) } else { secs(3600) };
+            let writing = lease(&lock.write(), &me, time).await;
+            let reading = match how {
+                End::GoesOnReading(by) => Some(enter(&clients[by].rw("a").read(), &me).await),
+                _ => None,
+            };
+            let readers: Vec<_> = (0..20).map(|n| waiter(&clients[n % 2], Flavour::Read, "a")).collect();
+            if how != End::Lease {
+                waits(bed, &clients[0], "a", 10).await;
+                waits(bed, &clients[1], "a", 10).await;
+            }
+            let mut inside = end(&clients, how, Flavour::Write, writing, reading).await;
             for reader in readers {
-                ends("a reader that leaves when all twenty are in", reader).await.unwrap();
+                inside.push(granted("a reader that leaves when all are in", reader).await);
             }
+            assert!(inside.iter().all(Guard::is_held), "side by side");
+            assert!(clients[2].rw("a").write().try_lock().await.unwrap().is_none(), "a writer beside readers");
+            unlock_all(inside).await;
+            keys_gone(bed).await;
         }
     })
     .await;
 }
 
-/// 100 readers of four processes, and 20 of this one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_of_many_processes_come_in_together() {
-    rw(async |bed| {
-        let (holder, here) = (bed.client().await, bed.client().await);
-        let mut peers = Peer::several(bed, 4, &[]).await;
-        for _ in 0..7 {
-            let writing = holder.rw("a").write().lock().await.unwrap();
-            for peer in &mut peers {
-                peer.take("read", "a", 25, 1);
-                peer.waits(25).await;
-            }
-            let tasks: Vec<_> = (0..20).map(|_| waiter(here.rw("a").read())).collect();
-            waits(bed, &here, "a", 20).await;
-            writing.unlock().await.unwrap();
-            let mut inside = Vec::new();
-            for task in tasks {
-                let (guard, _) = ends("a reader", task).await.unwrap();
-                inside.push(guard);
-            }
-            for peer in &mut peers {
-                peer.taken().await;
-            }
-            assert_eq!(bed.admin.hgetall("a").await.len(), 121, "all side by side");
-            for guard in inside {
-                guard.unlock().await.unwrap();
-            }
-            for peer in &mut peers {
-                peer.leave().await;
-            }
-        }
-        for peer in peers {
-            peer.close().await;
-        }
-    })
-    .await;
-}
+bed::cases!(on two threads, a_write_hold_that_ends_lets_all_readers_in:
+    by_unlock = End::Unlock,
+    by_downgrade = End::Downgrade,
+    by_unlock_of_an_owner_that_reads_on = End::GoesOnReading(0),
+    by_unlock_of_an_owner_that_reads_on_elsewhere = End::GoesOnReading(1),
+    by_release_by_owner = End::Release(0),
+    by_release_by_owner_elsewhere = End::Release(1),
+    by_force = End::Force,
+    by_the_end_of_its_lease = End::Lease,
+);
 
-/// The last of the readers lets writers in: one of each process tries, and all get their turn.
+/// A reader of each client: the first that leaves lets nobody in, the last one a writer, of its own client or of the
+/// other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_reader_lets_a_writer_in() {
+async fn the_last_reader_lets_a_writer_in_however_its_hold_ends() {
     rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
-        for round in 0..20 {
-            let readers = [client.rw("a").read().lock().await.unwrap(), other.rw("a").read().lock().await.unwrap()];
-            let writer = waiter([&client, &other][round % 2].rw("a").write());
-            waits(bed, [&client, &other][round % 2], "a", 1).await;
-            let [first, last] = readers;
+        let clients = clients(bed).await;
+        for (round, how) in (0..6).flat_map(|round| READS_END.map(|how| (round, how))) {
+            let first = clients[1].rw("a").read().lock().await.unwrap();
+            let last = clients[0].rw("a").read().lock().await.unwrap();
+            let waiting = &clients[round % 2];
+            let writer = waiter(waiting, Flavour::Write, "a");
+            waits(bed, waiting, "a", 1).await;
             first.unlock().await.unwrap();
-            assert!(!writer.is_finished());
-            last.unlock().await.unwrap();
-            let (guard, _) = ends("the writer", writer).await.unwrap();
-            guard.unlock().await.unwrap();
+            assert!(!writer.is_finished(), "{how:?}: a writer beside a reader");
+            end(&clients, how, Flavour::Read, last, None).await;
+            served(&format!("the writer, {how:?}"), writer).await;
+            if how == End::Force {
+                sweep_covers(bed, 1).await;
+            }
         }
     })
     .await;
@@ -98,18 +121,16 @@ async fn the_last_reader_lets_a_writer_in() {
 
 /// Readers and writers that wait in one process: each release wakes those it should, and nobody waits for the poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_halves_wait_in_one_process() {
+async fn waiters_for_both_halves_in_one_process_are_all_served() {
     rw(async |bed| {
-        // On its own a waiter would not look again in time.
-        let builder = || bed.builder().poll_cap(secs(3600));
-        let (client, other) = (bed.connect(builder()).await, bed.connect(builder()).await);
+        let [client, other, _] = clients(bed).await;
         for holder in [&client, &other] {
             let writing = holder.rw("a").write().lock().await.unwrap();
             let mut tasks = Vec::new();
             for n in 0..12 {
-                let lock = client.rw("a");
+                let lock = client.lock(BOTH[usize::from(n % 3 == 0)], "a");
                 tasks.push(tokio::spawn(async move {
-                    let guard = if n % 3 == 0 { lock.write().lock().await } else { lock.read().lock().await }.unwrap();
+                    let guard = lock.lock().await.unwrap();
                     tokio::time::sleep(ms(5)).await;
                     guard.unlock().await.unwrap();
                 }));

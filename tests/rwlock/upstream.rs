@@ -1,52 +1,17 @@
-//! The rows of `RedissonReadWriteLockTest` that are about both halves and about no one else's subject here.
+//! The rows of `RedissonReadWriteLockTest` about both halves that have no file of their own here: crowds, and names.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use distlock::{Client, DistLock as _, Flavour, Prefer};
-use distlock_support::cluster::{SLOTS, add_slots};
-use distlock_support::{Admin, Numbers, RedisServer};
+use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
-use bed::{Bed, enter, eventually, ms, rw, secs, waiter};
+use crate::rig::{Inside, served, unlock_all, waiter};
+use bed::{Bed, enter, eventually, ms, rw, secs};
 
-/// RW1: says so when somebody is inside beside a writer.
-#[derive(Debug, Default)]
-pub struct Inside {
-    readers: AtomicI64,
-    writers: AtomicI64,
-    most: AtomicI64,
-}
-
-impl Inside {
-    pub async fn read(&self, span: Duration) {
-        let readers = self.readers.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(readers, Ordering::SeqCst);
-        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a reader beside a writer");
-        stay(span).await;
-        assert_eq!(self.writers.load(Ordering::SeqCst), 0, "a writer came in beside a reader");
-        self.readers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    pub async fn write(&self, span: Duration) {
-        assert_eq!(self.writers.fetch_add(1, Ordering::SeqCst), 0, "two writers");
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a writer beside a reader");
-        stay(span).await;
-        assert_eq!(self.readers.load(Ordering::SeqCst), 0, "a reader came in beside a writer");
-        assert_eq!(self.writers.fetch_sub(1, Ordering::SeqCst), 1, "two writers");
-    }
-}
-
-async fn stay(span: Duration) {
-    if span.is_zero() {
-        tokio::task::yield_now().await;
-    } else {
-        tokio::time::sleep(span).await;
-    }
-}
-
-/// Reads, writes, writes and downgrades, or writes and reads inside, by chance; gives back by unlock or by drop.
+/// Reads, writes, writes and downgrades, or writes and reads inside, by chance; releases by unlock or by drop. Now and
+/// then with a round of renewals beside the others, which finds everything held (`testReadLockExpirationRenewal`).
 async fn visit(client: Client, inside: Arc<Inside>, rounds: u64, seed: u64) {
     let (lock, mut numbers) = (client.rw("a"), Numbers::new(seed));
     for _ in 0..rounds {
@@ -79,6 +44,10 @@ async fn visit(client: Client, inside: Arc<Inside>, rounds: u64, seed: u64) {
                 inner
             }
         };
+        if numbers.below(8) == 0 {
+            let round = client.renew_now().await;
+            assert_eq!((round.failed, round.lost), (0, 0), "a renewal beside releases");
+        }
         if numbers.below(2) == 0 {
             drop(guard);
         } else {
@@ -92,14 +61,12 @@ async fn crowd(clients: &[Client], tasks: usize, rounds: u64) -> i64 {
     for (n, client) in clients.iter().cycle().take(tasks).enumerate() {
         crowd.spawn(visit(client.clone(), Arc::clone(&inside), rounds, n as u64));
     }
-    while let Some(done) = crowd.join_next().await {
-        done.unwrap();
-    }
+    crowd.join_all().await;
     inside.most.load(Ordering::SeqCst)
 }
 
-/// `testConcurrency_SingleInstance`, `testConcurrencyLoop_MultiInstance`, `testConcurrency_MultiInstance`: 15 tasks of one
-/// client; 16 clients with many rounds each, half of them preferring writers; and 100 clients once each.
+/// `testConcurrency_SingleInstance`, `testConcurrencyLoop_MultiInstance`, `testConcurrency_MultiInstance`: 15 tasks of
+/// one client; 16 clients with many rounds each, half of them preferring writers; and 100 clients once each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_at_random_never_meet() {
     rw(async |bed| {
@@ -111,113 +78,41 @@ async fn readers_and_writers_at_random_never_meet() {
         }
         let most = crowd(&clients, 16, 30).await;
         assert!(most > 1, "never two readers at a time");
-        let builders = (0..84).map(|_| bed.builder().connect());
-        for client in futures::future::join_all(builders).await {
-            clients.push(client.unwrap());
-        }
+        clients.extend(futures::future::join_all((0..84).map(|_| bed.client())).await);
         crowd(&clients, 100, 1).await;
-        for client in &clients[16..] {
-            bed::idle(client).await;
-            client.shutdown(bed::PATIENCE).await.unwrap();
-        }
     })
     .await;
 }
 
-/// `testName`: braces and colons (#1219), ten tasks on each.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_with_braces_and_colons_work() {
-    rw(async |bed| {
-        let client = bed.client().await;
-        let mut tasks = JoinSet::new();
-        for name in ["{abc}:def", "a:b:c", "{x}", "with {} in it", "}{", "{{a}}:b"] {
-            for n in 0..10 {
-                let lock = client.rw(name);
-                tasks.spawn(async move {
-                    for _ in 0..10 {
-                        lock.read().lock().await.unwrap().unlock().await.unwrap();
-                    }
-                    if n == 0 {
-                        let reading = lock.write().lock().await.unwrap().downgrade().await.unwrap();
-                        assert!(lock.read().is_locked().await.unwrap());
-                        reading.unlock().await.unwrap();
-                    }
-                });
-            }
-        }
-        while let Some(done) = tasks.join_next().await {
-            done.unwrap();
-        }
-        assert_eq!(bed.admin.keys().await, [""; 0]);
-    })
-    .await;
+/// Acquires both halves under each name, with a waiting writer: the hash, a cover and the mark are all the keys.
+async fn both_halves_of(names: &[&str], bed: &Bed) {
+    let client = bed.connect(bed.builder().prefer(Prefer::Writers)).await;
+    for name in names {
+        let (lock, me) = (client.rw(name), client.owner());
+        let (writing, reading) = (enter(&lock.write(), &me).await, enter(&lock.read(), &me).await);
+        let writer = waiter(&client, Flavour::Write, name);
+        eventually("it waits", async || bed.admin.keys().await.len() == 3).await;
+        assert_eq!(client.renew_now().await.renewed, 2, "{name}");
+        writing.extend(secs(40)).await.unwrap();
+        reading.extend(secs(40)).await.unwrap();
+        assert!(lock.read().is_locked().await.unwrap() && lock.write().is_locked().await.unwrap());
+        unlock_all([writing.downgrade().await.unwrap(), reading]).await;
+        served(name, writer).await;
+        assert!(!lock.read().force_unlock().await.unwrap());
+        assert_eq!(bed.admin.keys().await, [""; 0], "{name}");
+    }
 }
 
-/// `testInCluster`: all keys of a lock in one slot, those that scripts make included, by renewals and marks as well.
+/// `testInCluster`: all keys of a lock are in one slot, also for renewals and marks.
 #[tokio::test]
-async fn both_halves_on_a_cluster_node() {
-    let server = RedisServer::builder().arg("--cluster-enabled", "yes").start();
-    let admin = Admin::connect(&server).await;
-    add_slots(&admin, 0..=SLOTS - 1).await;
-    let up = async || admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok");
-    eventually("the cluster is up", up).await;
-    drop(admin);
-    let body = async |bed: &Bed| {
-        let client = bed.connect(bed.builder().prefer(Prefer::Writers)).await;
-        for name in ["a", "pre{tag}suf", "a:b", "{x}:y"] {
-            let (lock, me) = (client.rw(name), client.owner());
-            let (writing, reading) = (enter(&lock.write(), &me).await, enter(&lock.read(), &me).await);
-            let writer = waiter(lock.write());
-            eventually("it waits", async || bed.admin.keys().await.len() == 3).await;
-            assert_eq!(client.renew_now().await.renewed, 2, "{name}");
-            writing.extend(secs(40)).await.unwrap();
-            reading.extend(secs(40)).await.unwrap();
-            assert!(lock.read().is_locked().await.unwrap() && lock.write().is_locked().await.unwrap());
-            writing.downgrade().await.unwrap().unlock().await.unwrap();
-            reading.unlock().await.unwrap();
-            writer.await.unwrap().0.unlock().await.unwrap();
-            assert!(!lock.read().force_unlock().await.unwrap());
-            assert_eq!(bed.admin.keys().await, [""; 0], "{name}");
-        }
-    };
-    bed::run_on(server, |client, name| client.lock(Flavour::Write, name), body).await;
+async fn both_halves_work_on_a_cluster_node() {
+    let make = |client: &Client, name: &str| client.lock(Flavour::Write, name);
+    let body = async |bed: &Bed| both_halves_of(&["a", "pre{tag}suf", "a:b", "{x}:y"], bed).await;
+    bed::run_on(bed::cluster_node().await, make, body).await;
 }
 
-/// `testWriteReadReentrancy`, `testWriteLock`, `testWR`: who writes may read, others may not; after the write hold others
-/// read, and nobody writes, not even the owner; then all is free.
+/// `testName`, #1219. The suite of conformance has more names, for each half.
 #[tokio::test]
-async fn a_writer_reads_beside_itself_and_nobody_else() {
-    rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
-        let (lock, there, me) = (client.rw("a"), other.rw("a"), client.owner());
-        let may = async || {
-            let read = there.read().try_lock().await.unwrap();
-            let reads = read.is_some();
-            if let Some(guard) = read {
-                guard.unlock().await.unwrap();
-            }
-            (reads, there.write().try_lock().await.unwrap().is_some())
-        };
-        let outer = enter(&lock.write(), &me).await;
-        let inner = enter(&lock.write(), &me).await;
-        let reading = enter(&lock.read(), &me).await;
-        assert_eq!(may().await, (false, false));
-        inner.unlock().await.unwrap();
-        assert_eq!(may().await, (false, false));
-        reading.unlock().await.unwrap();
-        assert!(outer.is_held() && lock.write().is_held_by(&me).await.unwrap(), "#891");
-        assert_eq!(may().await, (false, false));
-        let reading = enter(&lock.read(), &me).await;
-        outer.unlock().await.unwrap();
-        assert_eq!(may().await, (true, false));
-        reading.unlock().await.unwrap();
-        let (first, second) = (lock.read().lock().await.unwrap(), there.read().lock().await.unwrap());
-        assert_eq!(may().await, (true, false));
-        first.unlock().await.unwrap();
-        assert_eq!(may().await, (true, false));
-        second.unlock().await.unwrap();
-        assert_eq!(may().await, (true, true));
-        bed::idle(&other).await;
-    })
-    .await;
+async fn both_halves_work_under_names_with_braces_and_colons() {
+    rw(async |bed| both_halves_of(&["{abc}:def", "a:b:c", "{x}", "with {} in it", "}{", "{{a}}:b"], bed).await).await;
 }

@@ -17,7 +17,7 @@ async fn nothing_is_left(admin: &Admin) {
 /// More than the sockets of both sides take: what is encrypted already and has no room in the socket leaves as soon as it can.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_queued_while_the_server_is_frozen_are_sent_after_it_recovers() {
-    const CALLS: usize = 2_000;
+    const CALLS: usize = 800;
     let server = Secure::start("IP:127.0.0.1", When::Now, "no");
     let admin = Admin::connect(&server.server).await;
     for direct in BOTH {

@@ -90,147 +90,130 @@ fn given_back(count: usize) -> (Words, Words) {
     steps(2, (0..count).map(|n| (vec![format!("n{n}")], words([&owner(n), LEASE, "publish", "c"]))))
 }
 
+const fn case(script: &'static str, what: &'static str, most: fn(u64) -> u64, make: fn(usize) -> Made) -> Case {
+    Case { script, what, most, make }
+}
+
 pub const CASES: &[Case] = &[
-    Case {
-        script: "reentrant/acquire",
-        what: "holds of its owner",
-        most: |_| 4,
-        make: |n| (held_often(n), words(["x"]), words([&owner(1), LEASE, "z", "", "0"])),
-    },
-    Case {
-        script: "reentrant/release",
-        what: "holds of its owner",
-        most: |_| 4,
-        make: |n| (held_often(n), words(["x"]), words([&owner(1), LEASE, "publish", "c", &id(0)])),
-    },
-    Case {
-        script: "reentrant/force",
-        what: "holds of its owner",
-        most: |_| 4,
-        make: |n| (held_often(n), words(["x"]), words([NEVER, "publish", "c"])),
-    },
-    Case {
-        script: "common/disown",
-        what: "holds of its owner",
-        most: |_| 3,
-        make: |n| (held_often(n), words(["x"]), words([&owner(1), &id(0)])),
-    },
-    Case {
-        script: "common/state",
-        what: "holds of its owner",
-        most: |_| 2,
-        make: |n| (held_often(n), words(["x"]), Vec::new()),
-    },
-    Case {
-        script: "common/renew",
-        what: "locks",
-        most: |k| 3 * k,
-        make: |n| {
+    case(
+        "reentrant/acquire",
+        "holds of its owner",
+        |_| 4,
+        |n| (held_often(n), words(["x"]), words([&owner(1), LEASE, "z", "", "0"])),
+    ),
+    case(
+        "reentrant/release",
+        "holds of its owner",
+        |_| 4,
+        |n| (held_often(n), words(["x"]), words([&owner(1), LEASE, "publish", "c", &id(0)])),
+    ),
+    case(
+        "reentrant/force",
+        "holds of its owner",
+        |_| 4,
+        |n| (held_often(n), words(["x"]), words([NEVER, "publish", "c"])),
+    ),
+    case("common/disown", "holds of its owner", |_| 3, |n| (held_often(n), words(["x"]), words([&owner(1), &id(0)]))),
+    case("common/state", "holds of its owner", |_| 2, |n| (held_often(n), words(["x"]), Vec::new())),
+    case(
+        "common/renew",
+        "locks",
+        |k| 3 * k,
+        |n| {
             let each = (0..n).flat_map(|n| [owner(n), String::new()]);
             (held_each(n), names(n), words([LEASE, "0"]).into_iter().chain(each).collect())
         },
-    },
-    Case {
-        script: "multi/acquire",
-        what: "locks",
-        most: |k| 2 * k + 1,
-        make: |n| (Vec::new(), names(n), words([&owner(1), LEASE])),
-    },
-    Case {
-        script: "reentrant/many",
-        what: "acquires",
-        most: |k| 3 * k,
-        make: |n| {
+    ),
+    case("multi/acquire", "locks", |k| 2 * k + 1, |n| (Vec::new(), names(n), words([&owner(1), LEASE]))),
+    case(
+        "reentrant/many",
+        "acquires",
+        |k| 3 * k,
+        |n| {
             let (keys, args) = taken(n, |n| vec![format!("n{n}")]);
             (Vec::new(), keys, args)
         },
-    },
-    Case {
-        script: "reentrant/many",
-        what: "releases",
-        most: |k| 3 * k,
-        make: |n| {
+    ),
+    case(
+        "reentrant/many",
+        "releases",
+        |k| 3 * k,
+        |n| {
             let (keys, args) = given_back(n);
             (held_each(n), keys, args)
         },
-    },
-    Case {
-        script: "fenced/many",
-        what: "acquires",
-        most: |k| 6 * k,
-        make: |n| {
+    ),
+    case(
+        "fenced/many",
+        "acquires",
+        |k| 6 * k,
+        |n| {
             let (keys, args) = taken(n, |n| vec![format!("n{n}"), format!("c{n}")]);
             (Vec::new(), keys, args)
         },
-    },
-    Case {
-        script: "plain/many",
-        what: "acquires",
-        most: |k| k,
-        make: |n| {
+    ),
+    case(
+        "plain/many",
+        "acquires",
+        |k| k,
+        |n| {
             let (keys, args) = steps(1, (0..n).map(|n| (vec![format!("n{n}")], words([&owner(n), "NX", "PX", LEASE]))));
             (Vec::new(), keys, args)
         },
-    },
-    Case {
-        script: "plain/renew",
-        what: "locks",
-        most: |k| 3 * k,
-        make: |n| {
+    ),
+    case(
+        "plain/renew",
+        "locks",
+        |k| 3 * k,
+        |n| {
             let held = (0..n).map(|n| words(["SET", &format!("n{n}"), &owner(n), "PX", "9000"])).collect();
             (held, names(n), words([LEASE, "0"]).into_iter().chain((0..n).map(owner)).collect())
         },
-    },
-    Case {
-        script: "rwlock/many",
-        what: "readers that come",
-        most: |k| 6 * k,
-        make: |n| {
+    ),
+    case(
+        "rwlock/many",
+        "readers that come",
+        |k| 6 * k,
+        |n| {
             let args = |n: usize| words([&owner(n), LEASE, "", "", "0", "0", "{x}", "1"]);
             let (keys, args) = steps(1, (0..n).map(|n| (words(["x", &cover(n), "marks"]), args(n))));
             (Vec::new(), keys, args)
         },
-    },
-    Case {
-        script: "rwlock/many",
-        what: "readers that leave, of ten times as many",
-        // What is left is looked at once.
-        most: |k| 4 * k + 30,
-        make: |n| {
+    ),
+    case(
+        "rwlock/many",
+        "readers that leave, of ten times as many",
+        |k| 4 * k + 30,
+        |n| {
             let args = |n: usize| words([&owner(n), "", LEASE, "", "0", "{x}", "0", "publish", "c"]);
             let (keys, args) = steps(2, (0..n).map(|n| (words(["x", &cover(n)]), args(n))));
             (read_by(10 * n), keys, args)
         },
-    },
-    Case {
-        script: "rwlock/renew",
-        what: "readers",
-        most: |k| 5 * k,
-        make: |n| {
+    ),
+    case(
+        "rwlock/renew",
+        "readers",
+        |k| 5 * k,
+        |n| {
             let keys = (0..n).flat_map(|n| words(["x", &cover(n)])).collect();
             let each = (0..n).flat_map(|n| words([&owner(n), "", "read", "{x}", "1"]));
             (read_by(n), keys, words(["40000", "0"]).into_iter().chain(each).collect())
         },
-    },
-    Case {
-        script: "rwlock/force",
-        what: "readers",
-        most: |_| 4,
-        make: |n| (read_by(n), words(["x"]), words(["read", "0", NEVER, "publish", "c"])),
-    },
-    Case {
-        script: "rwlock/state",
-        what: "readers, who are all told",
-        most: |n| n + 3,
-        make: |n| (read_by(n), words(["x"]), words(["read", "{x}"])),
-    },
-    Case {
-        script: "fair/waiters",
-        what: "waiters, who are all told",
-        most: |w| w + 2,
-        make: |n| {
+    ),
+    case("rwlock/force", "readers", |_| 4, |n| (read_by(n), words(["x"]), words(["read", "0", NEVER, "publish", "c"]))),
+    case(
+        "rwlock/state",
+        "readers, who are all told",
+        |n| n + 3,
+        |n| (read_by(n), words(["x"]), words(["read", "{x}"])),
+    ),
+    case(
+        "fair/waiters",
+        "waiters, who are all told",
+        |w| w + 2,
+        |n| {
             let queued = (0..n).map(|n| words(["RPUSH", "q", &owner(n)]));
             (queued.collect(), words(["q", "d"]), Vec::new())
         },
-    },
+    ),
 ];

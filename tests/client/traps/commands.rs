@@ -1,17 +1,21 @@
 //! Traps 1-4 and 13: commands that are sent again, go on after they were dropped, or take a detour.
 
-use distlock::{Acquire, DistLock as _, Error, Owner, Step};
+use distlock::{Acquire, DistLock as _, Error, Step};
 use distlock_support::proxy::{Action, Matcher, Proxy};
 
+use crate::rig::elsewhere;
 use bed::fault::{assert_doubt, brisk, script, warm};
 use bed::harm::{TIMEOUT, sha};
-use bed::{PATIENCE, becomes, builder, eventually, idle, ms, reentrant, secs};
+use bed::{PATIENCE, builder, eventually, idle, ms, reentrant, secs};
 
-/// Options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes
-/// out by `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and
-/// for the `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
+/// Trap 1: options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes out by
+/// `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and for the
+/// `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
+///
+/// Trap 4: a command that timed out after it was written runs all the same. node/fault.rs, `fault` (a timeout is in doubt), and
+/// acquire.rs, `Undo`: it is undone.
 #[tokio::test]
-async fn trap_01_options_hold_for_scripts() {
+async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
     reentrant(async |bed| {
         let proxy = Proxy::start(bed.server.addr());
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(30)).retry_attempts(1_000)).await;
@@ -27,7 +31,7 @@ async fn trap_01_options_hold_for_scripts() {
             let acquire = if by_hash { script("acquire") } else { Matcher::command("EVAL") };
             let armed = proxy.on_request(acquire, Action::HangReply);
             let error = lock.try_lock().await.unwrap_err();
-            assert!(matches!(error, Error::Timeout { step: Step::Command }), "{error:?}");
+            assert!(matches!(error, Error::Timeout { step: Step::Command }) && error.outcome_unknown(), "{error:?}");
             assert!(armed.has_fired());
             // Once the acquire; the rest undoes it and changes no count.
             assert_eq!(bed.admin.calls("hset").await, 1);
@@ -74,13 +78,10 @@ async fn trap_02_nothing_is_sent_again_behind_our_back() {
         let proxy = Proxy::start(bed.server.addr());
         let client = bed.connect(builder(&proxy.url())).await;
         warm(&client).await;
-        for (name, action) in [
-            ("close", Action::SwallowReplyClose),
-            ("reset", Action::SwallowReplyRst),
-            ("close after", Action::CloseAfter),
-        ] {
+        let actions = [Action::SwallowReplyClose, Action::SwallowReplyRst, Action::CloseAfter];
+        for (name, action) in ["close", "reset", "close after"].into_iter().zip(actions) {
             let lock = client.reentrant(name);
-            let owner: Owner = client.owner().to_string().parse().unwrap();
+            let owner = elsewhere(&client.owner());
             proxy.on_request(script("acquire").containing(name), action);
             let seen = proxy.requests_seen("EVALSHA");
             let error = lock.acquire(Acquire::new().owner(&owner).wait(ms(0))).await.unwrap_err();
@@ -131,25 +132,6 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
     .await;
 }
 
-/// A command that timed out after it was written runs all the same. node/fault.rs, `fault` (a timeout is in doubt), and
-/// acquire.rs, `Undo`: it is undone.
-#[tokio::test]
-async fn trap_04_an_acquire_that_timed_out_is_undone() {
-    reentrant(async |bed| {
-        warm(&bed.still_client().await).await;
-        let client = bed.connect(brisk(&bed.server.url())).await;
-        bed.admin.reset_stats().await;
-        bed.server.stop();
-        let error = client.reentrant("a").try_lock().await.unwrap_err();
-        assert!(matches!(error, Error::Timeout { step: Step::Command }) && error.outcome_unknown(), "{error:?}");
-        bed.server.cont();
-        becomes("calls of HSET", 1, async || bed.admin.calls("hset").await).await;
-        eventually("it is undone", async || !bed.admin.exists("a").await).await;
-        idle(&client).await;
-    })
-    .await;
-}
-
 /// fred's reload sends `SCRIPT LOAD` to every server. node/connection.rs, `Connection::run`: on `NOSCRIPT` the same command goes out once
 /// more as `EVAL`, which loads it too.
 #[tokio::test]
@@ -168,16 +150,10 @@ async fn trap_13_a_forgotten_script_costs_one_eval() {
             assert_eq!((calls("eval"), calls("evalsha")), (2, 6), "round {round}: {stats:?}");
             assert_eq!(calls("script|load"), 0);
         }
-        let known: Vec<bool> = bed
-            .admin
-            .cmd(&[
-                "SCRIPT",
-                "EXISTS",
-                &sha(&["common/holds", "reentrant/acquire"]),
-                &sha(&["common/holds", "reentrant/release"]),
-            ])
-            .await;
-        assert_eq!(known, [true, true]);
+        for script in ["reentrant/acquire", "reentrant/release"] {
+            let known: Vec<bool> = bed.admin.cmd(&["SCRIPT", "EXISTS", &sha(&["common/holds", script])]).await;
+            assert_eq!(known, [true], "{script}");
+        }
     })
     .await;
 }

@@ -1,13 +1,9 @@
 //! Traps 5 and 6: subscriptions that are reported too early, and messages that get lost in a flood.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher, Proxy};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber, span};
 
+use crate::rig::{Warnings, is_served, runtime, takes};
 use bed::fault::count;
 use bed::{becomes, builder, ends, eventually, ms, reentrant, secs};
 
@@ -26,44 +22,15 @@ async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
             let guard = holder.reentrant(&name).lock().await.unwrap();
             let seen = proxy.requests_seen("SUBSCRIBE");
             proxy.on_request(Matcher::command("SUBSCRIBE"), Action::Delay(ms(300)));
-            let lock = waiter.reentrant(&name);
-            let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
+            let waiting = takes(waiter.reentrant(&name));
             eventually("the waiter subscribes", async || proxy.requests_seen("SUBSCRIBE") > seen).await;
             // Whoever believes in the subscription asks once more at once, and then sleeps.
             tokio::time::sleep(ms(100)).await;
             guard.unlock().await.unwrap();
-            ends("the waiter", waiting).await.unwrap().unlock().await.unwrap();
+            is_served("the waiter", waiting).await;
         }
     })
     .await;
-}
-
-/// Counts the warnings that messages came in too fast, on one thread.
-#[derive(Clone, Default)]
-struct Floods(Arc<AtomicUsize>);
-
-impl Visit for Floods {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" && format!("{value:?}").contains("faster than they could be read") {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Subscriber for Floods {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN && metadata.target().starts_with("distlock")
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
 }
 
 /// Messages that come in faster than they are read overwrite the oldest ones, and fred's documented loop then ends for
@@ -80,31 +47,28 @@ async fn trap_06_a_flood_of_messages_loses_no_waiter() {
         return;
     }
     // The tasks of this test all run on this thread.
-    let floods = Floods::default();
-    let _listening = tracing::subscriber::set_default(floods.clone());
+    let (warnings, _listening) = Warnings::listen();
+    let floods = || warnings.count(&["faster than they could be read"]);
     reentrant(async |bed| {
         let holder = bed.client().await;
         let client = bed.connect(bed.builder().poll_cap(secs(3600))).await;
         let _busy = holder.reentrant("busy").lock().await.unwrap();
-        let busy = client.reentrant("busy");
-        let bystander = tokio::spawn(async move { busy.lock().await });
+        let bystander = takes(client.reentrant("busy"));
         let (channel, other) = ("redisson_lock__channel:{lock}", "redisson_lock__channel:{busy}");
         becomes("subscribers", 1, async || bed.admin.numsub(other).await).await;
         let mut rounds = 0;
-        while floods.0.load(Ordering::Relaxed) == 0 || rounds < 5 {
+        while floods() == 0 || rounds < 5 {
             rounds += 1;
             assert!(rounds < 20, "no flood was fast enough to overflow the buffer");
             let held = holder.reentrant("lock").lock().await.unwrap();
-            let lock = client.reentrant("lock");
-            let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
+            let waiting = takes(client.reentrant("lock"));
             becomes("subscribers", 1, async || bed.admin.numsub(channel).await).await;
             // It has looked once more by then, and sleeps.
             tokio::time::sleep(ms(100)).await;
             // From another thread, while this one stands still: all of it is there when the client reads on.
             let url = bed.server.url();
             let flood = std::thread::spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(async {
+                runtime().block_on(async {
                     let admin = Admin::from_url(&url).await;
                     let () = admin.cmd(&["EVAL", FLOOD, "3", "lock", other, channel]).await;
                 });

@@ -1,8 +1,7 @@
-//! Traps 14 and 15: options of the sockets, read back from the kernel for the sockets of this very process.
+//! Traps 7, 14 and 15: connections that come back, and options of the sockets, read back from the kernel for this very process.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use socket2::SockRef;
@@ -25,37 +24,33 @@ fn sockets_to(peer: SocketAddr) -> Vec<OwnedFd> {
     found
 }
 
-/// Nagle's algorithm is on by default, and holds a small command back while another one is under way. connect.rs,
-/// `nodelay: Some(true)`.
+/// Trap 7: without a policy, which is the default, the first disconnect is final. connect.rs, `ReconnectPolicy::new_exponential`.
 ///
-/// And the feature `tcp-user-timeouts`, which has the kernel give up on bytes that are never acknowledged, does not
-/// compile alone: trap 14. The manifest names `socket2` with all its features for it; without that line this crate does
-/// not build, so what is left to show is that the option arrives: connect.rs, `user_timeout`.
+/// Trap 14: the feature `tcp-user-timeouts`, which has the kernel give up on bytes that are never acknowledged, does not compile alone.
+/// The manifest names `socket2` with all its features for it; without that line this crate does not build, so what is left to show is
+/// that the option arrives: connect.rs, `user_timeout`.
+///
+/// Trap 15: Nagle's algorithm is on by default, and holds a small command back while another one is under way. connect.rs,
+/// `nodelay: Some(true)`.
 #[tokio::test]
-async fn trap_14_15_sockets_send_at_once_and_give_up_in_time() {
+async fn trap_07_14_15_killed_connections_come_back_and_sockets_have_our_options() {
     reentrant(async |bed| {
-        let client =
-            bed.connect(brisk(&bed.server.url()).command_timeout(secs(1)).retry_attempts(1_000).pool_size(2)).await;
-        for reconnected in [false, true] {
-            if reconnected {
-                bed.admin.client_kill_type("normal").await;
-                bed.admin.client_kill_type("pubsub").await;
-                for name in ["a", "b"] {
-                    client.reentrant(name).lock().await.unwrap().unlock().await.unwrap();
-                }
-                bed::becomes("connections", 3, async || bed.admin.others().await.len()).await;
-            }
+        let brisk = brisk(&bed.server.url()).command_timeout(secs(1)).retry_attempts(1_000);
+        let client = bed.connect(brisk.pool_size(2)).await;
+        for round in 0..3 {
             // The admin's own connection is among them, with options of its own.
             let sockets = sockets_to(bed.server.addr());
-            let ours: Vec<_> = sockets
-                .iter()
-                .map(SockRef::from)
-                .filter(|socket| socket.tcp_user_timeout().is_ok_and(|limit| limit == Some(Duration::from_secs(2))))
-                .collect();
-            assert_eq!(ours.len(), 3, "two connections for commands and one for messages, of {}", sockets.len());
-            for socket in ours {
-                assert!(socket.nodelay().unwrap(), "reconnected: {reconnected}");
-            }
+            let sockets = sockets.iter().map(SockRef::from);
+            let has_limit = |socket: &SockRef<'_>| socket.tcp_user_timeout().is_ok_and(|limit| limit == Some(secs(2)));
+            let ours: Vec<_> = sockets.filter(has_limit).collect();
+            assert_eq!(ours.len(), 3, "round {round}: two connections for commands and one for messages");
+            assert!(ours.iter().all(|socket| socket.nodelay().unwrap()), "round {round}");
+            drop(ours);
+            let guard = client.reentrant("a").lock().await.unwrap();
+            let killed = bed.admin.client_kill_type("normal").await + bed.admin.client_kill_type("pubsub").await;
+            assert_eq!(killed, 3, "round {round}");
+            guard.unlock().await.unwrap();
+            bed::becomes("connections", 3, async || bed.admin.others().await.len()).await;
         }
     })
     .await;

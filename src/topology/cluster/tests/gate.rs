@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{ACQUIRE, Rig, name};
 
 /// Nobody asks twice, and all are served as soon as the cluster serves.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_is_told_that_the_cluster_is_down_waits_and_does_not_go_on_asking() {
     let (rig, name) = (Rig::start().await, name());
     rig.servers[0].is_down.store(true, Ordering::Relaxed);
@@ -27,7 +27,7 @@ async fn who_is_told_that_the_cluster_is_down_waits_and_does_not_go_on_asking() 
 }
 
 /// Nothing is known by that of the other slots of a server.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_slot_that_nobody_serves_keeps_no_other_one_waiting() {
     let (rig, name) = (Rig::start().await, name());
     rig.says(0, "CLUSTERDOWN Hash slot not served".to_owned());
