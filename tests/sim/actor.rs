@@ -1,14 +1,7 @@
 //! One task of a random run: takes locks in every way, holds them, and gives them back in every way.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{Acquire, Error, Flavour, Guard, Lost, Owner};
-use distlock_support::Numbers;
-use tokio::time::{Instant, sleep, timeout};
-
 use crate::history::Token;
-use crate::rig::ms;
+use crate::prelude::*;
 use crate::stage::Stage;
 
 pub struct Actor {

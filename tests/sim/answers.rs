@@ -1,9 +1,7 @@
 //! What scripts answer and leave, as their headers say, where the engine makes the same of another answer or finds out by
 //! itself: whoever reads the header next relies on it.
 
-use distlock_sim::{SimReply, SimServer};
-
-use crate::rig::virtually;
+use crate::prelude::*;
 
 const ME: &str = "00000000-0000-8000-8000-00000000000a:1";
 const OTHER: &str = "00000000-0000-8000-8000-00000000000b:1";
@@ -51,20 +49,12 @@ impl Store {
         self.0.eval(source, &keys, &args)
     }
 
-    /// One command, its words apart by spaces.
     fn does(&self, command: &str) -> SimReply {
-        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
-        self.0.command(&words)
+        does(&self.0, command)
     }
 
-    /// The server's time in ms.
     fn now(&self) -> i64 {
-        let SimReply::List(now) = self.does("time") else { panic!("no time") };
-        let part = |n: usize| match &now[n] {
-            SimReply::Text(text) => std::str::from_utf8(text).unwrap().parse::<i64>().unwrap(),
-            odd => panic!("{odd:?}"),
-        };
-        part(0) * 1000 + part(1) / 1000
+        now(&self.0)
     }
 
     /// A place of ours at the queue's end that was kept at this moment.
@@ -237,7 +227,7 @@ fn a_place_lives_for_as_long_as_it_was_kept_of_late() {
             // In each half of the time in which the fraction goes round twice.
             for later in [0, 256_000, 512_000] {
                 let store = Store::new();
-                tokio::time::sleep(std::time::Duration::from_millis(later)).await;
+                sleep(std::time::Duration::from_millis(later)).await;
                 // So that it is not its deadline that is over.
                 store.stands(OTHER, store.now() + kept);
                 store.does(&format!("zincrby t 60000 {OTHER}"));

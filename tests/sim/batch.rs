@@ -1,33 +1,26 @@
 //! A multi lock that is taken by one command for all of its names: unseen, or answered late.
 
-use std::time::Duration;
-
-use distlock::{DistLock as _, Error};
-use distlock_sim::{LinkOptions, Mishap, SimServer};
-
-use crate::rig::{Party, ms, settled, virtually};
+use crate::prelude::*;
 
 /// Long before its leases end, and also what a copy takes that comes in after that was given back.
 #[test]
 fn what_was_taken_unseen_is_given_back() {
     let late = ms(600);
-    for mishap in [Mishap::LoseReply, Mishap::SwallowReply, Mishap::LateOnly(late)] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let us = Party::new(&server, LinkOptions { timeout: ms(500), ..LinkOptions::default() }, |options| {
-                options.command_timeout = ms(1000);
-            });
-            let lock = us.client.multi(["a", "b", "c"]);
-            us.link.plan_next(mishap.clone());
-            let guard = lock.try_lock().await;
-            let held = matches!(guard, Ok(Some(_)));
-            assert!(held || guard.as_ref().is_err_and(Error::outcome_unknown), "{mishap:?}: {guard:?}");
-            drop(guard);
-            // A late copy is there by then.
-            tokio::time::sleep(late).await;
-            settled(&server, &[&us], Duration::from_secs(10)).await.unwrap_or_else(|left| panic!("{mishap:?}: {left}"));
+    each([Mishap::LoseReply, Mishap::SwallowReply, Mishap::LateOnly(late)], async move |mishap| {
+        let server = SimServer::new(1);
+        let us = Party::new(&server, LinkOptions { timeout: ms(500), ..LinkOptions::default() }, |options| {
+            options.command_timeout = ms(1000);
         });
-    }
+        let lock = us.client.multi(["a", "b", "c"]);
+        us.link.plan_next(mishap.clone());
+        let guard = lock.try_lock().await;
+        let held = matches!(guard, Ok(Some(_)));
+        assert!(held || guard.as_ref().is_err_and(Error::outcome_unknown), "{guard:?}");
+        drop(guard);
+        // A late copy is there by then.
+        sleep(late).await;
+        settled(&server, &[&us], Duration::from_secs(10)).await.unwrap_or_else(|left| panic!("{left}"));
+    });
 }
 
 /// However long the answer takes.
@@ -35,7 +28,7 @@ fn what_was_taken_unseen_is_given_back() {
 fn its_leases_count_from_when_it_was_asked_for() {
     virtually(async || {
         let server = SimServer::new(1);
-        let far = LinkOptions { latency_min: ms(150), latency_max: ms(150), ..LinkOptions::default() };
+        let far = way(ms(150));
         let us = Party::new(&server, far, |_| {});
         let guard = us.client.multi(["a", "b"]).lock_leased(ms(2000)).await.unwrap();
         let has = server.pttl(b"a").min(server.pttl(b"b")) + 1;

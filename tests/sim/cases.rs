@@ -1,30 +1,11 @@
 //! Every public async function of a simulated client, what has to be there before it is called, and who else is about.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Owner, Prefer, Result};
-use distlock_sim::{LinkOptions, SimServer};
+use distlock::Result;
 use futures::future::BoxFuture;
-use tokio::task::JoinHandle;
-use tokio::time::sleep;
 
-use crate::rig::{self, Party, ms};
-
-pub const NAME: &str = "orders:42";
-
-/// The watchdog of these clients; their other times go with it.
-pub const WATCHDOG: Duration = ms(600);
-pub const TIMEOUT: Duration = ms(200);
-/// A round trip at the most.
-pub const ROUND_TRIP: Duration = ms(10);
-pub const LINGER: Duration = ms(20);
-pub const POLL_CAP: Duration = ms(150);
-/// How long the place of a fair lock's waiter lasts when nobody keeps it.
-pub const FAIR_WAIT: Duration = ms(500);
-/// How long writers that wait may hold back a reader.
-pub const HOLD_BACK: Duration = ms(80);
+use crate::fleet::Fleet;
+use crate::made::{Made, NAME};
+use crate::prelude::*;
 
 /// The public async functions, some of them with different pasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +106,19 @@ pub enum Scene {
     Local,
     /// A client reads, and another waits to write.
     HeldBack,
+    /// As `Alone`, and what is held is watched for a while.
+    Free,
+    /// As `Free`; another client holds a part of it for a while, and all of it after that.
+    Obstacle,
+    /// As `Free`; two of its servers stand still, until the call is over.
+    Away,
+}
+
+impl Scene {
+    /// Whatever is under way may do no harm to what is held, and what is in doubt is undone at once where its server is there.
+    pub const fn is_watched(self) -> bool {
+        matches!(self, Self::Free | Self::Obstacle | Self::Away)
+    }
 }
 
 /// What the others are after: of a read-write lock, the other half; where something is to be kept from them, the same.
@@ -149,9 +143,9 @@ pub struct Subject {
 
 impl Subject {
     /// Everything that has to be there before the call.
-    pub async fn before(op: Op, flavour: Flavour, us: &Party) -> Self {
-        let client = us.client.clone();
-        let lock = rig::lock(&client, flavour, NAME);
+    pub async fn before(op: Op, made: Made, fleet: &Fleet) -> Self {
+        let client = fleet.clients[0][0].client.clone();
+        let lock = made.lock(fleet, 0);
         let mut held = Vec::new();
         let owner = client.owner();
         let mine = || Acquire::new().owner(&owner);
@@ -171,7 +165,7 @@ impl Subject {
             _ => {}
         }
         let other = if matches!(op, Op::Under | Op::Upgrade) {
-            rig::lock(&client, other_half(flavour, op), NAME).acquire(mine()).await.unwrap()
+            rig::lock(&client, other_half(made.flavour(), op), NAME).acquire(mine()).await.unwrap()
         } else {
             None
         };
@@ -241,22 +235,6 @@ impl Subject {
     }
 }
 
-/// A client of the enumeration.
-pub fn party(server: &SimServer, prefer: Prefer) -> Party {
-    let options = LinkOptions { timeout: TIMEOUT, reconnect: ms(20), ..LinkOptions::default() };
-    Party::new(server, options, |options| {
-        options.watchdog = WATCHDOG;
-        options.command_timeout = TIMEOUT;
-        options.subscribe_timeout = TIMEOUT;
-        options.subscription_linger = LINGER;
-        options.poll_cap = POLL_CAP;
-        options.fair_wait = FAIR_WAIT;
-        options.retry_delay = (ms(20), ms(40));
-        options.prefer = prefer;
-        options.hold_back = HOLD_BACK;
-    })
-}
-
 /// Takes the lock however often that fails, holds it for a while and unlocks it. Only the end of the client stops that.
 async fn take(lock: Box<dyn DistLock>, hold: Duration, entered: Arc<AtomicUsize>) -> Result<()> {
     loop {
@@ -293,36 +271,50 @@ impl Others {
 }
 
 /// The others of a scene, each at its place when this returns.
-pub async fn others(op: Op, flavour: Flavour, scene: Scene, us: &Party, them: &Party) -> Others {
-    let lock = |party: &Party, flavour: Flavour| rig::lock(&party.client, flavour, NAME);
+pub async fn others(op: Op, made: Made, scene: Scene, fleet: &Fleet) -> Others {
+    let flavour = made.flavour();
+    let half = |client: usize, flavour| match made {
+        Made::One(_) => lock(&fleet.clients[client][0].client, flavour, NAME),
+        _ => made.lock(fleet, client),
+    };
     let other = other_half(flavour, op);
     let mut tasks = Vec::new();
     let writers = Arc::new(AtomicUsize::new(0));
-    let take = |party: &Party, flavour: Flavour| {
+    let take = |client, flavour| {
         let entered = if flavour == Flavour::Read { Arc::default() } else { Arc::clone(&writers) };
-        tokio::spawn(take(lock(party, flavour), ms(5), entered))
+        tokio::spawn(take(half(client, flavour), ms(5), entered))
     };
     if op.begins_free() {
         let holder = match scene {
-            Scene::Alone => None,
-            Scene::Local => Some((us, flavour, ms(15))),
-            Scene::Contended | Scene::Behind => Some((them, other, ms(30))),
-            Scene::HeldBack => Some((them, flavour, ms(30))),
+            Scene::Alone | Scene::Free | Scene::Away | Scene::Obstacle => None,
+            Scene::Local => Some((0, flavour, ms(15))),
+            Scene::Contended | Scene::Behind => Some((1, other, ms(30))),
+            Scene::HeldBack => Some((1, flavour, ms(30))),
         };
-        if let Some((party, flavour, hold)) = holder {
-            let guard = lock(party, flavour).lock().await.unwrap();
+        if let Some((client, flavour, hold)) = holder {
+            let guard = half(client, flavour).lock().await.unwrap();
             tasks.push(tokio::spawn(give(guard, hold)));
         }
+        if scene == Scene::Obstacle {
+            let guard = made.obstacle(fleet, 1).lock().await.unwrap();
+            tasks.push(tokio::spawn(async move {
+                sleep(ms(30)).await;
+                guard.unlock().await.map(drop)
+            }));
+        }
         if scene == Scene::HeldBack {
-            tasks.push(take(them, other));
+            tasks.push(take(1, other));
         }
     } else if matches!(scene, Scene::Contended | Scene::Behind) {
-        tasks.push(take(them, other));
+        tasks.push(take(1, other));
+    }
+    if scene == Scene::Obstacle {
+        tasks.push(take(1, flavour));
     }
     if scene == Scene::Behind || (scene == Scene::Local && !op.begins_free()) {
-        tasks.push(take(us, flavour));
+        tasks.push(take(0, flavour));
     }
     // Until those who wait have asked, and listen.
-    sleep(if scene == Scene::Alone { ms(0) } else { ms(12) }).await;
+    sleep(if matches!(scene, Scene::Alone | Scene::Free | Scene::Away) { ms(0) } else { ms(12) }).await;
     Others { tasks, writers }
 }

@@ -1,17 +1,9 @@
 //! Several tasks act as one owner, among others: who holds a lock waits until all who wait as the same owner have come in.
 //! One who is left behind in the queue of its process keeps them both for ever.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{Acquire, Error, Flavour, Owner, Step};
-use distlock_sim::{LinkOptions, SimServer};
-use distlock_support::Numbers;
-use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::rig::{self, Party, ms, settled, virtually};
+use crate::prelude::*;
+use distlock::Step;
+use std::sync::Weak;
 
 const NAME: &str = "orders:42";
 const TASKS: u64 = 10;
@@ -20,24 +12,8 @@ const OWNERS: u64 = 2;
 /// Far beyond a few round trips for each, and far below `poll_cap`: nobody comes in by looking now and then.
 const SOON: Duration = Duration::from_secs(1);
 
-/// How many wait as an owner, for a half.
-type Waiting = Arc<Mutex<HashMap<(u64, Flavour), u64>>>;
-
-/// One who waits; no more when dropped.
-struct Waits(Waiting, (u64, Flavour));
-
-impl Waits {
-    fn new(waiting: &Waiting, owner: u64, flavour: Flavour) -> Self {
-        *waiting.lock().entry((owner, flavour)).or_default() += 1;
-        Self(Arc::clone(waiting), (owner, flavour))
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        *self.0.lock().entry(self.1).or_default() -= 1;
-    }
-}
+/// Who waits, as which owner and for which half: one copy each, for as long as it waits.
+type Waiting = Arc<Mutex<Vec<Weak<(u64, Flavour)>>>>;
 
 /// Tells whether a half of the lock lets the same owner into the other.
 const fn lets_in(held: Flavour, wanted: Flavour) -> bool {
@@ -66,7 +42,8 @@ async fn task(
             1 => how = how.wait(dice.between(1, 60)),
             _ => {}
         }
-        let waits = Waits::new(&waiting, who, flavour);
+        let waits = Arc::new((who, flavour));
+        waiting.lock().push(Arc::downgrade(&waits));
         let patience = if dice.once_in(4) { dice.between(0, 80) } else { Duration::from_secs(600) };
         let outcome = timeout(patience, lock.acquire(how)).await;
         drop(waits);
@@ -80,10 +57,8 @@ async fn task(
         };
         if owner.is_some() {
             let began = Instant::now();
-            let left = || {
-                let waiting = waiting.lock();
-                waiting.iter().any(|((whose, half), n)| *whose == who && *n > 0 && lets_in(flavour, *half))
-            };
+            let behind = |waits: &(u64, Flavour)| waits.0 == who && lets_in(flavour, waits.1);
+            let left = || waiting.lock().iter().any(|waits| waits.upgrade().is_some_and(|waits| behind(&waits)));
             while left() {
                 sleep(ms(1)).await;
                 assert!(began.elapsed() < SOON, "{flavour} is held, and who waits as its owner is left behind");
@@ -100,35 +75,31 @@ async fn task(
 }
 
 fn crowds(flavours: &'static [Flavour]) {
-    let seeds = if std::env::var_os("FULL").is_some() { 1000 } else { 12 };
-    for seed in 0..seeds {
-        virtually(move || async move {
-            println!("{flavours:?}, seed {seed}");
-            let server = SimServer::new(seed);
-            let linger = [ms(5), Duration::from_secs(5)][seed as usize % 2];
-            let limit = [0, 2, 16][seed as usize % 3];
-            let party = || {
-                Party::new(&server, LinkOptions::default(), |options| {
-                    (options.handoff_limit, options.subscription_linger) = (limit, linger);
-                })
-            };
-            let parties = [party(), party()];
-            let mut tasks = Vec::new();
-            for (n, party) in parties.iter().enumerate() {
-                let owners: Arc<Vec<_>> = Arc::new((0..OWNERS).map(|_| party.client.owner()).collect());
-                let waiting = Waiting::default();
-                for lane in 0..TASKS {
-                    let dice = Numbers::lane(seed, 100 * n as u64 + lane);
-                    let (owners, waiting) = (Arc::clone(&owners), Arc::clone(&waiting));
-                    tasks.push(tokio::spawn(task(party.clone(), owners, waiting, flavours, dice)));
-                }
+    each(seeds(if full() { 1000 } else { 12 }), async move |seed| {
+        let server = SimServer::new(seed);
+        let linger = [ms(5), Duration::from_secs(5)][seed as usize % 2];
+        let limit = [0, 2, 16][seed as usize % 3];
+        let party = || {
+            Party::new(&server, LinkOptions::default(), |options| {
+                (options.handoff_limit, options.subscription_linger) = (limit, linger);
+            })
+        };
+        let parties = [party(), party()];
+        let mut tasks = Vec::new();
+        for (n, party) in parties.iter().enumerate() {
+            let owners: Arc<Vec<_>> = Arc::new((0..OWNERS).map(|_| party.client.owner()).collect());
+            let waiting = Waiting::default();
+            for lane in 0..TASKS {
+                let dice = Numbers::lane(seed, 100 * n as u64 + lane);
+                let (owners, waiting) = (Arc::clone(&owners), Arc::clone(&waiting));
+                tasks.push(tokio::spawn(task(party.clone(), owners, waiting, flavours, dice)));
             }
-            for task in tasks {
-                task.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-            }
-            settled(&server, &[&parties[0], &parties[1]], Duration::from_secs(20)).await.unwrap();
-        });
-    }
+        }
+        for task in tasks {
+            task.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        }
+        settled(&server, &[&parties[0], &parties[1]], Duration::from_secs(20)).await.unwrap();
+    });
 }
 
 macro_rules! crowd {

@@ -1,26 +1,23 @@
 //! C1: every public async function, polled k times and dropped, for every k; alone, contended, behind a local waiter, and
-//! with every fault at every command and at every await point. Nothing may be left, nobody else may be stopped.
-
-use std::time::Duration;
-
-use distlock::{Flavour, Prefer};
-use distlock_sim::Mishap;
+//! with every fault at every command and at every await point. Nothing may be left, nobody else may be stopped. The same of RedLocks,
+//! multi locks and fenced locks over their servers.
 
 use crate::cases::{Op, Scene};
-use crate::rig::{ms, virtually};
-use crate::trial::{Break, Case, Fault, When, run};
+use crate::made::Made;
+use crate::prelude::*;
+use crate::trial::{Break, Case, Fault, Seen, When, run};
 
 /// What goes wrong with one command of the subject's client.
 const MISHAPS: [&[Mishap]; 11] = [
-    &[Mishap::LoseRequest],
     &[Mishap::LoseReply],
     &[Mishap::SwallowRequest],
     &[Mishap::SwallowReply],
+    // Carried out after the client has given it up.
+    &[Mishap::DelayBy(ms(230))],
+    &[Mishap::LoseRequest],
     &[Mishap::NotSent],
     &[Mishap::DuplicateRequest],
     &[Mishap::DelayBy(ms(30))],
-    // Carried out after the client has given it up.
-    &[Mishap::DelayBy(ms(230))],
     &[Mishap::DelayBy(ms(60)), Mishap::LoseReply],
     &[Mishap::DuplicateRequest, Mishap::LoseReply],
     &[Mishap::SwallowReply, Mishap::DuplicateRequest],
@@ -31,24 +28,21 @@ const REFUSALS: [&str; 3] = [
     "OOM command not allowed when used memory > 'maxmemory'.",
 ];
 const BREAKS: [Break; 8] = [
+    Break::Freeze(ms(300)),
+    Break::Jump(ms(700)),
     Break::Restart(true),
     Break::Restart(false),
     Break::HangUp,
     Break::Partition(ms(50)),
     Break::Partition(ms(300)),
     Break::Stall(ms(300)),
-    Break::Freeze(ms(300)),
-    Break::Jump(ms(700)),
 ];
+/// So many of them, the first ones, are tried with locks of several servers without `FULL`.
+const FEW: (usize, usize) = (4, 2);
 
-/// With `CASE` set, only those that have it in their text are traced: a failure prints it.
-fn wanted(case: &Case) -> bool {
-    std::env::var("CASE").map_or(true, |text| format!("{case:?}").contains(&text))
-}
-
-/// What the cases of one function brought.
+/// What the cases of one kind of lock brought.
 struct Tally {
-    flavour: Flavour,
+    made: Made,
     prefer: Prefer,
     cases: u64,
     failures: Vec<String>,
@@ -58,73 +52,84 @@ struct Tally {
     deepest: usize,
     /// How many faults were tried.
     turn: usize,
+    /// With a fault, every so many polls are tried: of the next fault the others.
+    stride: usize,
 }
 
 impl Tally {
-    fn new(flavour: Flavour, prefer: Prefer) -> Self {
+    fn new(made: Made, prefer: Prefer) -> Self {
         let (calm, rough) = (Duration::ZERO, Duration::ZERO);
-        Self { flavour, prefer, cases: 0, failures: Vec::new(), calm, rough, deepest: 0, turn: 0 }
+        Self { made, prefer, cases: 0, failures: Vec::new(), calm, rough, deepest: 0, turn: 0, stride: 1 }
     }
 
-    /// Every k and both ends of it, with one fault; with a fault, and without `FULL`, one end of each k, of every other one
-    /// for other flavours than the reentrant one: of the next fault the others. How many polls it takes to the end, and
-    /// commands, at the most.
-    async fn every_poll(&mut self, op: Op, scene: Scene, fault: Fault) -> (usize, u64) {
-        let mut sent = 0;
-        let all = matches!(fault, Fault::None) || std::env::var_os("FULL").is_some();
-        let stride = if all || self.flavour == Flavour::Reentrant { 1 } else { 2 };
+    /// With `CASE` set, only those that have it in their text are traced: a failure prints it.
+    async fn case(&mut self, case: Case) -> Option<Seen> {
+        crate::trace::mute(std::env::var("CASE").is_ok_and(|text| !format!("{case:?}").contains(&text)));
+        crate::trace::say(|| format!("{case:?}"));
+        self.cases += 1;
+        match run(&case).await {
+            Ok(seen) => {
+                let took = if matches!(case.fault, Fault::None) { &mut self.calm } else { &mut self.rough };
+                *took = seen.took.max(*took);
+                self.deepest = self.deepest.max(case.polls);
+                Some(seen)
+            }
+            Err(why) => {
+                self.failures.push(format!("{case:?}: {why}"));
+                None
+            }
+        }
+    }
+
+    /// Every k and both ends of it, with one fault; with a fault, and without `FULL`, one end of some k. How many polls it takes to the
+    /// end, and commands to each server, at the most.
+    async fn every_poll(&mut self, op: Op, scene: Scene, fault: Fault) -> (usize, Vec<u64>) {
+        let mut sent = vec![0; self.made.servers()];
+        let all = matches!(fault, Fault::None) || full();
+        let stride = if all { 1 } else { self.stride };
         self.turn += 1;
         let turn = self.turn;
-        for polls in (turn % stride..200).step_by(stride) {
+        for polls in (turn % stride..300).step_by(stride) {
             let ends = [When::AtOnce, When::Woken];
-            let one = (polls + turn) / stride % 2;
-            for when in if all { ends.to_vec() } else { vec![ends[one]] } {
-                if polls == 0 && when == When::Woken {
-                    continue;
-                }
-                let Self { flavour, prefer, .. } = *self;
-                let case = Case { flavour, prefer, op, scene, fault: fault.clone(), polls, when };
-                crate::trace::mute(!wanted(&case));
-                crate::trace::say(|| format!("{case:?}"));
-                self.cases += 1;
-                match run(&case).await {
-                    Ok(seen) => {
-                        let took = if matches!(fault, Fault::None) { &mut self.calm } else { &mut self.rough };
-                        *took = seen.took.max(*took);
-                        self.deepest = self.deepest.max(polls);
-                        sent = sent.max(seen.sent);
-                        if seen.complete {
-                            return (polls, sent);
-                        }
-                    }
-                    Err(why) => {
-                        self.failures.push(format!("{case:?}: {why}"));
-                        // The rest would say the same.
-                        return (polls, sent);
-                    }
+            // Before the first poll there is nothing to be woken by.
+            let one = if polls == 0 { 0 } else { (polls + turn) / stride % 2 };
+            for when in if all && polls > 0 { ends.to_vec() } else { vec![ends[one]] } {
+                let Self { made, prefer, .. } = *self;
+                // After a failure the rest would say the same.
+                let case = Case { made, prefer, op, scene, fault: fault.clone(), polls, when };
+                let Some(seen) = self.case(case).await else { return (polls, sent) };
+                sent.iter_mut().zip(seen.sent).for_each(|(most, sent)| *most = sent.max(*most));
+                if seen.complete {
+                    return (polls, sent);
                 }
             }
         }
         self.failures.push(format!("{op:?} {scene:?} {fault:?}: no end"));
-        (200, sent)
+        (300, sent)
     }
 
-    async fn every_fault(&mut self, op: Op, scene: Scene) {
+    /// All polls without a fault, and with every one of them if this is to be.
+    async fn every_fault(&mut self, op: Op, scene: Scene, faults: bool) {
         let (polls, sent) = self.every_poll(op, scene, Fault::None).await;
-        // Behind others and among its own, most do what they do in the contended scene.
-        let same = self.flavour != Flavour::Reentrant && matches!(scene, Scene::Behind | Scene::Local);
-        if !op.faults_in(scene) || same {
+        if !faults {
             return;
         }
-        let refusals = REFUSALS.map(|text| vec![Mishap::Refuse(text.into())]);
-        for number in 0..sent {
-            for mishaps in MISHAPS.iter().map(|mishaps| mishaps.to_vec()).chain(refusals.clone()) {
-                self.every_poll(op, scene, Fault::Command(number, mishaps)).await;
+        let (mut mishaps, mut breaks): (Vec<_>, _) = (MISHAPS.map(<[_]>::to_vec).into(), BREAKS.to_vec());
+        mishaps.extend(REFUSALS.map(|text| vec![Mishap::Refuse(text.into())]));
+        if scene.is_watched() {
+            self.stride = 1 + polls / 6;
+            if !full() {
+                mishaps.truncate(FEW.0);
+                breaks.truncate(FEW.1);
             }
         }
-        for poll in 0..polls {
-            for what in BREAKS {
-                self.every_poll(op, scene, Fault::Break(poll, what)).await;
+        // The first is the one that is waited at; the last stands for the others.
+        for server in (0..sent.len()).filter(|n| full() || *n == 0 || n + 1 == sent.len()) {
+            for (number, mishaps) in pairs(0..sent[server], mishaps.clone()) {
+                self.every_poll(op, scene, Fault::Command(server, number, mishaps)).await;
+            }
+            for (poll, what) in pairs(0..polls, breaks.clone()) {
+                self.every_poll(op, scene, Fault::Break(server, poll, what)).await;
             }
         }
     }
@@ -133,8 +138,8 @@ impl Tally {
 /// Every poll of these calls where nothing goes wrong.
 pub fn without_faults(flavour: Flavour, ops: &'static [Op]) {
     let failures = virtually(async move || {
-        let mut tally = Tally::new(flavour, Prefer::Readers);
-        for (op, scene) in ops.iter().flat_map(|op| [(*op, Scene::Alone), (*op, Scene::Contended)]) {
+        let mut tally = Tally::new(Made::One(flavour), Prefer::Readers);
+        for (op, scene) in pairs(ops.iter().copied(), [Scene::Alone, Scene::Contended]) {
             tally.every_poll(op, scene, Fault::None).await;
         }
         tally.failures
@@ -142,61 +147,85 @@ pub fn without_faults(flavour: Flavour, ops: &'static [Op]) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-fn enumerate(flavour: Flavour, prefer: Prefer, ops: &'static [Op]) {
+/// Each of these calls in these scenes, with every fault.
+fn enumerate(made: Made, prefer: Prefer, scenes: &'static [Scene], ops: &'static [Op]) {
     let mut tally = virtually(async move || {
-        let mut tally = Tally::new(flavour, prefer);
-        let scenes: &[Scene] = match (flavour, prefer) {
-            (Flavour::Read, Prefer::Writers) => &[Scene::HeldBack],
-            _ => &[Scene::Alone, Scene::Contended, Scene::Behind, Scene::Local],
-        };
+        let mut tally = Tally::new(made, prefer);
+        // For other flavours than the reentrant one, every other poll; and behind others and among its own, most do what they do in
+        // the contended scene.
+        let is_first = made == Made::One(Flavour::Reentrant);
+        tally.stride = if is_first { 1 } else { 2 };
         for op in ops {
             let before = tally.cases;
             for scene in scenes {
-                tally.every_fault(*op, *scene).await;
+                let faults = match scene {
+                    Scene::Behind | Scene::Local => is_first && op.faults_in(*scene),
+                    scene if scene.is_watched() => *op == ops[0] || full(),
+                    scene => op.faults_in(*scene),
+                };
+                tally.every_fault(*op, *scene, faults).await;
             }
-            assert!(tally.cases - before >= 50, "{op:?}: {} cases, that was not all", tally.cases - before);
+            let cases = tally.cases - before;
+            assert!(cases >= 50 || scenes[0].is_watched(), "{op:?}: {cases} cases, that was not all");
         }
         tally
     });
     println!(
-        "C1 {flavour} {prefer:?}: {} cases, up to {} await points, clean within {:?} without and {:?} with a fault",
+        "C1 {made:?} {prefer:?} {scenes:?}: {} cases, up to {} await points, clean within {:?} without and {:?} with a fault",
         tally.cases, tally.deepest, tally.calm, tally.rough
     );
     let n = tally.failures.len();
     tally.failures.truncate(12);
     assert!(n == 0, "{n} failures, the first of them:\n{}", tally.failures.join("\n"));
-    assert!(tally.deepest >= 1, "no call was dropped half-way");
+    assert!(tally.cases >= 50 && tally.deepest >= if scenes[0].is_watched() { 2 } else { 1 }, "that was not all");
 }
 
-macro_rules! each {
-    ($($test:ident: $flavour:ident $prefer:ident [$($op:ident)*];)*) => {
-        $(#[test] fn $test() { enumerate(Flavour::$flavour, Prefer::$prefer, &[$(Op::$op),*]); })*
+macro_rules! each_call {
+    ($($test:ident: $made:ident $(($flavour:ident))? $prefer:ident $($scene:ident)+ [$($op:ident)*];)*) => {
+        $(#[test] fn $test() {
+            let made = Made::$made $((Flavour::$flavour))?;
+            enumerate(made, Prefer::$prefer, &[$(Scene::$scene),+], &[$(Op::$op),*]);
+        })*
     };
 }
 
-each! {
-    reentrant_acquires: Reentrant Readers [Lock TryLock LockFor LockLeased First FirstShared Again AgainShared AgainLeased Scope];
-    reentrant_releases: Reentrant Readers [Unlock UnlockLeased UnlockInner ForceUnlock Release ReleaseInner Shutdown];
-    reentrant_others: Reentrant Readers
+each_call! {
+    reentrant_acquires: One(Reentrant) Readers Alone Contended Behind Local
+        [Lock TryLock LockFor LockLeased First FirstShared Again AgainShared AgainLeased Scope];
+    reentrant_releases: One(Reentrant) Readers Alone Contended Behind Local
+        [Unlock UnlockLeased UnlockInner ForceUnlock Release ReleaseInner Shutdown];
+    reentrant_others: One(Reentrant) Readers Alone Contended Behind Local
         [Extend ExtendShort State IsLocked RemainingTtl HoldCount IsHeldBy Run RunLost Lost Expiring RenewNow];
-    fair_acquires: Fair Readers [Lock TryLock LockFor LockLeased First FirstShared Again AgainShared AgainLeased Scope];
-    fair_releases: Fair Readers [Unlock UnlockLeased UnlockInner ForceUnlock Release ReleaseInner Shutdown];
-    fair_others: Fair Readers
+    fair_acquires: One(Fair) Readers Alone Contended Behind Local
+        [Lock TryLock LockFor LockLeased First FirstShared Again AgainShared AgainLeased Scope];
+    fair_releases: One(Fair) Readers Alone Contended Behind Local
+        [Unlock UnlockLeased UnlockInner ForceUnlock Release ReleaseInner Shutdown];
+    fair_others: One(Fair) Readers Alone Contended Behind Local
         [Extend ExtendShort State IsLocked RemainingTtl HoldCount IsHeldBy Run RunLost Lost Expiring RenewNow];
-    read: Read Readers [
+    read: One(Read) Readers Alone Contended Behind Local [
         Lock TryLock LockLeased FirstShared Again AgainShared AgainLeased Under Unlock UnlockLeased UnlockInner ExtendShort
         State ForceUnlock Release ReleaseInner RunLost Shutdown RenewNow
     ];
-    read_held_back: Read Writers [Lock LockFor First];
-    write: Write Readers [
+    read_held_back: One(Read) Writers HeldBack [Lock LockFor First];
+    write: One(Write) Readers Alone Contended Behind Local [
         Lock LockLeased Again AgainLeased Upgrade Downgrade DowngradeLeased Unlock UnlockInner ExtendShort ForceUnlock
         Release Shutdown
     ];
-    write_first: Write Writers [Lock TryLock LockFor First FirstShared AgainShared Downgrade];
-    fenced: Fenced Readers [Again AgainShared Shutdown];
-    spin: Spin Readers [Lock Unlock];
-    plain: Plain Readers [
+    write_first: One(Write) Writers Alone Contended Behind Local [Lock TryLock LockFor First FirstShared AgainShared Downgrade];
+    fenced: One(Fenced) Readers Alone Contended Behind Local [Again AgainShared Shutdown];
+    spin: One(Spin) Readers Alone Contended Behind Local [Lock Unlock];
+    plain: One(Plain) Readers Alone Contended Behind Local [
         Lock TryLock LockFor LockLeased First FirstShared Scope Unlock UnlockLeased Extend ExtendShort State ForceUnlock
         Release RunLost Shutdown RenewNow
     ];
+    c1_red_lock: Red(Reentrant) Readers Free [Lock TryLock LockLeased Unlock Extend];
+    c1_red_lock_behind_a_holder: Red(Reentrant) Readers Obstacle [Lock LockFor TryLock Unlock];
+    c1_red_lock_with_two_servers_away: Red(Reentrant) Readers Away [Lock LockFor TryLock];
+    c1_red_lock_in_a_queue: Red(Fair) Readers Obstacle [Lock LockFor];
+    c1_multi_lock_by_one_script: Batch Readers Free [Lock TryLock LockLeased Unlock Extend];
+    c1_multi_lock_over_two_servers: Mixed Readers Free [Lock TryLock LockLeased Unlock Extend];
+    c1_multi_lock_behind_a_holder: Batch Readers Obstacle [Lock LockFor TryLock LockLeased];
+    c1_multi_lock_of_all_kinds_behind_a_holder: Mixed Readers Obstacle [Lock LockFor LockLeased];
+    c1_fenced_lock: One(Fenced) Readers Free [Lock LockLeased Unlock];
+    c1_fenced_lock_behind_a_holder: One(Fenced) Readers Obstacle [Lock LockFor Unlock];
 }

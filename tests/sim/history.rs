@@ -1,7 +1,6 @@
 //! Who held what when, and whether two held the same at once (M1, RW1) or with the wrong tokens (M3).
 
-use parking_lot::Mutex;
-use tokio::time::Instant;
+use crate::prelude::*;
 
 /// A time in which a lock was certainly held: `[from, min(ended, until))`.
 #[derive(Clone, Debug)]
@@ -77,18 +76,32 @@ impl History {
         self.0.lock().len()
     }
 
-    /// M1, RW1: the pairs of holds of different owners that overlap, except those of one name and those of readers.
-    pub fn overlaps(&self, start: Instant, except: Option<usize>) -> Vec<String> {
+    /// Since when nobody held a name, but for who has it now, at the earliest from `start`; None where somebody still does.
+    pub fn free_since(&self, name: usize, start: Instant) -> Option<Instant> {
+        let holds = self.0.lock();
+        let mut of_name = holds.iter().filter(|hold| hold.name == name);
+        of_name.try_fold(start, |last, hold| Some(last.max(hold.ended?)))
+    }
+
+    /// Every hold, for a comparison with another run.
+    pub fn lines(&self, start: Instant) -> Vec<String> {
+        let holds = self.0.lock();
+        let line = |hold: &Hold| format!("{} {:?} {:?}", hold.name, hold.from - start, hold.ended.map(|at| at - start));
+        holds.iter().map(line).collect()
+    }
+
+    /// M1, RW1: the pairs of holds of different owners that overlap for longer than `told`, except those of one name and those of
+    /// readers.
+    pub fn overlaps(&self, start: Instant, except: Option<usize>, told: Duration) -> Vec<String> {
         let mut holds = self.0.lock().clone();
         holds.retain(|hold| except != Some(hold.name));
         holds.sort_by_key(|hold| (hold.name, hold.from));
         let mut found = Vec::new();
         for (i, first) in holds.iter().enumerate() {
             let later = holds[i + 1..].iter().take_while(|hold| hold.name == first.name);
-            let apart = |hold: &&Hold| hold.owner != first.owner && !(hold.shared && first.shared);
-            for second in later.filter(apart).filter(|hold| hold.from < first.end()) {
+            for second in later.filter(|hold| hold.owner != first.owner && !(hold.shared && first.shared)) {
                 // Empty intervals overlap with nothing.
-                if second.from < second.end() && first.from < first.end() {
+                if first.end().min(second.end()).saturating_duration_since(second.from) > told {
                     let text = |hold: &Hold| {
                         let kind = if hold.shared { "reads" } else { "" };
                         format!("{} {kind} {:?}..{:?}", hold.owner, hold.from - start, hold.end() - start)
@@ -128,10 +141,8 @@ impl History {
     }
 }
 
-#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::ms;
 
     #[tokio::test(start_paused = true)]
     async fn only_different_owners_at_the_same_time_overlap() {
@@ -144,13 +155,13 @@ mod tests {
         history.end(a);
         tokio::time::advance(ms(10)).await;
         history.begin(0, "c".into(), false, start + ms(70));
-        assert_eq!(history.overlaps(start, None), Vec::<String>::new());
+        assert_eq!(history.overlaps(start, None, ms(0)), Vec::<String>::new());
         history.begin(0, "d".into(), true, start + ms(60));
-        assert_eq!(history.overlaps(start, None).len(), 1);
+        assert_eq!(history.overlaps(start, None, ms(0)).len(), 1);
         // Beside another reader, but not beside the writer.
         history.begin(0, "e".into(), true, start + ms(60));
-        assert_eq!(history.overlaps(start, None).len(), 2);
-        assert_eq!(history.overlaps(start, Some(0)).len(), 0);
+        assert_eq!(history.overlaps(start, None, ms(0)).len(), 2);
+        assert_eq!(history.overlaps(start, Some(0), ms(0)).len(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,20 +1,11 @@
-//! Random runs: several clients and tasks in every weather. `SEED=n` replays one, `SIM_SEEDS=n` tries so many,
+//! Random runs: several clients and tasks in every weather. `SEED=n` replays one, `SEEDS=n` tries so many,
 //! `TRACE=1` prints what happens.
 
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use distlock::{Flavour, Owner};
-use distlock_support::Numbers;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
-
 use crate::actor::{Actor, drop_all};
-use crate::rig::{Party, left_over, ms, settled, tasks, virtually};
+use crate::prelude::*;
 use crate::stage::Stage;
 use crate::weather::{Kind, Weather};
+use std::ops::Range;
 
 /// What a run brought.
 struct Run {
@@ -59,21 +50,11 @@ async fn run(seed: u64, flavour: Flavour, kind: Kind) -> Run {
     finish(&stage).await;
     let Stage { parties, .. } = &*stage;
     for party in parties {
-        match timeout(ms(30_000), party.client.shutdown(ms(5_000))).await {
-            Ok(Ok(())) => {}
-            odd => stage.wrong(format!("shutdown: {odd:?}")),
-        }
+        shut(&party.client).await.unwrap_or_else(|odd| stage.wrong(odd));
     }
-    let run = Run { wrong: stage.all_wrong(), holds: stage.history.len(), virtual_time: stage.start.elapsed() };
+    let mut run = Run { wrong: stage.all_wrong(), holds: stage.history.len(), virtual_time: stage.start.elapsed() };
     drop(stage);
-    for _ in 0..500 {
-        if tasks() <= tasks_before {
-            return run;
-        }
-        sleep(ms(1)).await;
-    }
-    let mut run = run;
-    run.wrong.push(format!("K2: {} tasks are left, {tasks_before} were there before", tasks()));
+    run.wrong.extend(no_task_is_left(tasks_before, ms(500)).await.err().map(|left| format!("K2: {left}")));
     run
 }
 
@@ -105,27 +86,13 @@ async fn finish(stage: &Stage) {
     if let Err(left) = settled(&stage.server, &parties, stage.weather.clean_bound()).await {
         stage.wrong(format!("K1, K2: {left}"));
     }
-    for wrong in stage.history.overlaps(stage.start, stage.weather.forced) {
+    for wrong in stage.history.overlaps(stage.start, stage.weather.forced, ms(0)) {
         stage.wrong(wrong);
     }
     // Not even a lock that was forced open counts anew.
     if stage.weather.kind != Kind::DataLoss {
         stage.history.stale(stage.start).into_iter().for_each(|wrong| stage.wrong(wrong));
     }
-}
-
-/// The seeds to try: `SEED`, or `FROM`, `FROM + 1` and so on, `SIM_SEEDS` of them.
-fn list() -> Range<u64> {
-    let number = |name| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
-    if let Some(seed) = number("SEED") {
-        return seed..seed + 1;
-    }
-    let from = number("FROM").unwrap_or(0);
-    from..from + number("SIM_SEEDS").unwrap_or(6)
-}
-
-fn runs(flavour: Flavour, kind: Kind) {
-    run_all(flavour, kind, list());
 }
 
 /// Runs these seeds.
@@ -148,14 +115,14 @@ pub fn run_all(flavour: Flavour, kind: Kind, seeds: Range<u64>) {
 macro_rules! weathers {
     ($($module:ident: $flavour:ident;)*) => {
         $(mod $module {
-            use super::{Flavour, Kind, runs};
+            use super::{Flavour, Kind, run_all, seeds};
 
-            #[test] fn m1_to_k2_in_calm_weather() { runs(Flavour::$flavour, Kind::Calm); }
-            #[test] fn m1_to_k2_with_bad_messages() { runs(Flavour::$flavour, Kind::Messages); }
-            #[test] fn m1_to_k2_with_bad_commands() { runs(Flavour::$flavour, Kind::Commands); }
-            #[test] fn m1_to_k2_with_breaks() { runs(Flavour::$flavour, Kind::Breaks); }
-            #[test] fn m1_to_k2_with_jumps_of_the_clock() { runs(Flavour::$flavour, Kind::Jumps); }
-            #[test] fn m1_to_k2_in_a_storm() { runs(Flavour::$flavour, Kind::Storm); }
+            #[test] fn m1_to_k2_in_calm_weather() { run_all(Flavour::$flavour, Kind::Calm, seeds(6)); }
+            #[test] fn m1_to_k2_with_bad_messages() { run_all(Flavour::$flavour, Kind::Messages, seeds(6)); }
+            #[test] fn m1_to_k2_with_bad_commands() { run_all(Flavour::$flavour, Kind::Commands, seeds(6)); }
+            #[test] fn m1_to_k2_with_breaks() { run_all(Flavour::$flavour, Kind::Breaks, seeds(6)); }
+            #[test] fn m1_to_k2_with_jumps_of_the_clock() { run_all(Flavour::$flavour, Kind::Jumps, seeds(6)); }
+            #[test] fn m1_to_k2_in_a_storm() { run_all(Flavour::$flavour, Kind::Storm, seeds(6)); }
         })*
     };
 }
@@ -174,7 +141,7 @@ weathers! {
 #[test]
 fn lost_data_is_found_as_two_holders() {
     let mut found = 0;
-    for seed in list() {
+    for seed in seeds(6) {
         let run = virtually(async move || run(seed, Flavour::Reentrant, Kind::DataLoss).await);
         found += run.wrong.iter().filter(|wrong| wrong.contains("M1")).count();
         // Nor can anybody tell a waiter of it, or count what is gone.
@@ -182,6 +149,6 @@ fn lost_data_is_found_as_two_holders() {
             run.wrong.iter().filter(|wrong| !["M1:", "M2:", "W1: lock"].iter().any(|id| wrong.contains(id))).collect();
         assert!(other.is_empty(), "SEED={seed}: {other:?}");
     }
-    assert!(found > 0, "{} seeds with lost data, and no two holders were seen", list().count());
+    assert!(found > 0, "{} seeds with lost data, and no two holders were seen", seeds(6).count());
     println!("{found} overlaps of holds found after lost data");
 }

@@ -1,11 +1,6 @@
 //! What a read-write lock has to be like at every moment, and that its readers come in when they may (W1).
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use distlock_sim::{SimReply, SimServer};
-use parking_lot::Mutex;
-use tokio::time::Instant;
+use crate::prelude::*;
 
 /// Those who wait to read, and since when each lock lets readers in.
 pub struct Readers {
@@ -62,10 +57,7 @@ impl Readers {
     pub fn look(&self, server: &SimServer, name: usize, bound: Duration) -> Look {
         let key = &self.names[name];
         let mut wrong = Vec::new();
-        let fields = match server.command(&[b"hgetall", key.as_bytes()]) {
-            SimReply::List(items) => items.iter().map(word).collect::<Vec<_>>(),
-            odd => panic!("{odd:?}"),
-        };
+        let fields = words(&does(server, &format!("hgetall {key}")));
         let mode = fields.chunks(2).find(|pair| pair[0] == "mode").map(|pair| pair[1].clone());
         // Lists of holds are no holders.
         let holds = |field: &&str| *field != "mode" && !field.ends_with(":holds");
@@ -110,12 +102,5 @@ impl Readers {
             }
         }
         Look { wrong, is_live: live }
-    }
-}
-
-fn word(item: &SimReply) -> String {
-    match item {
-        SimReply::Text(text) => String::from_utf8_lossy(text).into_owned(),
-        odd => panic!("{odd:?}"),
     }
 }

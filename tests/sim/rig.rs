@@ -1,13 +1,17 @@
 //! A simulated server, its clients, and what must be true when all is over.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt::Debug;
+use std::ops::Range;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
 
-use distlock::{Client, DistLock, Flavour, Options};
-use distlock_sim::{LinkOptions, SimLink, SimReply, SimServer};
-use tokio::time::{Instant, sleep};
+use crate::prelude::*;
+
+/// The flavours of which an owner may have several holds.
+pub const REENTRANT: [Flavour; 6] =
+    [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin];
+/// The flavours that one client holds at a time; of a read-write lock, its writers.
+pub const EXCLUSIVE: [Flavour; 6] =
+    [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
 /// Milliseconds.
 pub const fn ms(n: u64) -> Duration {
@@ -28,42 +32,104 @@ pub fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> 
     }
 }
 
-/// A test body that gets no further than this in virtual time for [`SPINS`] minutes spins.
+/// Work that gets no further than this in virtual time for [`SPINS`] minutes spins.
 const BEAT: Duration = Duration::from_secs(10);
 const SPINS: u32 = 5;
 /// No test body lasts for so many beats: one that does waits for something that never happens.
 const FOR_EVER: u64 = 10_000_000;
 
-/// Runs a test body in virtual time, on one thread. It may take any real time for as long as virtual time goes on.
-pub fn virtually<T: Send + 'static>(body: impl AsyncFnOnce() -> T + Send + 'static) -> T {
+/// Runs this work on a thread of its own for as long as the count that it is given goes on. `stuck` tells whether it may stand still
+/// for so many minutes at this count.
+pub fn watched<T: Send + 'static>(
+    work: impl FnOnce(Arc<AtomicU64>) -> T + Send + 'static,
+    stuck: impl Fn(u64, u32) -> Option<String>,
+) -> T {
     let (done, ended) = std::sync::mpsc::channel();
-    let beats = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&beats);
+    let at = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&at);
     let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let output = runtime.block_on(async {
-            tokio::spawn(async move {
-                loop {
-                    sleep(BEAT).await;
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-            let _printer = crate::trace::start();
-            body().await
-        });
-        drop(runtime);
+        let output = work(count);
         let _ = done.send(());
         output
     });
     let (mut last, mut still) = (0, 0);
     while ended.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
-        let now = beats.load(Ordering::Relaxed);
+        let now = at.load(Ordering::Relaxed);
         still = if now == last { still + 1 } else { 0 };
-        assert!(still < SPINS, "virtual time stands still: something spins");
-        assert!(now < FOR_EVER, "the test waits for something that never happens");
+        if let Some(why) = stuck(now, still) {
+            panic!("{why}");
+        }
         last = now;
     }
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// A runtime in virtual time.
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+/// Runs a test body in virtual time, on one thread. It may take any real time for as long as virtual time goes on.
+pub fn virtually<T: Send + 'static>(body: impl AsyncFnOnce() -> T + Send + 'static) -> T {
+    let work = |beats: Arc<AtomicU64>| {
+        runtime().block_on(async {
+            tokio::spawn(async move {
+                loop {
+                    sleep(BEAT).await;
+                    beats.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let _printer = crate::trace::start();
+            body().await
+        })
+    };
+    watched(work, |beats, still| {
+        let why = if still >= SPINS { "virtual time stands still: something spins" } else { "the test never ends" };
+        (still >= SPINS || beats >= FOR_EVER).then(|| why.to_owned())
+    })
+}
+
+/// Runs a body for each of these cases, each in a virtual time of its own. What a failure prints ends with its case.
+pub fn each<T, F>(cases: impl IntoIterator<Item = T>, body: F)
+where
+    T: Debug + Send + 'static,
+    F: AsyncFnOnce(T) + Clone + Send + 'static,
+{
+    for case in cases {
+        println!("case {case:?}");
+        let body = body.clone();
+        virtually(async move || body(case).await);
+    }
+}
+
+/// Every one of these with every one of those.
+pub fn pairs<A: Clone, B: Clone>(
+    these: impl IntoIterator<Item = A>,
+    those: impl IntoIterator<Item = B> + Clone,
+) -> Vec<(A, B)> {
+    let with = |a: A| those.clone().into_iter().map(move |b| (a.clone(), b));
+    these.into_iter().flat_map(with).collect()
+}
+
+/// What the environment says that this number is to be.
+pub fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|n| n.parse().expect("a number"))
+}
+
+/// True where all cases are to be tried, and not only those that differ.
+pub fn full() -> bool {
+    std::env::var_os("FULL").is_some()
+}
+
+/// The seeds to try: `SEED` alone, or `FROM`, `FROM + 1` and so on, as many as `SEEDS` says, or so many.
+pub fn seeds(usual: u64) -> Range<u64> {
+    let from = number("SEED").or_else(|| number("FROM")).unwrap_or(0);
+    from..from + if number("SEED").is_some() { 1 } else { number("SEEDS").unwrap_or(usual) }
+}
+
+/// A way to a server that takes so long, there and back again.
+pub fn way(one: Duration) -> LinkOptions {
+    LinkOptions { latency_min: one, latency_max: one, ..LinkOptions::default() }
 }
 
 /// One client and its connections.
@@ -107,9 +173,14 @@ pub fn left_over(server: &SimServer, parties: &[&Party]) -> String {
 
 /// Waits until nothing is left; how long that took.
 pub async fn settled(server: &SimServer, parties: &[&Party], within: Duration) -> Result<Duration, String> {
+    gone(|| left_over(server, parties), within).await
+}
+
+/// Waits until this says that nothing is left; how long that took.
+pub async fn gone(left: impl Fn() -> String, within: Duration) -> Result<Duration, String> {
     let start = Instant::now();
     loop {
-        let left = left_over(server, parties);
+        let left = left();
         if left.is_empty() {
             return Ok(start.elapsed());
         }
@@ -121,9 +192,110 @@ pub async fn settled(server: &SimServer, parties: &[&Party], within: Duration) -
     }
 }
 
+/// Shuts a client down.
+pub async fn shut(client: &Client) -> Result<(), String> {
+    match timeout(ms(30_000), client.shutdown(ms(5_000))).await {
+        Ok(Ok(())) => Ok(()),
+        odd => Err(format!("shutdown: {odd:?}")),
+    }
+}
+
 /// How many tasks of this runtime are alive.
 pub fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// Waits until there are no more tasks than before.
+pub async fn no_task_is_left(before: usize, within: Duration) -> Result<(), String> {
+    let left =
+        || if tasks() <= before { String::new() } else { format!("{} tasks, {before} were there before", tasks()) };
+    gone(left, within).await.map(drop)
+}
+
+/// The owner's text, without telling the crate that it left the process.
+pub fn text(owner: &Owner) -> String {
+    format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned()
+}
+
+/// Who holds, as text. To ask the guard for its owner would keep the lock from being handed over inside the process.
+pub fn holder(guard: &Guard) -> String {
+    let shown = format!("{guard:?}");
+    let from = shown.find("Owner(").unwrap() + "Owner(".len();
+    shown[from..].split(')').next().unwrap().to_owned()
+}
+
+/// The owner as another process has it that read it from the lock, which nobody here knows of.
+pub fn elsewhere(owner: &Owner) -> Owner {
+    text(owner).parse().unwrap()
+}
+
+/// Acquires as this owner.
+pub async fn take(lock: &dyn DistLock, owner: &Owner) -> Guard {
+    lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
+}
+
+/// Acquires as this owner, with a lease of so many ms.
+pub async fn enter(lock: &dyn DistLock, owner: &Owner, lease: u64) -> Guard {
+    lock.acquire(Acquire::new().owner(owner).lease(ms(lease))).await.unwrap().unwrap()
+}
+
+/// Waits for the lock, and gives it back; ends with the moment at which it had it.
+pub fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Instant> {
+    tokio::spawn(async move {
+        let guard = lock.lock().await.unwrap();
+        let had = Instant::now();
+        guard.unlock().await.unwrap();
+        had
+    })
+}
+
+/// Holds the lock so often and for so long; ends with the longest wait for it.
+pub fn turns(lock: Arc<dyn DistLock>, rounds: u32, hold: Duration) -> JoinHandle<Duration> {
+    tokio::spawn(async move {
+        let mut longest = Duration::ZERO;
+        for _ in 0..rounds {
+            let began = Instant::now();
+            let guard = lock.lock().await.unwrap();
+            longest = longest.max(began.elapsed());
+            sleep(hold).await;
+            guard.unlock().await.unwrap();
+        }
+        longest
+    })
+}
+
+/// What these tasks end with, in a minute at the most.
+pub async fn all<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
+    let tasks = futures::future::join_all(tasks);
+    timeout(ms(60_000), tasks).await.expect("deadlock or livelock").into_iter().map(Result::unwrap).collect()
+}
+
+/// One command, its words apart by spaces.
+pub fn does(server: &SimServer, command: &str) -> SimReply {
+    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+    server.command(&words)
+}
+
+/// A reply of one text.
+pub fn word(reply: &SimReply) -> String {
+    match reply {
+        SimReply::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        odd => panic!("no text: {odd:?}"),
+    }
+}
+
+/// A reply of texts.
+pub fn words(reply: &SimReply) -> Vec<String> {
+    match reply {
+        SimReply::List(items) => items.iter().map(word).collect(),
+        odd => panic!("no list: {odd:?}"),
+    }
+}
+
+/// The server's time in ms.
+pub fn now(server: &SimServer) -> i64 {
+    let time: Vec<i64> = words(&does(server, "time")).iter().map(|part| part.parse().unwrap()).collect();
+    time[0] * 1_000 + time[1] / 1_000
 }
 
 /// The field of an owner's holds.

@@ -1,11 +1,7 @@
 //! What read-write locks have to keep when things happen in an order that chance seldom brings.
 
-use distlock::{Acquire, Flavour, Prefer};
-use distlock_sim::{LinkOptions, SimReply, SimServer};
+use crate::prelude::*;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
-
-use crate::rig::{Party, count, lasts, ms, virtually};
 
 const NAME: &str = "l";
 const WATCHDOG: u64 = 600;
@@ -34,7 +30,7 @@ fn a_partial_release_keeps_what_a_renewal_under_way_promises() {
         assert!(!short.is_held() && kept.is_held());
         let (_, released) = tokio::join!(us.client.renew_now(), short.unlock());
         assert!(released.is_err());
-        let text = crate::stage::text(&owner);
+        let text = text(&owner);
         assert_eq!(count(&server, Flavour::Read, NAME, &text), 1);
         let has = lasts(&server, Flavour::Read, NAME, &text) + 1;
         assert!(kept.remaining() <= ms(has as u64), "M2: counts on {:?}, the server has {has} ms", kept.remaining());
@@ -44,18 +40,16 @@ fn a_partial_release_keeps_what_a_renewal_under_way_promises() {
 /// An explicit lease is never renewed, of a writer's neither.
 #[test]
 fn a_round_of_renewals_leaves_explicit_leases_alone() {
-    for flavour in [Flavour::Read, Flavour::Write] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let us = party(&server, |_| {});
-            let lock = crate::rig::lock(&us.client, flavour, NAME);
-            let guard = lock.lock_leased(ms(WATCHDOG - 50)).await.unwrap();
-            sleep(ms(100)).await;
-            us.client.renew_now().await;
-            let left = server.pttl(NAME.as_bytes());
-            assert!(left <= WATCHDOG as i64 - 150, "{flavour}: {left} ms left of {:?}", guard.remaining());
-        });
-    }
+    each([Flavour::Read, Flavour::Write], async move |flavour| {
+        let server = SimServer::new(1);
+        let us = party(&server, |_| {});
+        let lock = rig::lock(&us.client, flavour, NAME);
+        let guard = lock.lock_leased(ms(WATCHDOG - 50)).await.unwrap();
+        sleep(ms(100)).await;
+        us.client.renew_now().await;
+        let left = server.pttl(NAME.as_bytes());
+        assert!(left <= WATCHDOG as i64 - 150, "{left} ms left of {:?}", guard.remaining());
+    });
 }
 
 /// Who waits with a short mark does not cut another's.

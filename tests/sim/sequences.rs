@@ -7,11 +7,10 @@
 //! is done about another one; `once`: each hold is counted once, and nothing stays counted that was given back; `late`: what
 //! comes in late has no effect.
 //!
-//! `SEQUENCES=n` tries so many a test, `FROM=n` begins there, `SEED=n` replays one, `SURVEY=1` goes on after a failure and
-//! says how many of each kind there are, with the seed of the first. A failure prints the fewest steps that still fail;
-//! with `TRACE=1` every command. What is printed as `Looks` is how many looks compared something.
+//! `SEEDS=n` tries so many a test, `FROM=n` begins there, `SEED=n` replays one. A failure prints the fewest steps that still fail; with
+//! `TRACE=1` every command. What is printed as `Looks` is how many looks compared something.
 //!
-//! A million of them, optimised: `SEQUENCES=13000 cargo test --release --test sim sequences`.
+//! A million of them, optimised: `SEEDS=13000 cargo test --release --test sim sequences`.
 
 mod given;
 mod guards;

@@ -1,20 +1,16 @@
 //! A few fixed seeds of everything, for `./x quick`: seconds instead of minutes.
 
-use distlock::Flavour;
-
 use crate::cases::Op;
 use crate::cluster::random::{Trouble, run_all};
 use crate::enumeration::without_faults;
+use crate::prelude::*;
 use crate::sequences::plan::{Kind, Theme};
 use crate::sequences::trial::run_seeds;
 use crate::{random, weather};
 
-const FLAVOURS: [Flavour; 6] =
-    [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
-
 #[test]
 fn locks_in_calm_weather_and_in_a_storm() {
-    for flavour in FLAVOURS {
+    for flavour in EXCLUSIVE {
         random::run_all(flavour, weather::Kind::Calm, 0..1);
         random::run_all(flavour, weather::Kind::Storm, 0..1);
     }
@@ -22,7 +18,7 @@ fn locks_in_calm_weather_and_in_a_storm() {
 
 #[test]
 fn calls_that_are_dropped_at_every_await_point() {
-    for flavour in FLAVOURS {
+    for flavour in EXCLUSIVE {
         without_faults(flavour, &[Op::Lock, Op::LockFor, Op::Unlock]);
     }
 }

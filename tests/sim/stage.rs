@@ -1,19 +1,9 @@
 //! The scene of a random run: the server, the clients, the guards that are held, and what must be true at every moment.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
-
-use distlock::{DistLock, Flavour, Guard, Owner};
-use distlock_sim::{SimReply, SimServer};
-use distlock_support::Numbers;
-use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
-
 use crate::history::History;
 use crate::order::Order;
+use crate::prelude::*;
 use crate::readers::Readers;
-use crate::rig::{self, Party, count, field, lasts};
 use crate::weather::Weather;
 
 /// A guard on the stage. Its task takes it away before it releases it.
@@ -56,18 +46,6 @@ pub struct Stage {
     order: Mutex<Vec<Order>>,
     /// True while the weather may still do harm.
     pub rough: AtomicBool,
-}
-
-/// Who holds, as text. To ask the guard for its owner would keep the lock from being handed over inside the process.
-pub fn holder(guard: &Guard) -> String {
-    let shown = format!("{guard:?}");
-    let from = shown.find("Owner(").unwrap() + "Owner(".len();
-    shown[from..].split(')').next().unwrap().to_owned()
-}
-
-/// The owner's text, without telling the crate that it left the process.
-pub fn text(owner: &Owner) -> String {
-    format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned()
 }
 
 impl Stage {
@@ -266,22 +244,16 @@ impl Stage {
                 *least += u64::from(held.guard.is_held());
                 *most += 1;
             }
-            if self.weather.flavour == Flavour::Plain {
-                // What a copy of a `SET` took is nobody's, and counted nowhere.
-                expected.retain(|owner, (least, _)| *least > count(&self.server, Flavour::Plain, name, owner));
-                expected.iter().for_each(|(owner, (least, _))| {
-                    self.wrong(format!("M4: {name} has nothing of {owner}, who has {least} guards"));
-                });
-                continue;
-            }
-            let SimReply::List(fields) = self.server.command(&[b"hgetall", name.as_bytes()]) else { continue };
+            let plain = self.weather.flavour == Flavour::Plain;
+            // What a copy of a `SET` took is nobody's, and counted nowhere.
+            expected.retain(|owner, (least, _)| !plain || *least > count(&self.server, Flavour::Plain, name, owner));
+            let fields = if plain { Vec::new() } else { words(&does(&self.server, &format!("hgetall {name}"))) };
             for pair in fields.chunks(2) {
-                let (SimReply::Text(field), SimReply::Text(count)) = (&pair[0], &pair[1]) else { continue };
-                if field.as_ref() == b"mode" || field.ends_with(b":holds") {
+                let field = &*pair[0];
+                if field == "mode" || field.ends_with(":holds") {
                     continue;
                 }
-                let field = std::str::from_utf8(field).unwrap();
-                let count: u64 = std::str::from_utf8(count).unwrap().parse().unwrap();
+                let count: u64 = pair[1].parse().unwrap();
                 let (least, most) = expected.remove(field).unwrap_or_default();
                 // A dead reader stands there until the others are gone.
                 let reads = self.weather.is_rw() && !field.ends_with(":write");

@@ -1,10 +1,9 @@
 //! With `TRACE=1`: prints what the crate logs, with virtual times, and what the tests say.
 
+use crate::prelude::*;
 use std::cell::Cell;
 use std::fmt::{Debug, Write as _};
 use std::sync::OnceLock;
-
-use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;

@@ -1,21 +1,16 @@
-//! One case of the enumeration: a public async function, polled k times and dropped, with one fault.
+//! One case of the enumeration: a public async function, polled k times and dropped, with one fault. Nothing may be left on any
+//! server, nobody else may be stopped.
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
-use distlock::{Flavour, Prefer};
-use distlock_sim::{Mishap, SimServer};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
 
-use crate::cases::{
-    FAIR_WAIT, HOLD_BACK, LINGER, NAME, Op, POLL_CAP, ROUND_TRIP, Scene, Subject, TIMEOUT, WATCHDOG, others, party,
-};
-use crate::rig::{self, Party, count, left_over, ms, settled, tasks};
+use crate::cases::{Op, Scene, Subject, others};
+use crate::fleet::Fleet;
+use crate::made::{FAIR_WAIT, HOLD_BACK, LINGER, Made, NAME, POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
+use crate::prelude::*;
 
 /// What happens between two polls.
 #[derive(Clone, Copy, Debug)]
@@ -30,39 +25,61 @@ pub enum Break {
 }
 
 impl Break {
-    /// Until when it lasts.
-    pub async fn happen(self, server: &SimServer, us: &Party) -> Instant {
-        let now = Instant::now();
-        let (server, link) = (server.clone(), us.link.clone());
+    /// One of the first five kinds, for so long.
+    pub fn of(kind: u64, span: Duration) -> Self {
+        match kind {
+            0 => Self::HangUp,
+            1 => Self::Restart(true),
+            2 => Self::Partition(span),
+            3 => Self::Stall(span),
+            _ => Self::Freeze(span),
+        }
+    }
+
+    /// Breaks it, and ends when it is whole again.
+    pub async fn happen(self, server: &SimServer, link: &SimLink) {
         match self {
             Self::Restart(keep) => server.restart(keep),
             Self::HangUp => link.hang_up(),
             Self::Partition(span) => {
                 link.partition(true);
-                tokio::spawn(async move {
-                    sleep(span).await;
-                    link.partition(false);
-                });
+                sleep(span).await;
+                link.partition(false);
             }
             Self::Stall(span) => {
                 link.stall(true);
-                tokio::spawn(async move {
-                    sleep(span).await;
-                    link.stall(false);
-                });
+                sleep(span).await;
+                link.stall(false);
             }
             Self::Freeze(span) => {
                 server.freeze(true);
-                tokio::spawn(async move {
-                    sleep(span).await;
-                    server.freeze(false);
-                });
+                sleep(span).await;
+                server.freeze(false);
             }
-            Self::Jump(span) => tokio::time::advance(span).await,
+            Self::Jump(span) => advance(span).await,
         }
+    }
+
+    /// Breaks it; until when that lasts.
+    async fn begin(self, server: &SimServer, us: &Party) -> Instant {
+        let now = Instant::now();
+        let (server, link) = (server.clone(), us.link.clone());
         match self {
-            Self::Partition(span) | Self::Stall(span) | Self::Freeze(span) | Self::Jump(span) => now + span,
-            Self::Restart(_) | Self::HangUp => now + ms(20),
+            Self::Partition(span) | Self::Stall(span) | Self::Freeze(span) => {
+                let happens = async move { self.happen(&server, &link).await };
+                let mut happens = Box::pin(happens);
+                let _ = futures::poll!(&mut happens);
+                tokio::spawn(happens);
+                now + span
+            }
+            Self::Jump(span) => {
+                advance(span).await;
+                now + span
+            }
+            Self::Restart(_) | Self::HangUp => {
+                self.happen(&server, &link).await;
+                now + ms(20)
+            }
         }
     }
 }
@@ -70,10 +87,10 @@ impl Break {
 #[derive(Clone, Debug)]
 pub enum Fault {
     None,
-    /// With command `.0` of the subject's client, counted from the call.
-    Command(u64, Vec<Mishap>),
-    /// After poll `.0`.
-    Break(usize, Break),
+    /// With command `.1` of the subject's client to server `.0`, counted from the call.
+    Command(usize, u64, Vec<Mishap>),
+    /// After poll `.1`, with server `.0`.
+    Break(usize, usize, Break),
 }
 
 /// When the future is dropped.
@@ -87,7 +104,7 @@ pub enum When {
 
 #[derive(Clone, Debug)]
 pub struct Case {
-    pub flavour: Flavour,
+    pub made: Made,
     pub prefer: Prefer,
     pub op: Op,
     pub scene: Scene,
@@ -101,8 +118,8 @@ pub struct Case {
 pub struct Seen {
     /// False when the future was dropped before its end.
     pub complete: bool,
-    /// How many commands the subject's client sent from the call on.
-    pub sent: u64,
+    /// How many commands the subject's client sent to each server from the call on.
+    pub sent: Vec<u64>,
     /// How long it took from the drop until nothing was left.
     pub took: Duration,
 }
@@ -121,7 +138,7 @@ impl Wake for Alarm {
 }
 
 /// Polls a future so often, each time when it is woken; then drops it.
-pub async fn polled<T>(
+async fn polled<T>(
     future: impl Future<Output = T>,
     polls: usize,
     when: When,
@@ -149,137 +166,115 @@ pub async fn polled<T>(
     Ok(None)
 }
 
+/// What a server may have for nobody until the lease ends it.
+fn leaves(mishap: &Mishap) -> bool {
+    match mishap {
+        Mishap::DuplicateRequest => true,
+        Mishap::Refuse(text) => text.starts_with("OOM"),
+        _ => false,
+    }
+}
+
 /// The longest that anything may take in this case.
 fn bound(case: &Case) -> Duration {
-    match case.fault {
+    let queued = case.made.has_queues();
+    // Attempts in doubt end, are undone for as long as the lease, and looked after once more.
+    let undone = WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER;
+    match &case.fault {
         // What was passed on to a shared owner as it gave up cannot be told from what somebody else holds as it.
-        Fault::None if case.flavour == Flavour::Fair && case.op.is_shared() => 2 * ROUND_TRIP + FAIR_WAIT.min(WATCHDOG),
+        Fault::None if queued && case.op.is_shared() => 2 * ROUND_TRIP + FAIR_WAIT.min(WATCHDOG),
         // The covers of readers that were thrown out are left to run out, as Redisson does.
-        Fault::None if case.op == Op::ForceUnlock && case.flavour == Flavour::Read => 2 * ROUND_TRIP + WATCHDOG,
+        Fault::None if case.op == Op::ForceUnlock && case.made == Made::One(Flavour::Read) => 2 * ROUND_TRIP + WATCHDOG,
         // Some wait for as long as writers may hold them back.
         Fault::None if case.scene == Scene::HeldBack => 2 * ROUND_TRIP + ms(50) + HOLD_BACK,
+        Fault::None if case.scene == Scene::Away => undone,
         Fault::None => 2 * ROUND_TRIP + ms(50),
-        // Attempts in doubt end, are undone for as long as the lease, and looked after once more.
+        // The servers can be reached: what is in doubt is undone, and not left to its lease. But for what came in once more
+        // unseen, and for what a server refused to give back.
+        Fault::Command(_, _, mishaps) if case.scene.is_watched() && !mishaps.iter().any(leaves) => TIMEOUT + ms(150),
         // A place in a queue that nobody can give up lasts for some time more.
-        _ if case.flavour == Flavour::Fair => FAIR_WAIT + WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER,
-        _ => WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER,
+        _ if queued => FAIR_WAIT + undone,
+        _ => undone,
     }
 }
 
 pub async fn run(case: &Case) -> Result<Seen, String> {
-    let &Case { flavour, prefer, op, scene, polls, when, .. } = case;
+    let &Case { made, prefer, op, scene, polls, when, .. } = case;
     let tasks_before = tasks();
-    let server = SimServer::new(7);
-    let (us, them, next) = (party(&server, prefer), party(&server, prefer), party(&server, prefer));
-    let mut subject = Subject::before(op, flavour, &us).await;
-    let others = others(op, flavour, scene, &us, &them).await;
+    let fleet = Fleet::new(7, made.servers(), 3, |server, _| party(server, prefer));
+    let ours = &fleet.clients[0];
+    let mut subject = Subject::before(op, made, &fleet).await;
+    let others = others(op, made, scene, &fleet).await;
     let writers = others.writers();
-    let sent = us.link.sent();
-    let mut broken = None;
-    match &case.fault {
-        Fault::None => {}
-        Fault::Command(number, mishaps) => {
-            for mishap in mishaps {
-                us.link.plan(sent + number, mishap.clone());
-            }
-        }
-        Fault::Break(poll, what) => broken = Some((*poll, *what)),
+    let away = |is| [1, 3].into_iter().filter(|_| scene == Scene::Away).for_each(|n| fleet.servers[n].freeze(is));
+    away(true);
+    let sent: Vec<u64> = ours.iter().map(|party| party.link.sent()).collect();
+    if let Fault::Command(server, number, mishaps) = &case.fault {
+        mishaps.iter().for_each(|mishap| ours[*server].link.plan(sent[*server] + number, mishap.clone()));
     }
-
     let mut calm = Instant::now();
-    if let Some((0, what)) = broken {
-        calm = what.happen(&server, &us).await;
-    }
-    let between = async |poll| {
-        if let Some((at, what)) = broken
+    let mut between = async |poll| {
+        if let Fault::Break(server, at, what) = case.fault
             && at == poll
         {
-            calm = what.happen(&server, &us).await;
+            calm = what.begin(&fleet.servers[server], &ours[server]).await;
         }
     };
+    between(0).await;
     let outcome = polled(subject.call(op), polls, when, between).await?;
     let complete = outcome.is_some();
     let told = format!("{outcome:?}");
-    if let Some(Err(error)) = &outcome {
-        let expected = matches!(op, Op::RunLost | Op::Lost) || !matches!(case.fault, Fault::None);
-        if !expected {
-            return Err(format!("failed without a fault: {error}"));
-        }
+    if let (Some(Err(error)), Fault::None, false) = (&outcome, &case.fault, matches!(op, Op::RunLost | Op::Lost)) {
+        return Err(format!("failed without a fault: {error}"));
     }
     let given = outcome.and_then(Result::ok).flatten();
     if given.as_ref().is_some_and(|guard| !guard.is_held()) {
         return Err(format!("M2: not held when it is given: {told}"));
     }
-    let kept = !matches!(case.fault, Fault::Break(_, Break::Restart(false)));
+    let kept = !matches!(case.fault, Fault::Break(_, _, Break::Restart(false)));
     if op.is_downgrade() && kept && given.is_some() && others.writers() > writers {
         return Err("RW4: a writer was in before the hold for reading was given".into());
     }
     subject.held.extend(given);
     let dropped = calm.max(Instant::now());
-    tokio::time::sleep_until(dropped).await;
+    sleep_until(dropped).await;
 
-    // What the subject has still must be what the server has for it (M4), after a while.
     let bound = bound(case);
-    if !subject.held.is_empty() && op != Op::Shutdown {
+    if scene.is_watched() {
+        for _ in 0..if subject.held.is_empty() || !kept { 0 } else { 12 } {
+            subject.held.iter().try_for_each(|guard| made.has(&fleet, guard))?;
+            sleep(ms(2)).await;
+        }
+    } else if !subject.held.is_empty() && op != Op::Shutdown {
+        // What the subject has still must be what the server has for it (M4), after a while.
         sleep(bound).await;
-        check_counts(case, &server, &subject)?;
+        check_counts(case, &fleet.servers[0], &subject)?;
     }
-    // Half the guards are unlocked, half dropped.
-    for guard in subject.held.drain(..).rev() {
-        if polls % 2 == 0 {
-            let held = guard.is_held();
-            let released = timeout(ms(10_000), guard.unlock()).await.map_err(|_| "unlock hangs".to_owned())?;
-            if held && matches!(case.fault, Fault::None) && released.is_err() && op != Op::ForceUnlock {
-                return Err(format!("unlock: {released:?}"));
-            }
-        }
-    }
-    drop(subject.other.take());
-    let begun = polls > 0;
-    if matches!(op, Op::Release | Op::ReleaseInner) && !begun {
-        let _ = subject.lock.release(&subject.owner).await;
-    }
-
+    away(false);
+    give_back(case, &mut subject).await?;
     // All the others come in, too (W1).
-    let patience = dropped.max(Instant::now()) + 3 * bound;
+    let patience = dropped.max(Instant::now()) + 3 * bound + if scene.is_watched() { ms(1500) } else { ms(0) };
     for other in others.tasks {
-        match tokio::time::timeout_at(patience, other).await {
+        match timeout_at(patience, other).await {
             Ok(Ok(Ok(()))) => {}
+            // The obstacle's lease may have ended meanwhile.
+            Ok(Ok(Err(Error::Lost { .. } | Error::NotHeld { .. }))) if !matches!(case.fault, Fault::None) => {}
             Ok(odd) => return Err(format!("another task: {odd:?}; the call: {told}")),
-            Err(_) => {
-                let left = left_over(&server, &[&us, &them]);
-                return Err(format!("another task still waits after {:?}; the call: {told}; {left}", 3 * bound));
-            }
+            Err(_) => return Err(format!("another task still waits; the call: {told}; {}", fleet.left_over())),
         }
     }
-    let took = settled(&server, &[&us, &them], bound).await.map_err(|left| format!("{left}; the call: {told}"))?;
-
-    if !matches!(case.fault, Fault::None) {
-        // A late copy of the command may come in yet, and is to be found by the second look. The lease ends what nobody
-        // can know of: a copy of a command that was answered, and what one more of a shared owner has done.
-        let unseen = op.is_shared() || format!("{:?}", case.fault).contains("Duplicate");
-        sleep(2 * TIMEOUT + 2 * ROUND_TRIP + if unseen { WATCHDOG } else { ms(0) }).await;
-        // Whoever looks after a fair lock that was passed on may do so just now, and with the command that the fault hits.
-        let mut left = left_over(&server, &[&us, &them]);
-        if flavour == Flavour::Fair && !left.contains("key") {
-            left = settled(&server, &[&us, &them], 2 * TIMEOUT).await.err().unwrap_or_default();
-        }
-        if !left.is_empty() {
-            return Err(format!("left after the second look: {left}; the call: {told}"));
-        }
-    }
-
-    let taken = rig::lock(&next.client, flavour, NAME).lock_for(ms(50)).await;
-    match taken {
+    let took = fleet.settled(bound).await.map_err(|left| format!("{left}; the call: {told}"))?;
+    look_again(case, &fleet).await.map_err(|left| format!("{left}; the call: {told}"))?;
+    match made.lock(&fleet, 2).lock_for(ms(50)).await {
         Ok(Some(guard)) => drop(guard.unlock().await),
         odd => return Err(format!("the next acquire: {odd:?}; the call: {told}")),
     }
-    let sent = us.link.sent() - sent;
+    let sent = ours.iter().zip(sent).map(|(party, sent)| party.link.sent() - sent).collect();
     drop(subject);
-    for party in [us, them, next] {
+    for party in fleet.clients.iter().flatten() {
         match party.client.shutdown(ms(1000)).await {
             Ok(()) => {}
-            Err(distlock::Error::Closed) if op == Op::Shutdown => {}
+            Err(Error::Closed) if op == Op::Shutdown => {}
             Err(error) => return Err(format!("shutdown: {error}")),
         }
         let busy = party.busy();
@@ -287,21 +282,50 @@ pub async fn run(case: &Case) -> Result<Seen, String> {
             return Err(format!("after the shutdown: {busy}"));
         }
     }
-    for _ in 0..500 {
-        if tasks() <= tasks_before {
-            return Ok(Seen { complete, sent, took });
+    drop(fleet);
+    no_task_is_left(tasks_before, ms(500)).await?;
+    Ok(Seen { complete, sent, took })
+}
+
+/// Half the guards are unlocked, half dropped.
+async fn give_back(case: &Case, subject: &mut Subject) -> Result<(), String> {
+    for guard in subject.held.drain(..).rev() {
+        if case.polls.is_multiple_of(2) {
+            let held = guard.is_held();
+            let released = timeout(ms(10_000), guard.unlock()).await.map_err(|_| "unlock hangs".to_owned())?;
+            if held && matches!(case.fault, Fault::None) && released.is_err() && case.op != Op::ForceUnlock {
+                return Err(format!("unlock: {released:?}"));
+            }
         }
-        sleep(ms(1)).await;
     }
-    Err(format!("{} tasks are left, {tasks_before} were there before", tasks()))
+    drop(subject.other.take());
+    if matches!(case.op, Op::Release | Op::ReleaseInner) && case.polls == 0 {
+        let _ = subject.lock.release(&subject.owner).await;
+    }
+    Ok(())
+}
+
+/// A late copy of the command may come in yet, and is to be found by the second look. The lease ends what nobody can know of: a copy
+/// of a command that was answered, and what one more of a shared owner has done.
+async fn look_again(case: &Case, fleet: &Fleet) -> Result<(), String> {
+    if matches!(case.fault, Fault::None) {
+        return Ok(());
+    }
+    let unseen = case.op.is_shared() || format!("{:?}", case.fault).contains("Duplicate");
+    sleep(2 * TIMEOUT + 2 * ROUND_TRIP + if unseen { WATCHDOG } else { ms(0) }).await;
+    let mut left = fleet.left_over();
+    // Whoever looks after a fair lock that was passed on, or after a member, may do so just now, and with the command that the fault hits.
+    if (case.made.has_queues() || case.scene.is_watched()) && !left.contains("key") {
+        left = fleet.settled(2 * TIMEOUT).await.err().unwrap_or_default();
+    }
+    if left.is_empty() { Ok(()) } else { Err(format!("left after the second look: {left}")) }
 }
 
 /// M4: the server counts what the subject has.
 fn check_counts(case: &Case, server: &SimServer, subject: &Subject) -> Result<(), String> {
     for guard in subject.held.iter().filter(|guard| guard.is_held() && !case.op.is_shared()) {
-        let owner = format!("{:?}", guard.owner());
-        let half = if case.op.is_downgrade() { Flavour::Read } else { case.flavour };
-        let has = count(server, half, NAME, owner.trim_start_matches("Owner(").trim_end_matches(')'));
+        let half = if case.op.is_downgrade() { Flavour::Read } else { case.made.flavour() };
+        let has = count(server, half, NAME, &text(guard.owner()));
         let same = || subject.held.iter().filter(|other| other.owner() == guard.owner());
         // A lease that is over may be over for the key too, or not.
         let (least, most) = (same().filter(|other| other.is_held()).count() as u64, same().count() as u64);

@@ -1,15 +1,8 @@
 //! What goes wrong in a random run: chosen by the seed, from nothing at all to everything.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-use distlock::{Flavour, Prefer};
-use distlock_sim::{Chaos, LinkOptions, SimServer};
-use distlock_support::Numbers;
-use tokio::time::sleep;
-
-use crate::rig::{Party, ms};
+use crate::prelude::*;
 use crate::stage::Stage;
+use crate::trial::Break;
 
 /// Kinds of weather; a seed has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,24 +200,8 @@ impl Weather {
             };
             crate::trace::say(|| format!("{:>12?} weather {choice} for {span:?} {link:?}", stage.start.elapsed()));
             match choice {
-                0 => link.hang_up(),
-                1 => stage.server.restart(true),
-                2 => {
-                    link.partition(true);
-                    sleep(span).await;
-                    link.partition(false);
-                }
-                3 => {
-                    link.stall(true);
-                    sleep(span).await;
-                    link.stall(false);
-                }
-                4 => {
-                    stage.server.freeze(true);
-                    sleep(span).await;
-                    stage.server.freeze(false);
-                }
-                5 => tokio::time::advance(span).await,
+                0..5 => Break::of(choice, span).happen(&stage.server, link).await,
+                5 => advance(span).await,
                 6 => {
                     if let Some(name) = self.forced {
                         let party = dice.below(stage.parties.len() as u64) as usize;

@@ -1,14 +1,7 @@
 //! A task that locks, works and gives back, over and over.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{Acquire, Flavour};
-use distlock_support::Numbers;
-use tokio::time::{Instant, sleep, timeout};
-
 use super::scene::Scene;
-use crate::rig::lock;
+use crate::prelude::*;
 
 /// How long an acquire waits: longer than any trouble takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,7 +57,7 @@ impl Actor {
                 return;
             }
         };
-        if let Some(free) = self.scene.free_since(name).filter(|_| !self.may_fail)
+        if let Some(free) = self.scene.history.free_since(name, self.scene.start).filter(|_| !self.may_fail)
             && free.max(began).elapsed() > WOKEN_WITHIN
         {
             self.scene.wrong(format!(

@@ -1,10 +1,6 @@
 //! Single scenes over a cluster.
 
-use distlock::Acquire;
-use distlock_sim::{LinkOptions, SimCluster};
-use tokio::time::sleep;
-
-use crate::rig::{ms, virtually};
+use crate::prelude::*;
 
 /// Slots are moved to a server that hands over: who was led there by an `ASK` is not told that its client is shut down.
 #[test]
@@ -12,7 +8,7 @@ fn a_server_that_an_ask_led_to_hands_over() {
     for patience in 0..40 {
         let outcome = virtually(async move || {
             let cluster = SimCluster::new(1, 3, true);
-            let link = cluster.link(LinkOptions { latency_min: ms(20), latency_max: ms(20), ..LinkOptions::default() });
+            let link = cluster.link(way(ms(20)));
             let client = link.client(|_| {}).await.unwrap();
             let slot = SimCluster::slot_of(b"lock:0");
             let from = cluster.owner(slot);

@@ -1,16 +1,9 @@
-//! Random runs over a cluster: `SEED=n` replays one, `SIM_SEEDS=n` tries so many, `TRACE=1` prints what happens.
-
-use std::ops::Range;
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock_sim::{Chaos, SimCluster};
-use distlock_support::Numbers;
-use tokio::time::{Instant, sleep};
+//! Random runs over a cluster: `SEED=n` replays one, `SEEDS=n` tries so many, `TRACE=1` prints what happens.
 
 use super::actor::Actor;
 use super::scene::Scene;
-use crate::rig::{ms, tasks, virtually};
+use crate::prelude::*;
+use std::ops::Range;
 
 /// So long nothing happens behind a trouble.
 const CALM: Duration = ms(300);
@@ -57,7 +50,6 @@ impl Trouble {
 
 struct Run {
     wrong: Vec<String>,
-    holds: usize,
     lost: usize,
     virtual_time: Duration,
     history: Vec<String>,
@@ -83,7 +75,7 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
             });
         }
     }
-    let mut actors = tokio::task::JoinSet::new();
+    let mut actors = JoinSet::new();
     for party in 0..clients {
         for task in 0..3 {
             let dice = Numbers::lane(seed, 100 + 10 * party as u64 + task);
@@ -114,27 +106,20 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
     }
     // What fair locks keep of waiters that are gone runs out by itself.
     scene.settles(ms(300_000)).await;
-    let mut wrong = scene.overlaps(trouble.told());
+    let mut wrong = scene.history.overlaps(scene.start, None, trouble.told());
     // A replica that has everything forgets nobody.
-    if (trouble.is_harmless() || trouble == Trouble::Deaths) && scene.lost() > 0 {
-        wrong.push(format!("{} guards were told that their lock is lost", scene.lost()));
+    let lost = scene.lost.load(Ordering::Relaxed);
+    if (trouble.is_harmless() || trouble == Trouble::Deaths) && lost > 0 {
+        wrong.push(format!("{lost} guards were told that their lock is lost"));
     }
     for party in &scene.parties {
         party.client.shutdown(ms(5_000)).await.unwrap();
     }
     wrong.append(&mut scene.failed.lock());
-    let (holds, lost, history) = (scene.holds(), scene.lost(), scene.history());
+    let history = scene.history.lines(scene.start);
     drop(scene);
-    for _ in 0..40 {
-        if tasks() <= tasks_before {
-            break;
-        }
-        sleep(ms(500)).await;
-    }
-    if tasks() > tasks_before {
-        wrong.push(format!("C1: {} tasks are left", tasks() - tasks_before));
-    }
-    Run { wrong, holds, lost, virtual_time: begin.elapsed(), history }
+    wrong.extend(no_task_is_left(tasks_before, ms(20_000)).await.err().map(|left| format!("C1: {left}")));
+    Run { wrong, lost, virtual_time: begin.elapsed(), history }
 }
 
 /// One thing that happens to the cluster; done when it is over.
@@ -207,17 +192,13 @@ async fn moves(scene: &Scene, dice: &mut Numbers) {
     cluster.close_slot(slot);
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|n| n.parse().expect("a number"))
-}
-
 /// Runs these seeds; how many guards were told that their lock is lost.
 pub fn run_all(trouble: Trouble, seeds: Range<u64>) -> usize {
     let (mut holds, mut lost, mut time, n) = (0, 0, Duration::ZERO, seeds.end - seeds.start);
     for seed in seeds {
         let run = virtually(async move || run(seed, trouble).await);
         assert!(run.wrong.is_empty(), "SEED={seed} of {trouble:?}:\n  {}", run.wrong.join("\n  "));
-        holds += run.holds;
+        holds += run.history.len();
         lost += run.lost;
         time += run.virtual_time;
     }
@@ -226,16 +207,14 @@ pub fn run_all(trouble: Trouble, seeds: Range<u64>) -> usize {
     lost
 }
 
-fn seeds(trouble: Trouble, usual: u64) {
-    let usual = if std::env::var_os("FULL").is_some() { usual * 10 } else { usual };
-    let (from, n) = match number("SEED") {
-        Some(seed) => (seed, 1),
-        None => (0, number("SIM_SEEDS").unwrap_or(usual)),
-    };
-    let lost = run_all(trouble, from..from + n);
+/// Ten seeds, or those that the environment says.
+fn usual(trouble: Trouble) {
+    let seeds = seeds(if full() { 100 } else { 10 });
+    let enough = seeds.end - seeds.start >= 10;
+    let lost = run_all(trouble, seeds);
     // Otherwise nothing is shown of who is forgotten.
     let forgets = matches!(trouble, Trouble::Losses | Trouble::Standstills | Trouble::Splits);
-    assert!(lost > 0 || !forgets || n < usual, "nobody was forgotten");
+    assert!(lost > 0 || !forgets || !enough, "nobody was forgotten");
 }
 
 #[test]
@@ -247,37 +226,18 @@ fn a_seed_leads_to_the_same_again() {
     }
 }
 
-#[test]
-fn slots_that_move_lose_nothing() {
-    seeds(Trouble::Moves, 10);
+macro_rules! troubles {
+    ($($test:ident: $trouble:ident;)*) => {
+        $(#[test] fn $test() { usual(Trouble::$trouble); })*
+    };
 }
 
-#[test]
-fn primaries_that_hand_over_lose_nothing() {
-    seeds(Trouble::Handovers, 10);
-}
-
-#[test]
-fn primaries_that_die_let_nobody_in_while_their_replicas_know_all() {
-    seeds(Trouble::Deaths, 10);
-}
-
-#[test]
-fn who_is_forgotten_by_a_promotion_is_told_soon() {
-    seeds(Trouble::Losses, 10);
-}
-
-#[test]
-fn primaries_that_wake_grant_nothing_for_long() {
-    seeds(Trouble::Standstills, 10);
-}
-
-#[test]
-fn what_primaries_grant_that_are_cut_off_is_told_soon() {
-    seeds(Trouble::Splits, 10);
-}
-
-#[test]
-fn all_of_it_at_once() {
-    seeds(Trouble::All, 10);
+troubles! {
+    slots_that_move_lose_nothing: Moves;
+    primaries_that_hand_over_lose_nothing: Handovers;
+    primaries_that_die_let_nobody_in_while_their_replicas_know_all: Deaths;
+    who_is_forgotten_by_a_promotion_is_told_soon: Losses;
+    primaries_that_wake_grant_nothing_for_long: Standstills;
+    what_primaries_grant_that_are_cut_off_is_told_soon: Splits;
+    all_of_it_at_once: All;
 }

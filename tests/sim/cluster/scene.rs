@@ -1,24 +1,8 @@
 //! A simulated cluster with its clients, who held what when, and what must be true of that.
 
-use std::time::Duration;
-
-use distlock::{Client, Flavour};
-use distlock_sim::{LinkOptions, SimCluster, SimClusterLink};
-use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
-
-use crate::rig::{lock, ms};
-
-/// A lock that is held by one client, or was.
-#[derive(Clone, Debug)]
-pub struct Hold {
-    pub name: usize,
-    pub shared: bool,
-    pub from: Instant,
-    /// When its release was called, or it was told to be lost.
-    pub to: Option<Instant>,
-    pub lost: bool,
-}
+use crate::history::History;
+use crate::prelude::*;
+use distlock_sim::SimClusterLink;
 
 pub struct Party {
     pub link: SimClusterLink,
@@ -30,14 +14,12 @@ pub struct Scene {
     pub parties: Vec<Party>,
     pub names: Vec<(Flavour, String)>,
     pub start: Instant,
-    holds: Mutex<Vec<Hold>>,
+    pub history: History,
+    /// The guards that were told that their lock is lost.
+    pub lost: AtomicUsize,
     /// What calls have failed of, and what else has gone wrong.
     pub failed: Mutex<Vec<String>>,
 }
-
-/// One of each flavour but the halves of a read-write lock, which is there as its writers: actors choose what they do with it.
-const FLAVOURS: [Flavour; 6] =
-    [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
 impl Scene {
     pub async fn new(seed: u64, primaries: usize, replicas: bool, clients: usize, slowest: Duration) -> Self {
@@ -48,9 +30,15 @@ impl Scene {
             let client = link.client(|options| options.watchdog = ms(10_000)).await.expect("the cluster answers");
             parties.push(Party { link, client });
         }
-        let names = (0..2 * FLAVOURS.len()).map(|n| (FLAVOURS[n % FLAVOURS.len()], format!("lock:{n}"))).collect();
-        let (holds, failed) = (Mutex::default(), Mutex::default());
-        Self { cluster, parties, names, start: Instant::now(), holds, failed }
+        // Read-write locks are there as their writers: actors choose what they do with them.
+        let names = EXCLUSIVE
+            .into_iter()
+            .chain(EXCLUSIVE)
+            .zip(0..)
+            .map(|(flavour, n)| (flavour, format!("lock:{n}")))
+            .collect();
+        let (history, lost, failed) = Default::default();
+        Self { cluster, parties, names, start: Instant::now(), history, lost, failed }
     }
 
     pub fn say(&self, text: impl FnOnce() -> String) {
@@ -58,64 +46,19 @@ impl Scene {
     }
 
     pub fn began(&self, name: usize, shared: bool) -> usize {
-        let mut holds = self.holds.lock();
-        holds.push(Hold { name, shared, from: Instant::now(), to: None, lost: false });
-        holds.len() - 1
-    }
-
-    /// Since when nobody held a name, but for who has it now; None where somebody still does.
-    pub fn free_since(&self, name: usize) -> Option<Instant> {
-        let holds = self.holds.lock();
-        let mut of_name = holds.iter().filter(|hold| hold.name == name);
-        of_name.try_fold(self.start, |last, hold| Some(last.max(hold.to?)))
+        let owner = format!("{:?}, hold {}", self.names[name], self.history.len());
+        // What its guard counts on is not looked at: what it is told is.
+        self.history.begin(name, owner, shared, Instant::now() + Duration::from_secs(1_000_000))
     }
 
     pub fn ended(&self, hold: usize, lost: bool) {
-        let hold = &mut self.holds.lock()[hold];
-        hold.to = hold.to.or(Some(Instant::now()));
-        hold.lost |= lost;
+        self.history.end(hold);
+        self.lost.fetch_add(usize::from(lost), Ordering::Relaxed);
     }
 
     pub fn wrong(&self, what: String) {
         self.say(|| format!("WRONG: {what}"));
         self.failed.lock().push(format!("{:?}: {what}", self.start.elapsed()));
-    }
-
-    /// Every hold, for a comparison with another run.
-    pub fn history(&self) -> Vec<String> {
-        let since = |at: Instant| at - self.start;
-        let holds = self.holds.lock();
-        holds.iter().map(|hold| format!("{} {:?} {:?}", hold.name, since(hold.from), hold.to.map(since))).collect()
-    }
-
-    pub fn holds(&self) -> usize {
-        self.holds.lock().len()
-    }
-
-    /// The guards that were told that their lock is lost.
-    pub fn lost(&self) -> usize {
-        self.holds.lock().iter().filter(|hold| hold.lost).count()
-    }
-
-    /// M1, RW1: two that held one lock at once for longer than `told`, within which the first one was told.
-    pub fn overlaps(&self, told: Duration) -> Vec<String> {
-        let mut holds = self.holds.lock().clone();
-        holds.sort_by_key(|hold| (hold.name, hold.from));
-        let now = Instant::now();
-        let mut found = Vec::new();
-        for (i, first) in holds.iter().enumerate() {
-            let beside = holds[i + 1..].iter().take_while(|hold| hold.name == first.name);
-            for second in beside.filter(|second| !(first.shared && second.shared)) {
-                let until = first.to.unwrap_or(now);
-                // Either of them may be the one that the servers know nothing of.
-                let overlap = until.min(second.to.unwrap_or(now)).saturating_duration_since(second.from);
-                if overlap > told {
-                    let span = |hold: &Hold| (hold.from - self.start, hold.to.map(|to| to - self.start), hold.lost);
-                    found.push(format!("M1: {:?}: {:?} and {:?}", self.names[first.name], span(first), span(second)));
-                }
-            }
-        }
-        found
     }
 
     /// Everything that is left anywhere, in words; empty when nothing is.
@@ -162,16 +105,6 @@ impl Scene {
 
     /// Waits until nothing is left.
     pub async fn settles(&self, within: Duration) {
-        let begin = Instant::now();
-        loop {
-            let left = self.left_over();
-            if left.is_empty() {
-                return;
-            }
-            if begin.elapsed() > within {
-                return self.wrong(format!("C1: left after {within:?}: {left}"));
-            }
-            sleep(ms(100)).await;
-        }
+        gone(|| self.left_over(), within).await.map_or_else(|left| self.wrong(format!("C1: {left}")), drop);
     }
 }

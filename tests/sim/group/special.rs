@@ -1,15 +1,8 @@
 //! What RedLocks and multi locks have to do in particular situations, all of a kind.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{Acquire, DistLock, Error, Flavour, Prefer};
-use distlock_support::Numbers;
-use tokio::time::{Instant, sleep, timeout};
-
-use super::fleet::Fleet;
-use crate::cases::{POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
-use crate::rig::{ms, tasks, virtually};
+use crate::fleet::Fleet;
+use crate::made::{POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
+use crate::prelude::*;
 
 const NAME: &str = "orders:42";
 
@@ -38,6 +31,7 @@ fn x2_with_every_server_in_every_state() {
         for state in 0..4_usize.pow(5) {
             let way = |n: usize| [Way::Up, Way::Down, Way::Frozen, Way::Taken][state / 4_usize.pow(n as u32) % 4];
             let ways: Vec<Way> = (0..5).map(way).collect();
+            println!("{ways:?}");
             let fleet = fleet(state as u64, 5, 2);
             let mut taken = Vec::new();
             for (n, way) in ways.iter().enumerate() {
@@ -59,7 +53,7 @@ fn x2_with_every_server_in_every_state() {
                 Ok(Some(guard)) => {
                     assert!(count(&[Way::Up]) >= 3, "{ways:?}");
                     assert!(guard.is_held() && took <= ROUND_TRIP, "{ways:?}: after {took:?}");
-                    let has = fleet.spans(Flavour::Reentrant, NAME, &crate::stage::text(guard.owner()));
+                    let has = fleet.spans(Flavour::Reentrant, NAME, &text(guard.owner()));
                     assert!(has[2] > 0, "X2: {has:?} in {ways:?}");
                     granted += 1;
                 }
@@ -82,10 +76,7 @@ fn x2_with_every_server_in_every_state() {
                     Way::Up | Way::Taken => {}
                 }
             }
-            if let Err(left) = fleet.settled(WATCHDOG + 4 * TIMEOUT + POLL_CAP).await {
-                panic!("K1: {ways:?}: {left}");
-            }
-            fleet.shutdown().await.unwrap();
+            fleet.ends(WATCHDOG + 4 * TIMEOUT + POLL_CAP).await;
         }
         (granted, busy, away)
     });
@@ -105,29 +96,12 @@ fn five_clients_over_five_servers_do_not_livelock() {
         let (worst, took, each) = virtually(async move || {
             let fleet = Arc::new(fleet(seed, 5, CLIENTS));
             let start = Instant::now();
-            let client = |n| {
-                let lock = fleet.red(n, Flavour::Reentrant, NAME, TIMEOUT);
-                tokio::spawn(async move {
-                    let mut worst = Duration::ZERO;
-                    for _ in 0..ROUNDS {
-                        let began = Instant::now();
-                        let guard = lock.lock().await.unwrap();
-                        worst = began.elapsed().max(worst);
-                        sleep(HOLD).await;
-                        guard.unlock().await.unwrap();
-                    }
-                    worst
-                })
-            };
-            let clients: Vec<_> = (0..CLIENTS).map(client).collect();
-            let mut worst = Duration::ZERO;
-            for client in clients {
-                worst = timeout(ms(60_000), client).await.expect("livelock").unwrap().max(worst);
-            }
+            let red = |n| Arc::new(fleet.red(n, Flavour::Reentrant, NAME, TIMEOUT));
+            let longest = all((0..CLIENTS).map(|n| turns(red(n), ROUNDS, HOLD))).await;
+            let worst = longest.into_iter().max().unwrap();
             let took = start.elapsed();
-            fleet.settled(ms(500)).await.unwrap();
+            fleet.ends(ms(500)).await;
             let commands: u64 = fleet.servers.iter().map(|server| server.scripts_run()).sum();
-            fleet.shutdown().await.unwrap();
             (worst, took, commands / (CLIENTS as u64 * u64::from(ROUNDS)))
         });
         println!(
@@ -144,50 +118,47 @@ fn five_clients_over_five_servers_do_not_livelock() {
 /// deadlock, nothing left.
 #[test]
 fn two_callers_with_reversed_lists_never_deadlock() {
-    for servers in [1, 2] {
-        virtually(async move || {
-            let before = tasks();
-            let fleet = Arc::new(fleet(servers as u64, servers, 2));
-            let caller = |n: usize| {
-                let fleet = Arc::clone(&fleet);
-                tokio::spawn(async move {
-                    let mut dice = Numbers::lane(11, n as u64);
-                    let mut held = 0;
-                    for _ in 0..1000 {
-                        let one = |at: usize| -> Arc<dyn DistLock> {
-                            let client = &fleet.clients[n][at % servers].client;
-                            Arc::new(client.reentrant(&format!("part:{at}")))
-                        };
-                        let all = if n == 0 { [0, 1, 2].map(one) } else { [2, 1, 0].map(one) };
-                        let lock = distlock::MultiLock::of(all.into());
-                        let within = if dice.once_in(4) { dice.between(0, 20) } else { ms(20_000) };
-                        if let Ok(guard) = timeout(within, lock.lock()).await {
-                            let guard = guard.unwrap();
-                            assert_eq!(guard.members().iter().filter(|member| member.is_held).count(), 3);
-                            held += 1;
-                            sleep(dice.between(0, 3)).await;
-                            guard.unlock().await.unwrap();
-                        } else {
-                            assert!(within < ms(20_000), "deadlock");
-                        }
+    each([1, 2], async move |servers| {
+        let before = tasks();
+        let fleet = Arc::new(fleet(servers as u64, servers, 2));
+        let caller = |n: usize| {
+            let fleet = Arc::clone(&fleet);
+            tokio::spawn(async move {
+                let mut dice = Numbers::lane(11, n as u64);
+                let mut held = 0;
+                for _ in 0..1000 {
+                    let one = |at: usize| -> Arc<dyn DistLock> {
+                        let client = &fleet.clients[n][at % servers].client;
+                        Arc::new(client.reentrant(&format!("part:{at}")))
+                    };
+                    let all = if n == 0 { [0, 1, 2].map(one) } else { [2, 1, 0].map(one) };
+                    let lock = MultiLock::of(all.into());
+                    let within = if dice.once_in(4) { dice.between(0, 20) } else { ms(20_000) };
+                    if let Ok(guard) = timeout(within, lock.lock()).await {
+                        let guard = guard.unwrap();
+                        assert_eq!(guard.members().iter().filter(|member| member.is_held).count(), 3);
+                        held += 1;
+                        sleep(dice.between(0, 3)).await;
+                        guard.unlock().await.unwrap();
+                    } else {
+                        assert!(within < ms(20_000), "deadlock");
                     }
-                    held
-                })
-            };
-            let callers = [caller(0), caller(1)];
-            let start = Instant::now();
-            for caller in callers {
-                let held = caller.await.unwrap();
-                assert!(held > 750, "{held}");
-            }
-            println!("{servers} servers: 2 x 1000 rounds in {:?} of virtual time", start.elapsed());
-            fleet.settled(ms(500)).await.unwrap();
-            fleet.shutdown().await.unwrap();
-            drop(fleet);
-            sleep(ms(50)).await;
-            assert!(tasks() <= before);
-        });
-    }
+                }
+                held
+            })
+        };
+        let callers = [caller(0), caller(1)];
+        let start = Instant::now();
+        for caller in callers {
+            let held = caller.await.unwrap();
+            assert!(held > 750, "{held}");
+        }
+        println!("{servers} servers: 2 x 1000 rounds in {:?} of virtual time", start.elapsed());
+        fleet.ends(ms(500)).await;
+        drop(fleet);
+        sleep(ms(50)).await;
+        assert!(tasks() <= before);
+    });
 }
 
 /// A RedLock is held as long as most of its servers have it: two may be cut off for as long as they like; with a third it is
@@ -217,8 +188,7 @@ fn a_hold_ends_with_its_majority() {
         assert!(guard.unlock().await.is_err());
         [1, 3, 4].into_iter().for_each(|n| cut(n, false));
         next.unlock().await.unwrap();
-        fleet.settled(WATCHDOG + 4 * TIMEOUT).await.unwrap();
-        fleet.shutdown().await.unwrap();
+        fleet.ends(WATCHDOG + 4 * TIMEOUT).await;
     });
 }
 
@@ -237,8 +207,7 @@ fn empty_servers_are_noticed_by_the_next_renewal() {
         assert!(matches!(guard.lost().await, Error::Lost { .. }));
         assert!(began.elapsed() <= WATCHDOG / 3 + ms(50), "told after {:?}", began.elapsed());
         drop(guard);
-        fleet.settled(WATCHDOG).await.unwrap();
-        fleet.shutdown().await.unwrap();
+        fleet.ends(WATCHDOG).await;
     });
 }
 
@@ -258,15 +227,15 @@ fn a_multi_lock_of_red_locks_is_all_or_nothing() {
                     let mut all = vec![red("a"), plain, red("b")];
                     all.rotate_left(n);
                     let within = if dice.once_in(3) { dice.between(0, 30) } else { ms(30_000) };
-                    match timeout(within, distlock::MultiLock::of(all).lock()).await {
+                    match timeout(within, MultiLock::of(all).lock()).await {
                         Ok(guard) => {
                             let guard = guard.unwrap();
-                            let owner = crate::stage::text(guard.owner());
+                            let owner = text(guard.owner());
                             for name in ["a", "b"] {
                                 let has = fleet.spans(Flavour::Reentrant, name, &owner);
                                 assert!(has[1] > 0, "X1: {name}: {has:?}");
                             }
-                            assert_eq!(crate::rig::count(&fleet.servers[1], Flavour::Reentrant, "c", &owner), 1);
+                            assert_eq!(count(&fleet.servers[1], Flavour::Reentrant, "c", &owner), 1);
                             held += 1;
                             sleep(dice.between(0, 5)).await;
                             if dice.once_in(2) {
@@ -282,57 +251,6 @@ fn a_multi_lock_of_red_locks_is_all_or_nothing() {
         for client in [client(0), client(1)] {
             assert!(client.await.unwrap() >= 66);
         }
-        fleet.settled(ms(500)).await.unwrap();
-        fleet.shutdown().await.unwrap();
-    });
-}
-
-/// Multi: a lock that was taken before the wait for another one has its whole lease in the end.
-#[test]
-fn leases_of_a_multi_lock_that_waited_are_whole() {
-    for servers in [1, 2] {
-        virtually(async move || {
-            let fleet = fleet(1, servers, 2);
-            let one =
-                |client: usize, at: usize| fleet.clients[client][at % servers].client.reentrant(&format!("part:{at}"));
-            let held = one(1, 1).lock().await.unwrap();
-            let all = [0, 1, 2].map(|at| -> Arc<dyn DistLock> { Arc::new(one(0, at)) });
-            let lock = distlock::MultiLock::of(all.into());
-            let (guard, ()) = tokio::join!(lock.lock_leased(ms(1_000)), async {
-                sleep(ms(400)).await;
-                held.unlock().await.unwrap();
-            });
-            let guard = guard.unwrap();
-            for at in 0..3 {
-                let left = fleet.servers[at % servers].pttl(format!("part:{at}").as_bytes());
-                assert!(left >= 960, "{servers} servers: {left} ms left of part {at}");
-            }
-            assert!(guard.remaining() >= ms(930), "{servers} servers: {:?}", guard.remaining());
-            guard.unlock().await.unwrap();
-            fleet.settled(ms(500)).await.unwrap();
-            fleet.shutdown().await.unwrap();
-        });
-    }
-}
-
-/// X2: votes whose lease is over when the majority is there count for nothing.
-#[test]
-fn a_majority_that_comes_after_the_lease_is_none() {
-    virtually(async || {
-        let fleet = fleet(1, 3, 1);
-        let thaws: Vec<_> = [1, 2].map(|n| fleet.servers[n].clone()).into();
-        thaws.iter().for_each(|server| server.freeze(true));
-        let lock = fleet.red(0, Flavour::Reentrant, NAME, ms(150));
-        let (outcome, ()) = tokio::join!(lock.acquire(Acquire::new().wait(ms(3_000)).lease(ms(100))), async {
-            sleep(ms(130)).await;
-            thaws.iter().for_each(|server| server.freeze(false));
-        });
-        let guard = outcome.unwrap().expect("most servers are there");
-        assert!(guard.is_held(), "{guard:?}");
-        let has = fleet.spans(Flavour::Reentrant, NAME, &crate::stage::text(guard.owner()));
-        assert!(Duration::from_millis(has[1].max(0).unsigned_abs() + 1) >= guard.remaining(), "{has:?}: {guard:?}");
-        drop(guard);
-        fleet.settled(WATCHDOG + 4 * TIMEOUT).await.unwrap();
-        fleet.shutdown().await.unwrap();
+        fleet.ends(ms(500)).await;
     });
 }

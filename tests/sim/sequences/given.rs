@@ -1,9 +1,7 @@
 //! The owners that are given to acquires, as each client knows them.
 
-use distlock::Owner;
-
 use super::plan::Sharing;
-use crate::stage::text;
+use crate::prelude::*;
 
 /// An owner that is given to acquires.
 pub struct Given {

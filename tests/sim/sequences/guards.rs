@@ -1,13 +1,10 @@
 //! The guards on the scene: how they come in, and what ends them.
 
-use distlock::Guard;
-use futures::FutureExt as _;
-use tokio::time::Instant;
-
 use super::plan::Kind;
 use super::scene::Scene;
 use super::state::{Guardless, Held, Spot, State};
-use crate::stage::holder;
+use crate::prelude::*;
+use futures::FutureExt as _;
 
 impl Scene {
     /// An acquire has returned this guard: it must hold it now, alone.

@@ -18,18 +18,10 @@
 //!
 //! The looks that compared something all the same are counted (`Looks`): a theme of late commands that has none fails.
 
-use std::time::Duration;
-
-use distlock::Acquire;
-use distlock_sim::SimReply;
-use tokio::time::Instant;
-
 use super::given::Given;
-use super::plan::Kind;
 use super::scene::Scene;
-use super::state::{Spot, Stranded};
-use crate::group::fleet::moved;
-use crate::rig::{count, ms};
+use super::state::Stranded;
+use crate::prelude::*;
 
 /// For how long a server's clock is known for certain.
 const KNOWN: Duration = Duration::from_secs(50);
@@ -101,44 +93,17 @@ impl Scene {
         if !self.strict || self.state.lock().loose || !self.is_quiet() {
             return;
         }
-        let mut state = self.state.lock();
-        let now = Instant::now();
-        if state.troubled.is_some_and(|at| now < at + self.settled()) {
+        let state = self.state.lock();
+        if state.troubled.is_some_and(|at| Instant::now() < at + self.settled()) {
             return;
         }
         // A copy of what an owner has sent that was made for one acquire may take a free lock for nobody.
-        let owners: Vec<String> = state.given.iter().filter(|given| given.made_to_be_given).map(Given::text).collect();
-        let (mut wrong, mut compared) = (Vec::new(), false);
-        for (key, name) in self.names.iter().enumerate() {
-            for (owner, reads) in owners.iter().flat_map(|owner| [(owner, false), (owner, true)]) {
-                if reads && self.kind != Kind::Rw {
-                    continue;
-                }
-                let here =
-                    |text: &String, spot: Spot| text == owner && spot.reads == reads && self.keys(spot).contains(&key);
-                let with = state.held.values().filter(|held| here(&held.owner, held.spot)).count();
-                let without = state.guardless.iter().filter(|hold| here(&hold.text, hold.spot)).count();
-                for (n, server) in self.servers.iter().enumerate() {
-                    let owner = if self.servers.len() > 1 { &moved(owner, n) } else { owner };
-                    let has = count(server, self.flavour(reads), name, owner);
-                    compared = true;
-                    let left = |left: &&Stranded| (left.server, left.key, &left.owner) == (n, key, owner);
-                    let left = state.stranded.iter().filter(left).count();
-                    if has > (with + without + left) as u64 {
-                        wrong.push(format!(
-                            "late: the server counts {has} of {name} for {with} guards of {owner}, {without} without, {left} left"
-                        ));
-                    }
-                }
-            }
-        }
-        state.looks.counts += u64::from(compared);
+        let owners = state.given.iter().filter(|given| given.made_to_be_given).map(Given::text).collect();
         let certain = !state.unsure && state.in_time.is_none();
-        let queues = self.kind.has_queues() && certain;
-        state.looks.queues += u64::from(queues);
         drop(state);
-        wrong.into_iter().for_each(|wrong| self.wrong(wrong));
-        if queues {
+        self.compare(&owners, "late");
+        if self.kind.has_queues() && certain {
+            self.state.lock().looks.queues += 1;
             self.look_at_queues();
         }
     }
@@ -165,16 +130,16 @@ impl Scene {
     /// Nobody waits: nobody stands in a queue.
     fn look_at_queues(&self) {
         for name in &self.names {
-            match self.servers[0].command(&[b"lrange", queue(name).as_bytes(), b"0", b"-1"]) {
-                SimReply::List(waiters) if waiters.is_empty() => {}
-                odd => self.wrong(format!("late: nobody waits, and there stand in the queue of {name}: {odd:?}")),
+            let there = words(&does(&self.servers[0], &format!("lrange {} 0 -1", queue(name))));
+            if !there.is_empty() {
+                self.wrong(format!("late: nobody waits, and there stand in the queue of {name}: {there:?}"));
             }
         }
     }
 
     /// True when no step, no command and no clean-up is under way.
     pub(super) fn is_quiet(&self) -> bool {
-        let idle = |party: &crate::rig::Party| party.client.stats().under_way == 0 && party.link.in_flight() == 0;
+        let idle = |party: &Party| party.client.stats().under_way == 0 && party.link.in_flight() == 0;
         self.state.lock().busy == 0 && self.parties.lock().iter().flatten().all(idle)
     }
 }

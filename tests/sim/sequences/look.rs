@@ -1,14 +1,11 @@
 //! What must be true at every moment.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use tokio::time::Instant;
-
+use super::plan::Kind;
 use super::scene::Scene;
-use super::state::Spot;
-use crate::group::fleet::moved;
-use crate::rig::{count, lasts};
+use super::state::{Spot, Stranded};
+use crate::fleet::moved;
+use crate::prelude::*;
+use std::collections::BTreeSet;
 
 impl Scene {
     /// What every guard says of itself must be so.
@@ -69,29 +66,38 @@ impl Scene {
 
     /// Where nothing can go wrong and nothing is under way: the server counts no more than there is.
     pub fn look_exactly(&self) {
-        if !self.theme.is_exact() || self.kind.is_red() || !self.is_quiet() {
-            return;
+        if self.theme.is_exact() && !self.kind.is_red() && self.is_quiet() {
+            let state = self.state.lock();
+            let with = state.held.values().map(|held| held.owner.clone());
+            let owners = with.chain(state.guardless.iter().map(|hold| hold.text.clone())).collect();
+            drop(state);
+            self.compare(&owners, "once");
         }
-        let (mut wrong, mut compared) = (Vec::new(), false);
+    }
+
+    /// The server counts no more holds of these owners than there are guards, holds whose guards were given up, and holds that were left.
+    pub(super) fn compare(&self, owners: &BTreeSet<String>, what: &str) {
         let mut state = self.state.lock();
-        let owners = state.held.values().map(|held| (&held.owner, held.spot));
-        for (owner, at) in owners.chain(state.guardless.iter().map(|hold| (&hold.text, hold.spot))) {
-            let same =
-                |(other, spot): &(&String, Spot)| *other == owner && self.meets(*spot, at) && spot.reads == at.reads;
-            let guards = state.held.values().map(|held| (&held.owner, held.spot)).filter(same).count();
-            let rest = state.guardless.iter().map(|hold| (&hold.text, hold.spot)).filter(same).count();
-            for key in self.keys(at) {
-                let has = count(&self.servers[0], self.flavour(at.reads), self.names[key], owner);
-                compared = true;
-                if has > (guards + rest) as u64 {
-                    let name = self.names[key];
+        let halves: &[bool] = if self.kind == Kind::Rw { &[false, true] } else { &[false] };
+        let mut wrong = Vec::new();
+        for ((key, name), (owner, &reads)) in pairs(self.names.iter().enumerate(), pairs(owners, halves)) {
+            let here =
+                |text: &String, spot: Spot| text == owner && spot.reads == reads && self.keys(spot).contains(&key);
+            let with = state.held.values().filter(|held| here(&held.owner, held.spot)).count();
+            let without = state.guardless.iter().filter(|hold| here(&hold.text, hold.spot)).count();
+            for (n, server) in self.servers.iter().enumerate() {
+                let owner = if self.servers.len() > 1 { &moved(owner, n) } else { owner };
+                let has = count(server, self.flavour(reads), name, owner);
+                let left = |left: &&Stranded| (left.server, left.key, &left.owner) == (n, key, owner);
+                let left = state.stranded.iter().filter(left).count();
+                if has > (with + without + left) as u64 {
                     wrong.push(format!(
-                        "once: the server counts {has} of {name} for {guards} guards of {owner}, {rest} without"
+                        "{what}: the server counts {has} of {name} for {with} guards of {owner}, {without} without, {left} left"
                     ));
                 }
             }
         }
-        state.looks.counts += u64::from(compared);
+        state.looks.counts += u64::from(!owners.is_empty());
         drop(state);
         wrong.into_iter().for_each(|wrong| self.wrong(wrong));
     }

@@ -1,17 +1,11 @@
 //! What goes wrong: lost, doubled and late commands, forged messages, breaks.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock_sim::{Mishap, SimLink};
-use distlock_support::Numbers;
-use tokio::time::{Instant, sleep};
-
 use super::plan::{Faults, Kind};
 use super::play::Beside;
 use super::scene::Scene;
 use super::state::Planned;
-use crate::rig::ms;
+use crate::prelude::*;
+use crate::trial::Break;
 
 /// Lets the next command of a client go wrong.
 pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
@@ -131,25 +125,5 @@ pub fn breaks(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     let server = scene.servers[dice.below(scene.servers.len() as u64) as usize].clone();
     let (what, span) = (dice.below(5), dice.between(5, 500));
     scene.say(|| format!("break {what} of client {party} for {span:?}"));
-    beside.spawn(async move {
-        match what {
-            0 => link.hang_up(),
-            1 => server.restart(true),
-            2 => {
-                link.partition(true);
-                sleep(span).await;
-                link.partition(false);
-            }
-            3 => {
-                link.stall(true);
-                sleep(span).await;
-                link.stall(false);
-            }
-            _ => {
-                server.freeze(true);
-                sleep(span).await;
-                server.freeze(false);
-            }
-        }
-    });
+    beside.spawn(async move { Break::of(what, span).happen(&server, &link).await });
 }

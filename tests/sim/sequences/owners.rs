@@ -1,19 +1,12 @@
 //! Steps about owners: holds without guards, and their release; owners that are lent.
 
-use std::sync::Arc;
-
-use distlock::Error;
-use distlock_sim::{SimReply, SimServer};
-use distlock_support::Numbers;
-use tokio::time::Instant;
-
 use super::given::Given;
 use super::nemesis::trouble;
 use super::plan::{Faults, Sharing};
 use super::scene::{FORCE_MAY_LAST, Scene};
 use super::state::{Guardless, Spot, Stranded};
-use crate::group::fleet::moved;
-use crate::rig::{field, ms};
+use crate::fleet::moved;
+use crate::prelude::*;
 
 /// Gives the guard up; the hold stays for as long as it had left.
 pub fn into_owner(scene: &Scene, id: usize) {

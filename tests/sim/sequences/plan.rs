@@ -1,8 +1,7 @@
 //! What a sequence is made of: the locks, the theme, and the steps that a seed brings.
 
+use crate::prelude::*;
 use std::fmt;
-
-use distlock_support::Numbers;
 
 /// The locks of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,19 +1,11 @@
 //! The steps, carried out.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{Acquire, Error};
-use distlock_support::Numbers;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
-
 use super::nemesis::{breaks, forge, trouble};
 use super::owners::{by_owner, into_owner, lend};
 use super::plan::{Act, Faults, Kind, Sharing, Step};
 use super::scene::{FORCE_MAY_LAST, Scene};
 use super::state::Spot;
-use crate::rig::ms;
+use crate::prelude::*;
 
 /// What runs beside the steps.
 pub type Beside = JoinSet<()>;

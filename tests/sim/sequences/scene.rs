@@ -1,18 +1,9 @@
 //! The scene of a sequence: servers, clients, owners, locks.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{DistLock, Flavour, MultiLock, RedLock};
-use distlock_sim::{LinkOptions, SimServer};
-use distlock_support::Numbers;
-use parking_lot::Mutex;
-use tokio::time::Instant;
-
 use super::given::Given;
 use super::plan::{Faults, Kind, Sharing, Theme};
 use super::state::{Spot, State};
-use crate::rig::{self, Party, ms};
+use crate::prelude::*;
 
 /// For how long after it was sent a force may still come in and be carried out, or a release that takes any vote, at the most.
 pub const FORCE_MAY_LAST: Duration = Duration::from_secs(10);

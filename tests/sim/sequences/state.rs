@@ -1,13 +1,7 @@
 //! What is known of a sequence: its guards, what was given up, what is to go wrong, how the looks fared.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use distlock::{Guard, Owner};
-use distlock_sim::SimLink;
-use tokio::time::Instant;
-
 use super::given::Given;
+use crate::prelude::*;
 
 /// A guard on the scene.
 pub struct Held {

@@ -1,19 +1,12 @@
 //! One sequence from its seed to its end, and many of them.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant as Clock};
-
-use tokio::time::{Instant, advance, sleep_until, timeout};
-
 use super::plan::{Act, Faults, Kind, Step, Theme, steps};
 use super::play::{self, Beside};
 use super::scene::Scene;
 use super::state::{Looks, Spot};
-use crate::rig::{left_over, ms};
+use crate::prelude::*;
+use std::ops::Range;
+use std::time::Instant as Clock;
 
 /// What a sequence brought.
 #[derive(Default)]
@@ -32,7 +25,7 @@ fn run_steps(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) 
     let mut scene: Option<Arc<Scene>> = None;
     let mut parts = steps.split_inclusive(|step| step.act == Act::Runtime).peekable();
     while let Some(part) = parts.next() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = runtime();
         let last = parts.peek().is_none();
         let beside = runtime.block_on(async {
             let _printer = crate::trace::start();
@@ -144,68 +137,38 @@ fn report(kind: Kind, theme: Theme, seed: u64) -> String {
     format!("{} of {} steps:\n  {trace}\nwrong:\n  {wrong}", few.len(), all.len())
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|n| n.parse().expect("a number"))
-}
-
 /// Tries `usual` seeds, or as many as the environment says.
 pub fn run(kind: Kind, theme: Theme, usual: u64) {
-    let from = number("SEED").or_else(|| number("FROM")).unwrap_or(0);
-    let n = if number("SEED").is_some() { 1 } else { number("SEQUENCES").unwrap_or(usual) };
-    run_seeds(kind, theme, from..from + n);
+    run_seeds(kind, theme, seeds(usual));
 }
 
 /// Tries these seeds.
 pub fn run_seeds(kind: Kind, theme: Theme, seeds: Range<u64>) {
     let (from, n) = (seeds.start, seeds.end - seeds.start);
-    let at = Arc::new(AtomicU64::new(from));
-    let (done, ended) = mpsc::channel();
-    let progress = Arc::clone(&at);
-    let thread = std::thread::spawn(move || {
-        let (mut found, began) = (BTreeMap::<String, (u64, u64)>::new(), Clock::now());
+    let work = move |at: Arc<AtomicU64>| {
+        let began = Clock::now();
         let (mut holds, mut looks, name) = (0, Looks::default(), theme.name);
         for seed in seeds {
-            progress.store(seed, Ordering::Relaxed);
+            at.store(seed + 1, Ordering::Relaxed);
             let end = run_steps(kind, theme, seed, &steps(seed, kind, &theme), false);
             holds += end.holds;
             looks.counts += end.looks.counts;
             looks.queues += end.looks.queues;
-            let Some(first) = end.wrong.first() else { continue };
-            if std::env::var_os("SURVEY").is_none() {
-                panic!(
-                    "SEED={seed} of {kind}, {name}: the {}. sequence: {first}\n{}",
-                    seed - from + 1,
-                    report(kind, theme, seed)
-                );
+            if let Some(first) = end.wrong.first() {
+                panic!("SEED={seed} of {kind}, {name}: {first}\n{}", report(kind, theme, seed));
             }
-            found.entry(class(first)).or_insert((0, seed)).0 += 1;
         }
         let each = began.elapsed() / u32::try_from(n.max(1)).unwrap();
-        println!("{kind}, {name}: {n} sequences, {holds} holds, {looks:?}, {each:?} each; {found:?}");
+        println!("{kind}, {name}: {n} sequences, {holds} holds, {looks:?}, {each:?} each");
         if n >= MANY {
             let (late, exact) = (theme.faults == Faults::Late, theme.is_exact() && !kind.is_red());
             assert!(looks.counts > 0 || !late && !exact, "{kind}, {name}: no look compared counts");
             assert!(looks.queues > 0 || !late || !kind.has_queues(), "{kind}, {name}: no look compared queues");
         }
-        let _ = done.send(());
-    });
-    let (mut last, mut minutes) = (from, 0);
-    while ended.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
-        let now = at.load(Ordering::Relaxed);
-        minutes = if now == last { minutes + 1 } else { 0 };
+    };
+    watched(work, |next, minutes| {
         // One that is replayed may be traced and shrunk meanwhile.
-        let most = if now == from { 20 } else { 5 };
-        assert!(minutes < most, "SEED={now} of {kind}, {}: virtual time stands still", theme.name);
-        last = now;
-    }
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
-/// What kind of thing went wrong: without times, numbers and owners.
-fn class(wrong: &str) -> String {
-    let text = wrong.split_once(": ").map_or(wrong, |(_, text)| text);
-    let words = text
-        .split_whitespace()
-        .map(|word| if word.contains(|c: char| c.is_ascii_digit()) && !word.ends_with(':') { "_" } else { word });
-    words.take(12).collect::<Vec<_>>().join(" ")
+        let most = if next == from + 1 { 20 } else { 5 };
+        (minutes >= most).then(|| format!("SEED={} of {kind}, {}: virtual time stands still", next - 1, theme.name))
+    });
 }

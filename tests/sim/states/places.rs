@@ -1,10 +1,7 @@
 //! Of fair locks: places in several queues at once.
 
-use distlock::{Client, Error, Prefer};
-use tokio::time::sleep;
-
 use super::Sight;
-use crate::rig::{ms, virtually};
+use crate::prelude::*;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -33,13 +30,13 @@ fn places_in_several_queues_are_kept() {
         for name in NAMES {
             assert!(lasts(&other.client, name).await > 2500, "{name}");
         }
-        sight.server.command(&[b"del", b"redisson_lock_queue:{b}"]);
+        does(&sight.server, "del redisson_lock_queue:{b}");
         sight.server.command(&[b"set", b"redisson_lock_queue:{b}", b"no queue"]);
         sleep(ms(20_000)).await;
         for name in ["a", "c"] {
             assert!(lasts(&other.client, name).await > 2500, "{name}, beside one that is broken");
         }
-        sight.server.command(&[b"del", b"redisson_lock_queue:{b}"]);
+        does(&sight.server, "del redisson_lock_queue:{b}");
         for guard in held {
             guard.unlock().await.unwrap();
         }

@@ -1,11 +1,7 @@
 //! Of read-write locks: whose lease the hash has, who is told, and the dead.
 
-use distlock::{Acquire, DistLock, Error, Prefer};
-use tokio::time::{Instant, sleep};
-
-use super::{NAME, Sight, enter};
-use crate::rig::{Party, ms, virtually};
-use crate::stage::text;
+use super::{NAME, Sight};
+use crate::prelude::*;
 
 /// Whoever waits was told of the end as it was: of one that is sooner by more than a second it is told, once.
 #[test]
@@ -67,7 +63,7 @@ fn force_frees_its_own_half() {
             assert!(!other.force_unlock().await.unwrap());
             assert_eq!((sight.keys(&[&a]), sight.told()), (before, String::new()));
             assert!(mine.force_unlock().await.unwrap());
-            assert_eq!((sight.server.pttl(NAME.as_bytes()), &*sight.told()), (-2, message));
+            assert_eq!((sight.left(), &*sight.told()), (-2, message));
             // Covers are left to run out.
             drop(guard);
             sleep(ms(5000)).await;
@@ -198,7 +194,7 @@ fn the_longest_of_an_owners_holds_counts() {
         let other = Sight::party(&sight.server, Prefer::Readers);
         let (lock, theirs) = (sight.us.client.rw(NAME), other.client.rw(NAME));
         let (a, b) = (sight.us.client.owner(), other.client.owner());
-        let left = || sight.server.pttl(NAME.as_bytes());
+        let left = || sight.left();
         // Under a writer, whose lease becomes shorter by an extension, and by a release.
         let writes = [enter(&lock.write(), &a, 40_000).await, enter(&lock.write(), &a, 50_000).await];
         let reads = [enter(&lock.read(), &a, 20_000).await, enter(&lock.read(), &a, 3000).await];

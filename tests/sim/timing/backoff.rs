@@ -1,20 +1,13 @@
 //! How often waiters look that nobody wakes: those of spin locks, and those of plain locks behind other libraries.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{Backoff, Client, DistLock, Flavour};
-use distlock_sim::{LinkOptions, SimServer};
-use tokio::time::{Instant, sleep};
-
-use crate::rig::{Party, ms, virtually};
+use crate::prelude::*;
 
 const SECOND: Duration = ms(1_000);
 const ROUND_TRIP: Duration = ms(2);
 const BOTH: [Flavour; 2] = [Flavour::Spin, Flavour::Plain];
 
 fn party(server: &SimServer, poll_cap: Duration) -> Party {
-    let link = LinkOptions { latency_min: ROUND_TRIP / 2, latency_max: ROUND_TRIP / 2, ..LinkOptions::default() };
+    let link = way(ROUND_TRIP / 2);
     Party::new(server, link, |options| options.poll_cap = poll_cap)
 }
 
@@ -40,15 +33,13 @@ fn take(server: &SimServer, flavour: Flavour, lease: &str) {
 
 /// Runs a body for both flavours: a server whose lock somebody holds for so many ms, and a client that knows the scripts.
 fn behind_somebody(lease: &'static str, body: impl AsyncFnOnce(Flavour, SimServer, Party) + Copy + Send + 'static) {
-    for flavour in BOTH {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let ours = party(&server, SECOND * 3_600);
-            lock(&ours.client, flavour, None).lock().await.unwrap().unlock().await.unwrap();
-            take(&server, flavour, lease);
-            body(flavour, server, ours).await;
-        });
-    }
+    each(BOTH, async move |flavour| {
+        let server = SimServer::new(1);
+        let ours = party(&server, SECOND * 3_600);
+        lock(&ours.client, flavour, None).lock().await.unwrap().unlock().await.unwrap();
+        take(&server, flavour, lease);
+        body(flavour, server, ours).await;
+    });
 }
 
 /// Redisson's `testConstantBackoff` and `testExponentialBackoff`. Each pause is up to a half shorter, by chance.
@@ -69,8 +60,8 @@ fn a_wait_of_a_second_looks_as_often_as_its_back_off_says() {
             let (before, began) = (server.commands_run(), Instant::now());
             assert!(lock(&ours.client, flavour, backoff).lock_for(SECOND).await.unwrap().is_none());
             let (looks, took) = (server.commands_run() - before, began.elapsed());
-            assert!((fewest..=most).contains(&looks), "{flavour}, {backoff:?}: {looks} looks in a second");
-            assert!(took >= SECOND && took <= SECOND + ms(20), "{flavour}, {backoff:?}: {took:?}");
+            assert!((fewest..=most).contains(&looks), "{backoff:?}: {looks} looks in a second");
+            assert!(took >= SECOND && took <= SECOND + ms(20), "{backoff:?}: {took:?}");
         }
     });
 }
@@ -90,7 +81,7 @@ fn a_hundred_tasks_look_as_often_as_one() {
             let before = server.commands_run();
             sleep(SECOND).await;
             let looks = server.commands_run() - before;
-            assert!((19..=40).contains(&looks), "{flavour}, {tasks} tasks: {looks} looks in a second");
+            assert!((19..=40).contains(&looks), "{tasks} tasks: {looks} looks in a second");
             for waiter in waiting {
                 assert!(waiter.await.unwrap());
             }
@@ -103,19 +94,13 @@ fn a_hundred_tasks_look_as_often_as_one() {
 fn a_release_that_nobody_tells_is_found_within_the_longest_pause() {
     behind_somebody("60000", async |flavour, server, ours| {
         for held in [600, 617, 634, 651].map(ms) {
-            let lock = lock(&ours.client, flavour, None);
-            let waiter = tokio::spawn(async move {
-                let guard = lock.lock().await.unwrap();
-                let had = Instant::now();
-                guard.unlock().await.unwrap();
-                had
-            });
+            let waiter = waiter(lock(&ours.client, flavour, None));
             sleep(held).await;
             let released = Instant::now();
             server.command(&[b"del", b"job"]);
             let took = waiter.await.unwrap() - released;
             let longest = if flavour == Flavour::Spin { ms(128) } else { ms(100) };
-            assert!(took <= longest + ROUND_TRIP, "{flavour}: {took:?}");
+            assert!(took <= longest + ROUND_TRIP, "{took:?}");
             take(&server, flavour, "60000");
         }
     });
@@ -128,33 +113,31 @@ fn a_pause_ends_with_the_lease_of_the_holder() {
         let lock = lock(&ours.client, flavour, Some(Backoff::constant(60 * SECOND).unwrap()));
         lock.lock().await.unwrap().unlock().await.unwrap();
         let took = began.elapsed();
-        assert!(took >= ms(400) && took <= ms(400) + ms(20), "{flavour}: {took:?}");
+        assert!(took >= ms(400) && took <= ms(400) + ms(20), "{took:?}");
     });
 }
 
 /// The release of a spin lock tells nobody. A waiter of a reentrant lock of the name finds it by its own poll, or by the lease.
 #[test]
 fn a_reentrant_waiter_behind_a_spin_holder_looks_after_its_poll_cap_or_the_lease() {
-    for (leased, poll_cap) in [(false, ms(400)), (true, 3_600 * SECOND)] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let (ours, theirs) = (party(&server, SECOND), party(&server, poll_cap));
-            let holder = ours.client.spin("job");
-            let guard = if leased { holder.lock_leased(SECOND).await.unwrap() } else { holder.lock().await.unwrap() };
-            let lock = theirs.client.reentrant("job");
-            let waiter = tokio::spawn(async move {
-                lock.lock().await.unwrap().unlock().await.unwrap();
-                Instant::now()
-            });
-            sleep(ms(990)).await;
-            let released = Instant::now();
-            if leased {
-                drop(guard.into_owner());
-            } else {
-                guard.unlock().await.unwrap();
-            }
-            let took = waiter.await.unwrap() - released;
-            assert!(took <= ms(400) + 3 * ROUND_TRIP, "leased {leased}: {took:?}");
+    each([(false, ms(400)), (true, 3_600 * SECOND)], async move |(leased, poll_cap)| {
+        let server = SimServer::new(1);
+        let (ours, theirs) = (party(&server, SECOND), party(&server, poll_cap));
+        let holder = ours.client.spin("job");
+        let guard = if leased { holder.lock_leased(SECOND).await.unwrap() } else { holder.lock().await.unwrap() };
+        let lock = theirs.client.reentrant("job");
+        let waiter = tokio::spawn(async move {
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            Instant::now()
         });
-    }
+        sleep(ms(990)).await;
+        let released = Instant::now();
+        if leased {
+            drop(guard.into_owner());
+        } else {
+            guard.unlock().await.unwrap();
+        }
+        let took = waiter.await.unwrap() - released;
+        assert!(took <= ms(400) + 3 * ROUND_TRIP, "leased {leased}: {took:?}");
+    });
 }

@@ -1,12 +1,6 @@
 //! Timing rules of a client as a whole: when a shutdown ends, and that a lease counts by the clock.
 
-use std::time::Duration;
-
-use distlock::{Error, Flavour, Lost};
-use distlock_sim::{LinkOptions, SimServer};
-use tokio::time::{Instant, advance, sleep, timeout};
-
-use crate::rig::{Party, lock, ms, settled, virtually};
+use crate::prelude::*;
 
 const FLAVOURS: [Flavour; 3] = [Flavour::Reentrant, Flavour::Fair, Flavour::Write];
 
@@ -21,25 +15,23 @@ async fn party(server: &SimServer) -> Party {
 
 #[test]
 fn a_shutdown_ends_when_all_is_released_or_its_time_is_up() {
-    for silent in [false, true] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let party = party(&server).await;
-            let guard = party.client.reentrant("job").lock().await.unwrap();
-            server.freeze(silent);
-            let began = Instant::now();
-            let outcome = party.client.shutdown(ms(500)).await;
-            let took = began.elapsed();
-            if silent {
-                assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
-                assert!((ms(500)..=ms(600)).contains(&took), "a shutdown of 500 ms took {took:?}");
-            } else {
-                assert!(outcome.is_ok() && took <= ms(100), "{outcome:?} after {took:?}");
-                assert!(server.keys().is_empty());
-            }
-            assert!(!guard.is_held());
-        });
-    }
+    each([false, true], async move |silent| {
+        let server = SimServer::new(1);
+        let party = party(&server).await;
+        let guard = party.client.reentrant("job").lock().await.unwrap();
+        server.freeze(silent);
+        let began = Instant::now();
+        let outcome = party.client.shutdown(ms(500)).await;
+        let took = began.elapsed();
+        if silent {
+            assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+            assert!((ms(500)..=ms(600)).contains(&took), "a shutdown of 500 ms took {took:?}");
+        } else {
+            assert!(outcome.is_ok() && took <= ms(100), "{outcome:?} after {took:?}");
+            assert!(server.keys().is_empty());
+        }
+        assert!(!guard.is_held());
+    });
 }
 
 /// A runtime that is held up renews nothing and fires no timer. The guard's word is good all the same, and the loss is signalled as

@@ -1,21 +1,13 @@
 //! Waits that end on time although the server is silent or slow, and readers that are held back once.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{Acquire, DistLock, Flavour, Guard, MultiLock, Prefer, RedLock, Striped};
-use distlock_sim::{LinkOptions, Mishap, SimServer};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
-
-use crate::rig::{Party, ms, settled, virtually};
+use crate::prelude::*;
 
 const SECOND: Duration = ms(1_000);
 /// The longest that a wait may go on after its time.
 const SLACK: Duration = ms(50);
 
 fn party(server: &SimServer, latency: Duration) -> Party {
-    let way = LinkOptions { latency_min: latency, latency_max: latency, ..LinkOptions::default() };
+    let way = way(latency);
     Party::new(server, way, |options| options.prefer = Prefer::Writers)
 }
 
@@ -52,97 +44,43 @@ fn a_wait_ends_while_a_late_grant_is_given_back() {
 /// A multi lock gives back what it has, and the release is not answered. `lost`: it has lost one of its locks meanwhile.
 #[test]
 fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait() {
-    for (lost, lease) in [(false, None), (true, None), (true, Some(60 * SECOND))] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let [one, two, other] = [(); 3].map(|()| party(&server, ms(1)));
-            let locks: Vec<Arc<dyn DistLock>> =
-                vec![Arc::new(one.client.reentrant("a")), Arc::new(two.client.reentrant("b"))];
-            let multi = MultiLock::of(locks);
-            multi.lock().await.unwrap().unlock().await.unwrap();
-            let held = other.client.reentrant("b").lock().await.unwrap();
-            let how = lease.map_or_else(Acquire::new, |lease| Acquire::new().lease(lease));
-            let silence = async {
-                while !server.keys().iter().any(|key| key == b"a") {
-                    sleep(ms(1)).await;
-                }
-                if lost {
-                    server.command(&[b"del", b"a"]);
-                    // What follows the acquire of b is not answered.
-                    for n in 1..20 {
-                        two.link.plan(two.link.sent() + n, Mishap::SwallowReply);
-                    }
-                    held.unlock().await.unwrap();
-                } else {
-                    one.link.stall(true);
-                    sleep(2 * SECOND).await;
-                    held.unlock().await.unwrap();
-                }
-            };
-            let began = Instant::now();
-            let acquire = async { (multi.acquire(how.wait(SECOND)).await, began.elapsed()) };
-            let ((outcome, took), ()) = tokio::join!(acquire, silence);
-            // It may have taken the one that it lost again.
-            let ended = took <= SECOND + SLACK && (lost || !matches!(outcome, Ok(Some(_))));
-            assert!(ended, "lost {lost}, lease {lease:?}: {took:?}, {outcome:?}");
-            drop(outcome);
-            one.link.stall(false);
-            two.link.hang_up();
-            settled(&server, &[&one, &two, &other], 90 * SECOND).await.unwrap();
-        });
-    }
-}
-
-/// It does not know that the lock is busy.
-#[test]
-fn a_waiter_behind_another_at_a_silent_server_fails_at_the_end_of_its_wait() {
-    for kind in ["reentrant", "striped"] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let ours = party(&server, ms(1));
-            let lock: Arc<dyn DistLock> = match kind {
-                "striped" => Arc::new(ours.client.striped("x", 2)),
-                _ => Arc::new(ours.client.reentrant("x")),
-            };
-            lock.lock().await.unwrap().unlock().await.unwrap();
-            server.freeze(true);
-            let waits = Arc::clone(&lock);
-            let first = tokio::spawn(async move { waits.lock().await });
-            sleep(ms(1)).await;
-            let began = Instant::now();
-            let error = lock.lock_for(ms(500)).await.expect_err("nobody knows who holds it");
-            let took = began.elapsed();
-            assert!(error.is_retryable(), "{kind}: {error:?}");
-            assert!(took >= ms(500) && took <= ms(500) + SLACK, "{kind}: {took:?}");
-            assert!(!first.is_finished(), "{kind}");
-            server.freeze(false);
-            first.await.unwrap().unwrap().unlock().await.unwrap();
-            settled(&server, &[&ours], 60 * SECOND).await.unwrap();
-        });
-    }
-}
-
-/// Once silence can be known, no wait says busy, however short it is.
-#[test]
-fn short_waits_at_a_silent_server_are_errors() {
-    for given in [false, true] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let ours = party(&server, ms(1));
-            let (lock, me) = (ours.client.reentrant("a"), ours.client.owner());
-            lock.lock().await.unwrap().unlock().await.unwrap();
-            server.freeze(true);
-            let died = Instant::now();
-            while died.elapsed() < 8 * SECOND {
-                let how = if given { Acquire::new().owner(&me) } else { Acquire::new() };
-                let (began, outcome) = (died.elapsed(), lock.acquire(how.wait(ms(50))).await);
-                assert!(outcome.is_err() || began < ms(200), "given {given}: {outcome:?} after {began:?}");
-                sleep(ms(337)).await;
+    each([(false, None), (true, None), (true, Some(60 * SECOND))], async move |(lost, lease)| {
+        let server = SimServer::new(1);
+        let [one, two, other] = [(); 3].map(|()| party(&server, ms(1)));
+        let locks: Vec<Arc<dyn DistLock>> =
+            vec![Arc::new(one.client.reentrant("a")), Arc::new(two.client.reentrant("b"))];
+        let multi = MultiLock::of(locks);
+        multi.lock().await.unwrap().unlock().await.unwrap();
+        let held = other.client.reentrant("b").lock().await.unwrap();
+        let how = lease.map_or_else(Acquire::new, |lease| Acquire::new().lease(lease));
+        let silence = async {
+            while !server.keys().iter().any(|key| key == b"a") {
+                sleep(ms(1)).await;
             }
-            server.freeze(false);
-            settled(&server, &[&ours], 60 * SECOND).await.unwrap();
-        });
-    }
+            if lost {
+                server.command(&[b"del", b"a"]);
+                // What follows the acquire of b is not answered.
+                for n in 1..20 {
+                    two.link.plan(two.link.sent() + n, Mishap::SwallowReply);
+                }
+                held.unlock().await.unwrap();
+            } else {
+                one.link.stall(true);
+                sleep(2 * SECOND).await;
+                held.unlock().await.unwrap();
+            }
+        };
+        let began = Instant::now();
+        let acquire = async { (multi.acquire(how.wait(SECOND)).await, began.elapsed()) };
+        let ((outcome, took), ()) = tokio::join!(acquire, silence);
+        // It may have taken the one that it lost again.
+        let ended = took <= SECOND + SLACK && (lost || !matches!(outcome, Ok(Some(_))));
+        assert!(ended, "lost {lost}, lease {lease:?}: {took:?}, {outcome:?}");
+        drop(outcome);
+        one.link.stall(false);
+        two.link.hang_up();
+        settled(&server, &[&one, &two, &other], 90 * SECOND).await.unwrap();
+    });
 }
 
 /// The read half, held by somebody, with a writer that waits for it at each of these servers.
@@ -162,49 +100,45 @@ async fn contended(name: &str, readers: &[&Party], writers: &[&Party]) -> (Vec<G
 /// Readers wait for writers for `hold_back`. An acquire of several read halves is held back once, and not once for each.
 #[test]
 fn an_acquire_of_several_read_halves_is_held_back_once() {
-    for kind in ["multi", "multi of multi", "striped", "RedLock"] {
-        virtually(async move || {
-            let servers = [1, 2, 3].map(SimServer::new);
-            let parties = || servers.each_ref().map(|server| party(server, ms(1)));
-            let (ours, readers, writers) = (parties(), parties(), parties());
-            let (mut held, mut waiting) = (Vec::new(), Vec::new());
-            for name in ["a", "b", "c", "s:0"] {
-                let all = contended(name, &readers.each_ref(), &writers.each_ref()).await;
-                held.extend(all.0);
-                waiting.extend(all.1);
+    each(["multi", "multi of multi", "striped", "RedLock"], async move |kind| {
+        let servers = [1, 2, 3].map(SimServer::new);
+        let parties = || servers.each_ref().map(|server| party(server, ms(1)));
+        let (ours, readers, writers) = (parties(), parties(), parties());
+        let (mut held, mut waiting) = (Vec::new(), Vec::new());
+        for name in ["a", "b", "c", "s:0"] {
+            let all = contended(name, &readers.each_ref(), &writers.each_ref()).await;
+            held.extend(all.0);
+            waiting.extend(all.1);
+        }
+        let half = |name: &str| -> Arc<dyn DistLock> { Arc::new(ours[0].client.rw(name).read()) };
+        let lock: Arc<dyn DistLock> = match kind {
+            "multi" => Arc::new(MultiLock::of(vec![half("a"), half("b"), half("c")])),
+            "multi of multi" => {
+                let inner: Arc<dyn DistLock> = Arc::new(MultiLock::of(vec![half("a"), half("b")]));
+                Arc::new(MultiLock::of(vec![inner, half("c")]))
             }
-            let half = |name: &str| -> Arc<dyn DistLock> { Arc::new(ours[0].client.rw(name).read()) };
-            let lock: Arc<dyn DistLock> = match kind {
-                "multi" => Arc::new(MultiLock::of(vec![half("a"), half("b"), half("c")])),
-                "multi of multi" => {
-                    let inner: Arc<dyn DistLock> = Arc::new(MultiLock::of(vec![half("a"), half("b")]));
-                    Arc::new(MultiLock::of(vec![inner, half("c")]))
-                }
-                "striped" => Arc::new(Striped::over(&ours[0].client, Flavour::Read, "s", 1)),
-                _ => {
-                    let clients = ours.each_ref().map(|party| party.client.clone());
-                    Arc::new(RedLock::over(clients, Flavour::Read, "a"))
-                }
-            };
-            // Readers that wait together are held back together.
-            let together = (0..4).map(|_| {
-                let lock = Arc::clone(&lock);
-                tokio::spawn(async move {
-                    let began = Instant::now();
-                    lock.lock().await.unwrap().unlock().await.unwrap();
-                    began.elapsed()
-                })
-            });
-            for reader in together.collect::<Vec<_>>() {
-                let took = reader.await.unwrap();
-                assert!(took >= ms(900) && took <= ms(1_500), "{kind}: held back for {took:?}");
+            "striped" => Arc::new(Striped::over(&ours[0].client, Flavour::Read, "s", 1)),
+            _ => {
+                let clients = ours.each_ref().map(|party| party.client.clone());
+                Arc::new(RedLock::over(clients, Flavour::Read, "a"))
             }
-            for guard in held {
-                guard.unlock().await.unwrap();
-            }
-            for writer in waiting {
-                writer.await.unwrap();
-            }
+        };
+        // Readers that wait together are held back together.
+        let together = (0..4).map(|_| {
+            let lock = Arc::clone(&lock);
+            tokio::spawn(async move {
+                let began = Instant::now();
+                lock.lock().await.unwrap().unlock().await.unwrap();
+                began.elapsed()
+            })
         });
-    }
+        for reader in together.collect::<Vec<_>>() {
+            let took = reader.await.unwrap();
+            assert!(took >= ms(900) && took <= ms(1_500), "held back for {took:?}");
+        }
+        for guard in held {
+            guard.unlock().await.unwrap();
+        }
+        all(waiting).await;
+    });
 }

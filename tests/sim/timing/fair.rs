@@ -1,16 +1,8 @@
 //! Fair locks: what dead waiters cost those behind them, how long places last, and how often clients look after them.
 
+use crate::prelude::*;
+
 mod places;
-
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use distlock::{Acquire, Options};
-use distlock_sim::{LinkOptions, SimReply, SimServer};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
-
-use crate::rig::{Party, ms, settled, virtually};
 
 const SECOND: Duration = ms(1_000);
 /// The most that dead waiters cost those behind them (`fair_wait`), and a few round trips.
@@ -21,58 +13,58 @@ const QUEUE: &str = "redisson_lock_queue:{a}";
 const DEADLINES: &str = "redisson_lock_timeout:{a}";
 
 fn party(server: &SimServer, set: impl FnOnce(&mut Options)) -> Party {
-    Party::new(server, LinkOptions { latency_min: ms(1), latency_max: ms(1), ..LinkOptions::default() }, set)
+    Party::new(server, way(ms(1)), set)
 }
 
-fn parties<const N: usize>(server: &SimServer) -> [Party; N] {
-    [(); N].map(|()| party(server, |_| {}))
+/// The lock `a` is held by one client, and there are others.
+struct Held<const N: usize> {
+    server: SimServer,
+    holder: Party,
+    guard: Guard,
+    others: [Party; N],
 }
 
-/// One command, its words apart by spaces.
-fn does(server: &SimServer, command: &str) -> SimReply {
-    let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
-    server.command(&words)
+async fn held<const N: usize>() -> Held<N> {
+    held_by(|_| {}).await
 }
 
-fn texts(reply: SimReply) -> Vec<String> {
-    let SimReply::List(items) = reply else { panic!("no list: {reply:?}") };
-    let text = |item| match item {
-        SimReply::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
-        odd => panic!("no text: {odd:?}"),
-    };
-    items.into_iter().map(text).collect()
+async fn held_by<const N: usize>(set: impl FnOnce(&mut Options)) -> Held<N> {
+    let server = SimServer::new(1);
+    let holder = party(&server, set);
+    let others = [(); N].map(|()| party(&server, |_| {}));
+    let guard = holder.client.fair("a").lock().await.unwrap();
+    Held { server, holder, guard, others }
 }
 
 fn queue(server: &SimServer) -> Vec<String> {
-    texts(does(server, &format!("lrange {QUEUE} 0 -1")))
-}
-
-/// The server's time in ms.
-fn now(server: &SimServer) -> f64 {
-    let time: Vec<f64> = texts(does(server, "time")).iter().map(|part| part.parse().unwrap()).collect();
-    time[0] * 1_000.0 + (time[1] / 1_000.0).floor()
+    words(&does(server, &format!("lrange {QUEUE} 0 -1")))
 }
 
 /// How many ms are left until each deadline. The fraction of one of ours says when it was set.
 fn deadlines(server: &SimServer) -> BTreeMap<String, f64> {
-    let flat = texts(does(server, &format!("zrange {DEADLINES} 0 -1 withscores")));
-    let left = |pair: &[String]| (pair[0].clone(), pair[1].parse::<f64>().unwrap().floor() - now(server));
+    let flat = words(&does(server, &format!("zrange {DEADLINES} 0 -1 withscores")));
+    let left = |pair: &[String]| (pair[0].clone(), pair[1].parse::<f64>().unwrap().floor() - now(server) as f64);
     flat.chunks(2).map(left).collect()
 }
 
 /// A waiter of a dead Java process at the end of the queue.
 fn plant(server: &SimServer, n: u32, left: f64) -> String {
     let owner = format!("ffffffff-ffff-4fff-8fff-ffffffffffff:{n}");
-    does(server, &format!("zadd {DEADLINES} {} {owner}", now(server) + left));
+    does(server, &format!("zadd {DEADLINES} {} {owner}", now(server) as f64 + left));
     does(server, &format!("rpush {QUEUE} {owner}"));
     owner
 }
 
 /// A waiter at the end of the queue; ends with the moment at which it has the lock, and gives it back.
 async fn waiter(server: &SimServer, party: &Party) -> JoinHandle<Instant> {
+    waiter_as(server, party, None).await
+}
+
+async fn waiter_as(server: &SimServer, party: &Party, owner: Option<Owner>) -> JoinHandle<Instant> {
     let (lock, before) = (party.client.fair("a"), queue(server).len());
+    let how = owner.map_or_else(Acquire::new, |owner| Acquire::new().owner(&owner));
     let task = tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap();
+        let guard = lock.acquire(how).await.unwrap().unwrap();
         let had = Instant::now();
         // A release may find that a waiter that was cut off has lost the lock.
         let _ = guard.unlock().await;
@@ -94,36 +86,29 @@ async fn waiters(server: &SimServer, party: &Party, count: usize) -> Vec<JoinHan
 /// However many died together, whenever the lock is released, and however short a lease it is passed on for.
 #[test]
 fn dead_waiters_cost_those_behind_them_five_seconds_at_most() {
-    for (dead, watchdog) in [(1, ms(30_000)), (16, ms(30_000)), (4, ms(3_000))] {
-        for pause in [0, 1_500, 3_500, 6_000].map(ms) {
-            virtually(async move || {
-                let server = SimServer::new(1);
-                let holder = party(&server, |options| {
-                    (options.watchdog, options.command_timeout) = (watchdog, watchdog / 10);
-                });
-                let [going, alive] = parties(&server);
-                let guard = holder.client.fair("a").lock().await.unwrap();
-                waiters(&server, &going, dead).await;
-                let behind = waiter(&server, &alive).await;
-                going.link.partition(true);
-                sleep(pause).await;
-                let released = Instant::now();
-                guard.unlock().await.unwrap();
-                let cost = behind.await.unwrap() - released;
-                assert!(cost <= BOUND, "{dead} dead for {pause:?}, watchdog {watchdog:?}: {cost:?}");
-            });
-        }
-    }
+    each(
+        pairs([(1, ms(30_000)), (16, ms(30_000)), (4, ms(3_000))], [0, 1_500, 3_500, 6_000].map(ms)),
+        async |((dead, watchdog), pause)| {
+            let set = |options: &mut Options| (options.watchdog, options.command_timeout) = (watchdog, watchdog / 10);
+            let Held { server, holder: _holder, guard, others: [going, alive] } = held_by(set).await;
+            waiters(&server, &going, dead).await;
+            let behind = waiter(&server, &alive).await;
+            going.link.partition(true);
+            sleep(pause).await;
+            let released = Instant::now();
+            guard.unlock().await.unwrap();
+            let cost = behind.await.unwrap() - released;
+            assert!(cost <= BOUND, "{dead} dead for {pause:?}, watchdog {watchdog:?}: {cost:?}");
+        },
+    );
 }
 
 #[test]
 fn a_dead_holder_that_also_waits_costs_its_lease_and_five_seconds_at_most() {
     const WATCHDOG: Duration = ms(1_800);
     virtually(async || {
-        let server = SimServer::new(1);
-        let going = party(&server, |options| (options.watchdog, options.command_timeout) = (WATCHDOG, WATCHDOG / 3));
-        let [alive] = parties(&server);
-        let guard = going.client.fair("a").lock().await.unwrap();
+        let set = |options: &mut Options| (options.watchdog, options.command_timeout) = (WATCHDOG, WATCHDOG / 3);
+        let Held { server, holder: going, guard, others: [alive] } = held_by(set).await;
         waiters(&server, &going, 3).await;
         let behind = waiter(&server, &alive).await;
         going.link.partition(true);
@@ -137,74 +122,60 @@ fn a_dead_holder_that_also_waits_costs_its_lease_and_five_seconds_at_most() {
 /// The message is lost, or the connection that it would come by: the next refresh finds out.
 #[test]
 fn a_waiter_that_misses_its_message_finds_out_by_its_next_refresh() {
-    for hang_up in [false, true] {
-        for phase in [0, 300, 900, 1_700, 2_900].map(ms) {
-            virtually(async move || {
-                let server = SimServer::new(1);
-                let [holder, waiting] = parties(&server);
-                let guard = holder.client.fair("a").lock().await.unwrap();
-                let next = waiter(&server, &waiting).await;
-                sleep(phase).await;
-                if hang_up {
-                    waiting.link.hang_up();
-                } else {
-                    waiting.link.drop_messages(true);
-                }
-                let released = Instant::now();
-                guard.unlock().await.unwrap();
-                let cost = next.await.unwrap() - released;
-                assert!(cost <= ms(2_250), "hung up {hang_up}, after {phase:?}: {cost:?}");
-            });
+    each(pairs([false, true], [0, 300, 900, 1_700, 2_900].map(ms)), async |(hang_up, phase)| {
+        let Held { server, holder: _holder, guard, others: [waiting] } = held().await;
+        let next = waiter(&server, &waiting).await;
+        sleep(phase).await;
+        if hang_up {
+            waiting.link.hang_up();
+        } else {
+            waiting.link.drop_messages(true);
         }
-    }
+        let released = Instant::now();
+        guard.unlock().await.unwrap();
+        let cost = next.await.unwrap() - released;
+        assert!(cost <= ms(2_250), "hung up {hang_up}, after {phase:?}: {cost:?}");
+    });
 }
 
 /// For less than a place lasts, and for longer.
 #[test]
 fn all_waiters_are_served_after_a_server_was_frozen() {
-    for freeze in [2_000, 6_000, 20_000].map(ms) {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let [holder, one, two] = parties(&server);
-            let guard = holder.client.fair("a").lock().await.unwrap();
-            let mut line = waiters(&server, &one, 3).await;
-            line.extend(waiters(&server, &two, 3).await);
-            server.freeze(true);
-            sleep(freeze).await;
-            server.freeze(false);
-            let back = Instant::now();
-            guard.unlock().await.unwrap();
-            for had in futures::future::join_all(line).await {
-                let took = had.unwrap() - back;
-                assert!(took <= 6 * SECOND, "frozen for {freeze:?}: served after {took:?}");
-            }
-            settled(&server, &[&holder, &one, &two], 30 * SECOND).await.unwrap();
-        });
-    }
+    each([2_000, 6_000, 20_000].map(ms), async |freeze| {
+        let Held { server, holder, guard, others: [one, two] } = held().await;
+        let mut line = waiters(&server, &one, 3).await;
+        line.extend(waiters(&server, &two, 3).await);
+        server.freeze(true);
+        sleep(freeze).await;
+        server.freeze(false);
+        let back = Instant::now();
+        guard.unlock().await.unwrap();
+        for had in futures::future::join_all(line).await {
+            let took = had.unwrap() - back;
+            assert!(took <= 6 * SECOND, "frozen for {freeze:?}: served after {took:?}");
+        }
+        settled(&server, &[&holder, &one, &two], 30 * SECOND).await.unwrap();
+    });
 }
 
 /// The head gives up at any moment around the release, also when the lock was passed on to it already (Redisson #3254, #6427).
 #[test]
 fn a_head_that_gives_up_serves_the_next_at_once() {
-    for moment in 0..8 {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let [holder, going, alive] = parties(&server);
-            let guard = holder.client.fair("a").lock().await.unwrap();
-            let lock = going.client.fair("a");
-            let head = tokio::spawn(async move { lock.lock().await.map(drop) });
-            sleep(ms(20)).await;
-            let behind = waiter(&server, &alive).await;
-            let release = tokio::spawn(guard.unlock());
-            sleep(Duration::from_micros(500 * moment)).await;
-            head.abort();
-            release.await.unwrap().unwrap();
-            let released = Instant::now();
-            let cost = behind.await.unwrap().saturating_duration_since(released);
-            assert!(cost <= ms(10), "given up {moment} half milliseconds after the release began: {cost:?}");
-            settled(&server, &[&holder, &going, &alive], 30 * SECOND).await.unwrap();
-        });
-    }
+    each(0..8, async |moment| {
+        let Held { server, holder, guard, others: [going, alive] } = held().await;
+        let lock = going.client.fair("a");
+        let head = tokio::spawn(async move { lock.lock().await.map(drop) });
+        sleep(ms(20)).await;
+        let behind = waiter(&server, &alive).await;
+        let release = tokio::spawn(guard.unlock());
+        sleep(Duration::from_micros(500 * moment)).await;
+        head.abort();
+        release.await.unwrap().unwrap();
+        let released = Instant::now();
+        let cost = behind.await.unwrap().saturating_duration_since(released);
+        assert!(cost <= ms(10), "given up {moment} half milliseconds after the release began: {cost:?}");
+        settled(&server, &[&holder, &going, &alive], 30 * SECOND).await.unwrap();
+    });
 }
 
 /// Redisson's `testLeaseTimeout`: the ends of leases, and no release, drive the order. Redisson needs 11 s.
@@ -212,7 +183,7 @@ fn a_head_that_gives_up_serves_the_next_at_once() {
 fn waiters_are_served_in_order_by_leases_that_expire() {
     virtually(async || {
         let server = SimServer::new(1);
-        let clients = parties::<2>(&server);
+        let clients = [(); 2].map(|()| party(&server, |_| {}));
         let began = Instant::now();
         let mut tasks = Vec::new();
         for n in 0..8 {
@@ -239,27 +210,25 @@ fn waiters_are_served_in_order_by_leases_that_expire() {
 /// A command every 1 to 2.2 s, whatever the number of waiters. Behind a dead waiter of Java's, with the lock free, one of them looks as well.
 #[test]
 fn a_client_keeps_all_its_places_by_one_command_a_beat() {
-    for (count, behind_java, most) in [(1, false, 61), (100, false, 61), (400, false, 61), (64, true, 122)] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let [holder, client] = parties(&server);
-            let guard = holder.client.fair("a").lock_leased(600 * SECOND).await.unwrap();
-            let dead = behind_java.then(|| plant(&server, 1, 500_000.0));
-            let line = waiters(&server, &client, count).await;
-            if behind_java {
-                guard.unlock().await.unwrap();
-            }
-            sleep(5 * SECOND).await;
-            let before = server.scripts_run();
-            sleep(60 * SECOND).await;
-            let commands = server.scripts_run() - before;
-            assert!((27..=most).contains(&commands), "{count} waiters, behind Java {behind_java}: {commands} a minute");
-            // Redisson's rules for the waiters of Java: it stands there until its deadline.
-            assert_eq!(queue(&server).len(), count + usize::from(behind_java));
-            if let Some(dead) = dead {
-                does(&server, &format!("zadd {DEADLINES} 1 {dead}"));
-            }
-            drop(line);
-        });
-    }
+    each([(1, false, 61), (100, false, 61), (400, false, 61), (64, true, 122)], async |(count, behind_java, most)| {
+        let server = SimServer::new(1);
+        let [holder, client] = [(); 2].map(|()| party(&server, |_| {}));
+        let guard = holder.client.fair("a").lock_leased(600 * SECOND).await.unwrap();
+        let dead = behind_java.then(|| plant(&server, 1, 500_000.0));
+        let line = waiters(&server, &client, count).await;
+        if behind_java {
+            guard.unlock().await.unwrap();
+        }
+        sleep(5 * SECOND).await;
+        let before = server.scripts_run();
+        sleep(60 * SECOND).await;
+        let commands = server.scripts_run() - before;
+        assert!((27..=most).contains(&commands), "{count} waiters, behind Java {behind_java}: {commands} a minute");
+        // Redisson's rules for the waiters of Java: it stands there until its deadline.
+        assert_eq!(queue(&server).len(), count + usize::from(behind_java));
+        if let Some(dead) = dead {
+            does(&server, &format!("zadd {DEADLINES} 1 {dead}"));
+        }
+        drop(line);
+    });
 }

@@ -1,21 +1,14 @@
 //! Timing rules at faults: what a wait that ends while a command is unanswered says of the server, and that nobody else has a lock
 //! before its holder is told.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{Acquire, Client, DistLock, Error, Flavour, Lost, RedLock};
-use distlock_sim::{LinkOptions, Mishap, SimServer};
-use tokio::time::{advance, sleep, timeout};
-
-use crate::rig::{Party, lock, ms, settled, virtually};
+use crate::prelude::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
-const KINDS: [&str; 5] = ["single", "multi", "striped", "striped, not reentrant", "redlock"];
+const KINDS: [&str; 6] = ["single", "owned", "multi", "striped", "striped, not reentrant", "redlock"];
 
 /// A client of this latency one way.
 fn party(server: &SimServer, latency: Duration) -> Party {
-    let link = LinkOptions { latency_min: latency, latency_max: latency, timeout: ms(2_000), ..LinkOptions::default() };
+    let link = LinkOptions { timeout: ms(2_000), ..way(latency) };
     Party::new(server, link, |options| {
         options.command_timeout = ms(2_000);
         options.poll_cap = HOUR;
@@ -25,15 +18,19 @@ fn party(server: &SimServer, latency: Duration) -> Party {
 fn of_kind(client: &Client, kind: &str) -> Arc<dyn DistLock> {
     match kind {
         "multi" => Arc::new(client.multi(["a", "b"])),
-        "single" => Arc::new(client.reentrant("a")),
+        "single" | "owned" => Arc::new(client.reentrant("a")),
         "redlock" => Arc::new(RedLock::over(vec![client.clone()], Flavour::Reentrant, "a")),
         _ => Arc::new(client.striped("a", 2)),
     }
 }
 
-fn how(client: &Client, kind: &str, wait: u64) -> Acquire {
+fn how(me: &Owner, kind: &str, wait: u64) -> Acquire {
     let how = Acquire::new().wait(ms(wait));
-    if kind == "striped, not reentrant" { how.owner(&client.owner()).not_reentrant() } else { how }
+    match kind {
+        "owned" => how.owner(me),
+        "striped, not reentrant" => how.owner(me).not_reentrant(),
+        _ => how,
+    }
 }
 
 /// For every kind of lock, a server and a client that has had an answer to learn how long one takes.
@@ -41,18 +38,16 @@ fn for_each_kind(
     latency: Duration,
     body: impl AsyncFnOnce(&SimServer, &Party, Arc<dyn DistLock>, &'static str) + Copy + Send + 'static,
 ) {
-    for kind in KINDS {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let party = party(&server, latency);
-            let lock = of_kind(&party.client, kind);
-            for _ in 0..10 {
-                lock.lock().await.unwrap().unlock().await.unwrap();
-            }
-            body(&server, &party, lock, kind).await;
-            settled(&server, &[&party], ms(60_000)).await.unwrap_or_else(|left| panic!("{kind}: not undone: {left}"));
-        });
-    }
+    each(KINDS, async move |kind| {
+        let server = SimServer::new(1);
+        let party = party(&server, latency);
+        let lock = of_kind(&party.client, kind);
+        for _ in 0..10 {
+            lock.lock().await.unwrap().unlock().await.unwrap();
+        }
+        body(&server, &party, lock, kind).await;
+        settled(&server, &[&party], ms(60_000)).await.unwrap_or_else(|left| panic!("not undone: {left}"));
+    });
 }
 
 /// The server takes no longer than it usually does: the wait ran out, and what comes late is undone.
@@ -64,24 +59,31 @@ fn a_wait_that_ends_before_a_healthy_server_answers_has_run_out() {
             return;
         }
         for wait in [20, 100, 150] {
-            let outcome = lock.acquire(how(&party.client, kind, wait)).await;
-            assert!(matches!(outcome, Ok(None)), "{kind}, {wait} ms: {outcome:?}");
-            settled(server, &[party], ms(60_000)).await.unwrap_or_else(|left| panic!("{kind}: not undone: {left}"));
+            let outcome = lock.acquire(how(&party.client.owner(), kind, wait)).await;
+            assert!(matches!(outcome, Ok(None)), "{wait} ms: {outcome:?}");
+            settled(server, &[party], ms(60_000)).await.unwrap_or_else(|left| panic!("not undone: {left}"));
         }
     });
 }
 
-/// A reply that does not come: an error in doubt and never "busy", and what the acquire took is given back. A server that is known to
-/// be silent is said to be, however short the next wait.
+/// A reply that does not come: an error in doubt and never "busy", and what the acquire took is given back. Once silence can be known,
+/// no wait says busy, however short it is.
 #[test]
 fn a_wait_that_ends_at_a_silent_server_is_in_doubt() {
     for_each_kind(ms(1), async |server, party, lock, kind| {
-        server.freeze(true);
-        for wait in [300, 10, 10] {
-            let outcome = lock.acquire(how(&party.client, kind, wait)).await;
-            assert!(outcome.as_ref().is_err_and(Error::outcome_unknown), "{kind}, {wait} ms: {outcome:?}");
+        let me = party.client.owner();
+        for (waits, pause) in [(vec![300, 10, 10], 0), (vec![50; 21], 337)] {
+            server.freeze(true);
+            let died = Instant::now();
+            for wait in waits {
+                let (began, outcome) = (died.elapsed(), lock.acquire(how(&me, kind, wait)).await);
+                let told = outcome.as_ref().is_err_and(Error::outcome_unknown);
+                assert!(told || began + ms(wait) < ms(200), "{wait} ms, {began:?} after its end: {outcome:?}");
+                sleep(ms(pause)).await;
+            }
+            server.freeze(false);
+            settled(server, &[party], ms(60_000)).await.unwrap_or_else(|left| panic!("not undone: {left}"));
         }
-        server.freeze(false);
     });
     for mishap in [Mishap::SwallowReply, Mishap::DelayBy(ms(1_500))] {
         let mishap = Arc::new(mishap);
@@ -98,19 +100,40 @@ fn a_wait_that_ends_at_a_silent_server_is_in_doubt() {
     }
 }
 
+/// It does not know that the lock is busy.
+#[test]
+fn a_waiter_behind_another_at_a_silent_server_fails_at_the_end_of_its_wait() {
+    for_each_kind(ms(1), async |server, _, lock, kind| {
+        if !["single", "striped"].contains(&kind) {
+            return;
+        }
+        server.freeze(true);
+        let first = waiter(Arc::clone(&lock));
+        sleep(ms(1)).await;
+        let began = Instant::now();
+        let error = lock.lock_for(ms(500)).await.expect_err("nobody knows who holds it");
+        let took = began.elapsed();
+        assert!(error.is_retryable(), "{error:?}");
+        assert!(took >= ms(500) && took <= ms(550), "{took:?}");
+        assert!(!first.is_finished());
+        server.freeze(false);
+        first.await.unwrap();
+    });
+}
+
 /// This process stands still while its one command is answered, until its wait is over: no server is called silent for that.
 #[test]
 fn a_standstill_beyond_the_end_of_a_wait_is_not_the_servers() {
     for_each_kind(ms(5), async |server, party, lock, kind| {
         for wait in [20, 150] {
-            let acquire = lock.acquire(how(&party.client, kind, wait));
+            let acquire = lock.acquire(how(&party.client.owner(), kind, wait));
             let (outcome, ()) = tokio::join!(acquire, async {
                 sleep(ms(1)).await;
                 advance(ms(300)).await;
             });
-            assert!(outcome.is_ok(), "{kind}, {wait} ms: {outcome:?}");
+            assert!(outcome.is_ok(), "{wait} ms: {outcome:?}");
             drop(outcome);
-            settled(server, &[party], ms(60_000)).await.unwrap_or_else(|left| panic!("{kind}: not undone: {left}"));
+            settled(server, &[party], ms(60_000)).await.unwrap_or_else(|left| panic!("not undone: {left}"));
         }
     });
 }
@@ -119,47 +142,44 @@ fn a_standstill_beyond_the_end_of_a_wait_is_not_the_servers() {
 #[test]
 fn a_standstill_within_a_wait_for_a_busy_lock_is_not_the_servers() {
     for still in [200, 500] {
-        for behind in [false, true] {
-            for kind in ["single", "striped", "redlock"] {
-                virtually(async move || {
-                    let server = SimServer::new(1);
-                    let (ours, theirs) = (party(&server, ms(15)), party(&server, ms(1)));
-                    let held: Arc<dyn DistLock> = match kind {
-                        "striped" => Arc::new(theirs.client.striped("a", 2).all()),
-                        _ => Arc::new(theirs.client.reentrant("a")),
-                    };
-                    let held = held.lock().await.unwrap();
-                    let waits = |wait| {
-                        let lock = of_kind(&ours.client, kind);
-                        tokio::spawn(async move { lock.lock_for(wait).await })
-                    };
-                    let first = behind.then(|| waits(HOUR));
-                    sleep(ms(1_000)).await;
-                    let waiting = waits(ms(300));
-                    sleep(ms(150)).await;
-                    let other = ours.client.reentrant("y");
-                    let asking = tokio::spawn(async move { other.try_lock().await.map(drop) });
-                    sleep(ms(1)).await;
-                    advance(ms(still)).await;
-                    let outcome = waiting.await.unwrap();
-                    assert!(matches!(outcome, Ok(None)), "{kind}, behind another: {behind}, {still} ms: {outcome:?}");
-                    asking.await.unwrap().expect("the server is healthy");
-                    if let Some(first) = first {
-                        first.abort();
-                    }
-                    held.unlock().await.unwrap();
-                    settled(&server, &[&ours, &theirs], ms(60_000)).await.unwrap();
-                });
+        each(pairs([false, true], ["single", "striped", "redlock"]), async move |(behind, kind)| {
+            let server = SimServer::new(1);
+            let (ours, theirs) = (party(&server, ms(15)), party(&server, ms(1)));
+            let held: Arc<dyn DistLock> = match kind {
+                "striped" => Arc::new(theirs.client.striped("a", 2).all()),
+                _ => Arc::new(theirs.client.reentrant("a")),
+            };
+            let held = held.lock().await.unwrap();
+            let waits = |wait| {
+                let lock = of_kind(&ours.client, kind);
+                tokio::spawn(async move { lock.lock_for(wait).await })
+            };
+            let first = behind.then(|| waits(HOUR));
+            sleep(ms(1_000)).await;
+            let waiting = waits(ms(300));
+            sleep(ms(150)).await;
+            let other = ours.client.reentrant("y");
+            let asking = tokio::spawn(async move { other.try_lock().await.map(drop) });
+            sleep(ms(1)).await;
+            advance(ms(still)).await;
+            let outcome = waiting.await.unwrap();
+            assert!(matches!(outcome, Ok(None)), "behind another: {behind}, {still} ms: {outcome:?}");
+            asking.await.unwrap().expect("the server is healthy");
+            if let Some(first) = first {
+                first.abort();
             }
-        }
+            held.unlock().await.unwrap();
+            settled(&server, &[&ours, &theirs], ms(60_000)).await.unwrap();
+        });
     }
 }
 
 /// A server that stands still beyond the lease, which ends in it while nobody can see.
 #[test]
 fn a_lock_that_ends_in_a_frozen_server_is_lost_before_another_client_has_it() {
-    for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain] {
-        virtually(async move || {
+    each(
+        [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain],
+        async move |flavour| {
             let server = SimServer::new(1);
             let (ours, theirs) = (party(&server, ms(1)), party(&server, ms(1)));
             let guard = lock(&ours.client, flavour, "job").lock_leased(ms(5_000)).await.unwrap();
@@ -168,13 +188,13 @@ fn a_lock_that_ends_in_a_frozen_server_is_lost_before_another_client_has_it() {
             sleep(ms(100)).await;
             server.freeze(true);
             let lost = timeout(ms(5_000), guard.lost()).await.expect("the loss is signalled in time");
-            assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{flavour}: {lost:?}");
-            assert!(server.pttl(b"job") > 0 && !waiting.is_finished(), "{flavour}: signalled after the lease");
+            assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{lost:?}");
+            assert!(server.pttl(b"job") > 0 && !waiting.is_finished(), "signalled after the lease");
             sleep(ms(2_000)).await;
             server.freeze(false);
-            let next = waiting.await.unwrap().unwrap().unwrap_or_else(|| panic!("{flavour}: the wait ran out"));
-            assert!(guard.unlock().await.is_err() && next.is_held(), "{flavour}");
+            let next = waiting.await.unwrap().unwrap().unwrap_or_else(|| panic!("the wait ran out"));
+            assert!(guard.unlock().await.is_err() && next.is_held());
             next.unlock().await.unwrap();
-        });
-    }
+        },
+    );
 }

@@ -1,16 +1,9 @@
 //! Locks that are made of several: how long waits last, how soon they are granted, what waiters send, and when a hold ends. Every
 //! command takes a round trip of 2 ms unless a test says otherwise, and nobody looks by itself for an hour.
 
+use crate::fleet::Fleet;
+use crate::prelude::*;
 use std::cell::Cell;
-use std::sync::Arc;
-use std::time::Duration;
-
-use distlock::{Acquire, DistLock, Error, Flavour, Lost, MultiLock};
-use distlock_sim::LinkOptions;
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::group::fleet::Fleet;
-use crate::rig::{Party, lock, ms, virtually};
 
 mod redlock;
 
@@ -26,7 +19,7 @@ async fn fleet_of(ways: &[Duration], clients: usize) -> Arc<Fleet> {
     let next = Cell::new(0);
     let fleet = Fleet::new(1, ways.len(), clients, |server, _| {
         let one_way = ways[next.replace(next.get() + 1) % ways.len()];
-        let link = LinkOptions { latency_min: one_way, latency_max: one_way, ..LinkOptions::default() };
+        let link = way(one_way);
         Party::new(server, link, |options| options.poll_cap = HOUR)
     });
     for party in fleet.clients.iter().flatten() {
@@ -65,14 +58,15 @@ fn multi(fleet: &Fleet, client: usize, members: &[(usize, Flavour, &str)]) -> Mu
 }
 
 impl Kind {
+    /// The members of a multi lock, by server, flavour and name.
+    fn members(self) -> [(usize, Flavour, &'static str); 3] {
+        let flavour = if self == Self::Fair { Flavour::Fair } else { Flavour::Reentrant };
+        [(0, flavour, "a"), (usize::from(self == Self::TwoServers), flavour, "b"), (0, flavour, "c")]
+    }
+
     fn lock(self, fleet: &Fleet, client: usize) -> Arc<dyn DistLock> {
-        let of = |flavour, servers: [usize; 3]| {
-            Arc::new(multi(fleet, client, &[0, 1, 2].map(|n| (servers[n], flavour, ["a", "b", "c"][n]))))
-        };
         match self {
-            Self::Plain => of(Flavour::Reentrant, [0; 3]),
-            Self::Fair => of(Flavour::Fair, [0; 3]),
-            Self::TwoServers => of(Flavour::Reentrant, [0, 1, 0]),
+            Self::Plain | Self::Fair | Self::TwoServers => Arc::new(multi(fleet, client, &self.members())),
             Self::Striped => Arc::new(fleet.clients[client][0].client.striped("s", 3)),
             Self::Red => Arc::new(fleet.red(client, Flavour::Reentrant, "r", NODE)),
         }
@@ -81,13 +75,11 @@ impl Kind {
 
 /// Runs a body for every kind, over three servers and two clients.
 fn for_each(body: impl AsyncFnOnce(Kind, Arc<Fleet>) + Copy + Send + 'static) {
-    for kind in KINDS {
-        virtually(async move || {
-            let fleet = fleet(3, 2).await;
-            body(kind, Arc::clone(&fleet)).await;
-            fleet.settled(ms(60_000)).await.unwrap_or_else(|left| panic!("{kind:?}: {left}"));
-        });
-    }
+    each(KINDS, async move |kind| {
+        let fleet = fleet(3, 2).await;
+        body(kind, Arc::clone(&fleet)).await;
+        fleet.settled(ms(60_000)).await.unwrap_or_else(|left| panic!("{left}"));
+    });
 }
 
 #[test]
@@ -102,19 +94,19 @@ fn a_wait_is_for_all_members_together_and_a_waiter_is_granted_soon_after_the_rel
             let began = Instant::now();
             let outcome = ours.lock_for(wait).await;
             let took = began.elapsed();
-            assert!(matches!(outcome, Ok(None)), "{kind:?} after {wait:?}: {outcome:?}");
-            assert!(took >= wait && took <= wait + ms(20), "{kind:?}: {took:?} of {wait:?}");
+            assert!(matches!(outcome, Ok(None)), "after {wait:?}: {outcome:?}");
+            assert!(took >= wait && took <= wait + ms(20), "{took:?} of {wait:?}");
         }
         let waiting = tokio::spawn(async move {
             let guard = ours.lock().await.unwrap();
             (guard, Instant::now())
         });
         sleep(ms(5_000)).await;
-        assert!(!waiting.is_finished(), "{kind:?}: two holders");
+        assert!(!waiting.is_finished(), "two holders");
         let released = Instant::now();
         futures::future::join_all(held.into_iter().map(|guard| guard.unlock())).await;
-        let (guard, had) = timeout(HOUR / 2, waiting).await.unwrap_or_else(|_| panic!("{kind:?}: not woken")).unwrap();
-        assert!(had - released <= ms(20), "{kind:?}: granted {:?} after the release", had - released);
+        let (guard, had) = timeout(HOUR / 2, waiting).await.unwrap_or_else(|_| panic!("not woken")).unwrap();
+        assert!(had - released <= ms(20), "granted {:?} after the release", had - released);
         guard.unlock().await.unwrap();
     });
 }
@@ -126,10 +118,10 @@ fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
         let guard = kind.lock(&fleet, 0).lock_leased(ms(1_200)).await.unwrap();
         guard.expiring().await;
         assert!(guard.is_held());
-        assert!((ms(780)..=ms(805)).contains(&began.elapsed()), "{kind:?}: {:?}", began.elapsed());
+        assert!((ms(780)..=ms(805)).contains(&began.elapsed()), "{:?}", began.elapsed());
         let lost = guard.lost().await;
-        assert!(matches!(&lost, Error::Lost { why: Lost::Expired, .. }), "{kind:?}: {lost:?}");
-        assert!((ms(1_170)..=ms(1_188)).contains(&began.elapsed()), "{kind:?}: {:?}", began.elapsed());
+        assert!(matches!(&lost, Error::Lost { why: Lost::Expired, .. }), "{lost:?}");
+        assert!((ms(1_170)..=ms(1_188)).contains(&began.elapsed()), "{:?}", began.elapsed());
         assert!(!guard.is_held() && guard.unlock().await.is_err());
     });
 }
@@ -180,52 +172,55 @@ fn a_wait_at_silent_servers_ends_in_time_with_what_they_failed_by() {
     });
 }
 
-/// Members that ended while another one was waited for are acquired again.
+/// Members that ended while another one was waited for, or were held for a while, have a whole lease in the end.
 #[test]
-fn a_lease_shorter_than_the_wait_is_whole_in_the_end() {
-    virtually(async || {
-        let fleet = fleet(1, 2).await;
-        let held = fleet.clients[1][0].client.fair("b").lock().await.unwrap();
-        let ours = Kind::Fair.lock(&fleet, 0);
-        let (guard, ()) = tokio::join!(ours.lock_leased(ms(250)), async {
-            sleep(ms(1_000)).await;
+fn a_lease_is_whole_after_a_wait() {
+    each([(Kind::Fair, 250, 1_000), (Kind::Plain, 1_000, 400), (Kind::TwoServers, 1_000, 400)], async |case| {
+        let (kind, lease, wait) = case;
+        let fleet = fleet(2, 2).await;
+        let b = kind.members()[1];
+        let held = multi(&fleet, 1, &[b]).lock().await.unwrap();
+        let ours = kind.lock(&fleet, 0);
+        let (guard, ()) = tokio::join!(ours.lock_leased(ms(lease)), async {
+            sleep(ms(wait)).await;
             held.unlock().await.unwrap();
         });
         let guard = guard.unwrap();
         assert!(guard.members().iter().all(|member| member.is_held), "{guard:?}");
-        for name in ["a", "b", "c"] {
-            assert!(fleet.servers[0].pttl(name.as_bytes()) >= 230, "{name}");
+        for (server, _, name) in kind.members() {
+            let left = fleet.servers[server].pttl(name.as_bytes());
+            assert!(left >= lease as i64 - 20, "{name} has {left} ms left");
         }
-        drop(guard);
-        fleet.settled(ms(60_000)).await.unwrap();
+        // A hundredth less, and a round trip or two.
+        assert!(guard.remaining() >= ms(lease * 98 / 100 - 20), "{guard:?}");
+        guard.unlock().await.unwrap();
+        fleet.ends(ms(60_000)).await;
     });
 }
 
 /// What has run out when the last server answers is not held: by a multi lock that needs both, by a RedLock that needs most.
 #[test]
 fn a_lease_too_short_for_its_servers_is_never_granted() {
-    for (lease, granted) in [(40, false), (60, false), (110, false), (300, true)] {
-        virtually(async move || {
-            let fleet = fleet_of(&[ms(1), ms(60), ms(60)], 1).await;
-            for lock in [Kind::TwoServers.lock(&fleet, 0), Kind::Red.lock(&fleet, 0)] {
-                for wait in [0, 300].map(ms) {
-                    let began = Instant::now();
-                    let outcome = lock.acquire(Acquire::new().wait(wait).lease(ms(lease))).await;
-                    match outcome {
-                        Ok(Some(guard)) => {
-                            assert!(granted && guard.is_held(), "{lease} ms: {guard:?}");
-                            assert!(guard.remaining() <= ms(lease - 120 - 5), "{guard:?} of {lease} ms");
-                        }
-                        Ok(None) => assert!(!granted, "{lease} ms: busy"),
-                        Err(error) => assert!(!granted && error.is_retryable(), "{lease} ms: {error:?}"),
+    each([(40, false), (60, false), (110, false), (300, true)], async move |(lease, granted)| {
+        let fleet = fleet_of(&[ms(1), ms(60), ms(60)], 1).await;
+        for lock in [Kind::TwoServers.lock(&fleet, 0), Kind::Red.lock(&fleet, 0)] {
+            for wait in [0, 300].map(ms) {
+                let began = Instant::now();
+                let outcome = lock.acquire(Acquire::new().wait(wait).lease(ms(lease))).await;
+                match outcome {
+                    Ok(Some(guard)) => {
+                        assert!(granted && guard.is_held(), "{lease} ms: {guard:?}");
+                        assert!(guard.remaining() <= ms(lease - 120 - 5), "{guard:?} of {lease} ms");
                     }
-                    assert!(began.elapsed() <= wait + NODE, "{:?} of {wait:?}", began.elapsed());
-                    sleep(ms(1_000)).await;
+                    Ok(None) => assert!(!granted, "{lease} ms: busy"),
+                    Err(error) => assert!(!granted && error.is_retryable(), "{lease} ms: {error:?}"),
                 }
+                assert!(began.elapsed() <= wait + NODE, "{:?} of {wait:?}", began.elapsed());
+                sleep(ms(1_000)).await;
             }
-            fleet.settled(ms(60_000)).await.unwrap();
-        });
-    }
+        }
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
 }
 
 /// It gives back what it holds after half a second or so, once, and is silent then.
@@ -254,8 +249,9 @@ fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
 #[test]
 fn against_callers_of_another_order_both_get_on() {
     const ROUNDS: u32 = 30;
-    for (flavour, owned) in [(Flavour::Reentrant, false), (Flavour::Reentrant, true), (Flavour::Fair, true)] {
-        virtually(async move || {
+    each(
+        [(Flavour::Reentrant, false), (Flavour::Reentrant, true), (Flavour::Fair, true)],
+        async move |(flavour, owned)| {
             let fleet = fleet(1, 2).await;
             let ours = multi(&fleet, 0, &[(0, flavour, "a"), (0, flavour, "b")]);
             let me = fleet.clients[0][0].client.owner();
@@ -279,8 +275,8 @@ fn against_callers_of_another_order_both_get_on() {
             timeout(ms(60_000), many).await.expect("deadlock of the multi lock").unwrap();
             // A multi lock that asks for all at once has nothing while it waits.
             let most = if owned { HOLD + ms(20) } else { ms(20) };
-            assert!(longest <= most, "{flavour}, owned {owned}: a was waited for for {longest:?}");
+            assert!(longest <= most, "a was waited for for {longest:?}");
             fleet.settled(ms(60_000)).await.unwrap();
-        });
-    }
+        },
+    );
 }

@@ -1,13 +1,8 @@
 //! When a guard signals that its lease ends or is lost, and when renewals go out, for every flavour.
 
-use std::time::Duration;
-
-use distlock::Error;
-use futures::FutureExt as _;
-use tokio::time::{Instant, sleep, timeout};
-
 use super::waiting::{ROUND_TRIP, for_each};
-use crate::rig::{lock, ms};
+use crate::prelude::*;
+use futures::FutureExt as _;
 
 const WATCHDOG: Duration = Duration::from_secs(30);
 
@@ -22,12 +17,12 @@ fn the_lock_of_a_client_that_is_cut_off_is_lost_in_time_and_free_within_the_watc
         two.ours.link.partition(true);
         let cut = Instant::now();
         timeout(WATCHDOG, guard.expiring()).await.expect("the end is announced");
-        assert!(guard.is_held(), "{}: announced when it was over", two.holder);
+        assert!(guard.is_held(), "announced when it was over");
         timeout(WATCHDOG, guard.lost()).await.expect("the loss is signalled");
-        assert!(two.server.pttl(b"job") > 0, "{}: lost() is signalled after the lease has ended", two.holder);
-        assert!(!waiter.is_finished(), "{}: two holders", two.rival);
+        assert!(two.server.pttl(b"job") > 0, "lost() is signalled after the lease has ended");
+        assert!(!waiter.is_finished(), "two holders");
         let had = waiter.await.unwrap() - cut;
-        assert!(had > WATCHDOG / 2 && had <= WATCHDOG + ms(1_200), "{}: had after {had:?}", two.rival);
+        assert!(had > WATCHDOG / 2 && had <= WATCHDOG + ms(1_200), "had after {had:?}");
         two.ours.link.partition(false);
         assert!(guard.unlock().await.is_err());
     });
@@ -40,9 +35,9 @@ fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
         let began = Instant::now();
         let guard = lock.lock_leased(ms(1_200)).await.unwrap();
         // A hundredth and 2 ms before the server ends it.
-        assert_eq!(guard.remaining() + began.elapsed(), ms(1_200 - 12 - 2), "{}", two.holder);
+        assert_eq!(guard.remaining() + began.elapsed(), ms(1_200 - 12 - 2));
         guard.expiring().await;
-        assert!((ms(780)..=ms(805)).contains(&began.elapsed()), "{}: {:?}", two.holder, began.elapsed());
+        assert!((ms(780)..=ms(805)).contains(&began.elapsed()), "{:?}", began.elapsed());
         // An announced end is not a loss, and an extension takes it back.
         assert!(guard.is_held());
         guard.extend(ms(1_200)).await.unwrap();
@@ -52,8 +47,8 @@ fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
         let lost = guard.lost().await;
         assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
         let after = extended.elapsed();
-        assert!((ms(1_170)..=ms(1_188)).contains(&after), "{}: lost after {after:?}", two.holder);
-        assert!(!guard.is_held() && two.server.pttl(b"job") > 0, "{}: lost when the lease is over", two.holder);
+        assert!((ms(1_170)..=ms(1_188)).contains(&after), "lost after {after:?}");
+        assert!(!guard.is_held() && two.server.pttl(b"job") > 0, "lost when the lease is over");
         assert!(guard.expiring().now_or_never().is_some());
     });
 }
@@ -69,7 +64,7 @@ fn a_release_is_no_loss_even_when_its_lease_would_be_over() {
         drop(guard);
         sleep(2 * WATCHDOG).await;
         let signals = (lost.now_or_never(), expiring.now_or_never(), dropped.now_or_never(), announced.now_or_never());
-        assert!(matches!(signals, (None, None, None, None)), "{}: {signals:?}", two.holder);
+        assert!(matches!(signals, (None, None, None, None)), "{signals:?}");
     });
 }
 
@@ -83,12 +78,12 @@ fn the_watchdog_renews_each_third_and_announces_nothing() {
             sleep(WATCHDOG / 30).await;
             let left = two.server.pttl(b"job");
             // A third is over, and the renewal is on its way.
-            assert!(left >= 20_000 - 10, "{}: {left} ms left of 30 s", two.holder);
+            assert!(left >= 20_000 - 10, "{left} ms left of 30 s");
         }
         // Ten watchdogs.
         let commands = two.ours.link.sent() - sent;
-        assert!((29..=33).contains(&commands), "{}: {commands} renewals", two.holder);
-        assert!(guard.is_held() && expiring.now_or_never().is_none(), "{}", two.holder);
+        assert!((29..=33).contains(&commands), "{commands} renewals");
+        assert!(guard.is_held() && expiring.now_or_never().is_none());
         guard.unlock().await.unwrap();
     });
 }
@@ -102,8 +97,8 @@ fn a_forced_release_is_noticed_by_the_next_renewal() {
         let forced = Instant::now();
         assert!(guard.is_held());
         let stopped = guard.run(std::future::pending::<()>()).await;
-        assert!(matches!(stopped, Err(Error::Lost { .. })), "{}: {stopped:?}", two.holder);
-        assert!(forced.elapsed() <= WATCHDOG / 3 + ROUND_TRIP, "{}: {:?}", two.holder, forced.elapsed());
+        assert!(matches!(stopped, Err(Error::Lost { .. })), "{stopped:?}");
+        assert!(forced.elapsed() <= WATCHDOG / 3 + ROUND_TRIP, "{:?}", forced.elapsed());
     });
 }
 
@@ -113,7 +108,7 @@ fn a_lease_is_rounded_up_to_a_millisecond() {
     for_each(async |two| {
         let guard = two.mine().lock_leased(Duration::from_micros(40_000_100)).await.unwrap();
         // Half a round trip ago.
-        assert_eq!(two.server.pttl(b"job"), 40_001 - 1, "{}", two.holder);
+        assert_eq!(two.server.pttl(b"job"), 40_001 - 1);
         guard.unlock().await.unwrap();
     });
 }

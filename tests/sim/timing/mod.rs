@@ -3,13 +3,11 @@
 
 mod backoff;
 mod client;
-mod cluster;
 mod ends;
 mod fair;
 mod faults;
 mod groups;
 mod late;
 mod leases;
-mod rwlock;
 mod votes;
 mod waiting;

@@ -1,83 +1,45 @@
 //! RedLocks: how soon a waiter hears of a release, beside a vote whose owner is dead; and votes of a lock that is lost.
 
-use std::time::Duration;
-
-use distlock::{DistLock as _, Error, RedLock};
-use distlock_sim::{LinkOptions, SimServer};
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::rig::{Party, ms, virtually};
+use crate::fleet::Fleet;
+use crate::prelude::*;
 
 const SECOND: Duration = ms(1_000);
 
-struct Five([SimServer; 5]);
-
-impl Five {
-    fn new() -> Self {
-        Self([1, 2, 3, 4, 5].map(SimServer::new))
-    }
-
-    fn user(&self) -> [Party; 5] {
-        self.0.each_ref().map(|server| Party::new(server, LinkOptions::default(), |_| ()))
-    }
-
-    /// The servers that have a vote for `x`.
-    fn having(&self) -> Vec<usize> {
-        let has = |server: &SimServer| server.keys().iter().any(|key| key == b"x");
-        self.0.iter().enumerate().filter_map(|(n, server)| has(server).then_some(n)).collect()
-    }
+/// Five servers, and so many users of them.
+fn fleet(users: usize) -> Fleet {
+    Fleet::new(1, 5, users, |server, _| Party::new(server, LinkOptions::default(), |_| ()))
 }
 
-fn red(user: &[Party; 5]) -> RedLock {
-    RedLock::new(user.each_ref().map(|party| party.client.clone()), "x")
+fn red(fleet: &Fleet, user: usize) -> Arc<dyn DistLock> {
+    Arc::new(RedLock::new(fleet.clients[user].iter().map(|party| party.client.clone()), "x"))
+}
+
+/// The servers that have a vote for `x`.
+fn having(fleet: &Fleet) -> Vec<usize> {
+    let has = |n: &usize| fleet.servers[*n].keys().iter().any(|key| key == b"x");
+    (0..5).filter(has).collect()
 }
 
 /// The lowest server has a vote of somebody who died. Nobody waits there for a release that never comes.
 #[test]
 fn a_dead_vote_delays_nobody() {
     virtually(async || {
-        let five = Five::new();
-        let dead = five.user();
-        let vote = dead[0].client.reentrant("x").lock_leased(3_600 * SECOND).await.unwrap();
-        let (holder, waits) = (five.user(), five.user());
+        let fleet = fleet(7);
+        let vote = fleet.clients[0][0].client.reentrant("x").lock_leased(3_600 * SECOND).await.unwrap();
         for round in 0..8 {
-            let held = red(&holder).lock().await.unwrap();
+            let held = red(&fleet, 1).lock().await.unwrap();
             sleep(ms(50)).await;
             assert_eq!(held.members().len(), 4);
-            let waiting = [red(&waits), red(&waits)].map(|lock| {
-                tokio::spawn(async move {
-                    let guard = lock.lock().await.unwrap();
-                    let had = Instant::now();
-                    guard.unlock().await.unwrap();
-                    had
-                })
-            });
+            let waiting = [(); 2].map(|()| waiter(red(&fleet, 2)));
             sleep(ms(250 + 170 * round)).await;
             let freed = Instant::now();
             held.unlock().await.unwrap();
-            for one in waiting {
-                let took = timeout(60 * SECOND, one).await.expect("a waiter is served").unwrap() - freed;
-                assert!(took < ms(600), "round {round}: served {took:?} after the release");
+            for had in all(waiting).await {
+                assert!(had - freed < ms(600), "round {round}: served {:?} after the release", had - freed);
             }
             sleep(ms(200)).await;
         }
-        let users: Vec<_> = (0..4).map(|_| five.user()).collect();
-        let tasks = users.iter().map(|user| {
-            let lock = red(user);
-            tokio::spawn(async move {
-                let mut longest = Duration::ZERO;
-                for _ in 0..8 {
-                    let began = Instant::now();
-                    let guard = lock.lock().await.unwrap();
-                    longest = longest.max(began.elapsed());
-                    sleep(ms(2)).await;
-                    guard.unlock().await.unwrap();
-                }
-                longest
-            })
-        });
-        for task in tasks.collect::<Vec<_>>() {
-            let longest = task.await.unwrap();
+        for longest in all((3..7).map(|user| turns(red(&fleet, user), 8, ms(2)))).await {
             assert!(longest < SECOND, "a turn came after {longest:?}");
         }
         vote.unlock().await.unwrap();
@@ -88,22 +50,22 @@ fn a_dead_vote_delays_nobody() {
 #[test]
 fn a_redlock_that_is_lost_in_an_extend_gives_its_votes_back() {
     virtually(async || {
-        let five = Five::new();
-        let user = five.user();
-        let guard = red(&user).lock().await.unwrap();
+        let fleet = fleet(1);
+        let cut = |is| fleet.clients[0][..3].iter().for_each(|party| party.link.partition(is));
+        let guard = red(&fleet, 0).lock().await.unwrap();
         sleep(ms(50)).await;
-        assert_eq!(five.having().len(), 5);
-        user[..3].iter().for_each(|party| party.link.partition(true));
+        assert_eq!(having(&fleet).len(), 5);
+        cut(true);
         let extended = guard.extend(60 * SECOND).await;
         assert!(extended.is_err(), "{extended:?}");
         let lost = timeout(31 * SECOND, guard.lost()).await.expect("the loss is signalled");
         assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
         sleep(SECOND).await;
-        let left = five.having();
+        let left = having(&fleet);
         assert!(!left.contains(&3) && !left.contains(&4), "votes are kept: {left:?}");
-        user[..3].iter().for_each(|party| party.link.partition(false));
+        cut(false);
         assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
         sleep(40 * SECOND).await;
-        assert_eq!(five.having(), Vec::<usize>::new());
+        assert_eq!(having(&fleet), Vec::<usize>::new());
     });
 }

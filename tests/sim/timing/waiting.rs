@@ -1,13 +1,7 @@
 //! How long waits last and who is woken when, for every flavour. Every command takes a round trip of 2 ms, and no waiter looks
 //! by itself for an hour unless a test says otherwise.
 
-use std::time::Duration;
-
-use distlock::{Acquire, DistLock, Error, Flavour};
-use distlock_sim::{LinkOptions, SimServer};
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::rig::{Party, field, lock, ms, settled, virtually};
+use crate::prelude::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 pub const ROUND_TRIP: Duration = ms(2);
@@ -27,7 +21,7 @@ const PAIRS: [(Flavour, Flavour); 8] = [
 ];
 
 fn party(server: &SimServer, one_way: Duration, poll_cap: Duration) -> Party {
-    let link = LinkOptions { latency_min: one_way, latency_max: one_way, ..LinkOptions::default() };
+    let link = way(one_way);
     Party::new(server, link, |options| options.poll_cap = poll_cap)
 }
 
@@ -62,14 +56,8 @@ impl Two {
     }
 
     /// A waiter of the other client, at its place; ends with the moment at which it has the lock.
-    pub async fn waiter(&self) -> tokio::task::JoinHandle<Instant> {
-        let lock = self.theirs();
-        let waiter = tokio::spawn(async move {
-            let guard = lock.lock().await.unwrap();
-            let now = Instant::now();
-            guard.unlock().await.unwrap();
-            now
-        });
+    pub async fn waiter(&self) -> JoinHandle<Instant> {
+        let waiter = waiter(self.theirs().into());
         sleep(ms(50)).await;
         assert_eq!(self.theirs.client.stats().waiting, 1, "it does not wait");
         waiter
@@ -83,9 +71,7 @@ impl Two {
 
 /// Runs a body for every flavour.
 pub fn for_each(body: impl AsyncFnOnce(Two) + Copy + Send + 'static) {
-    for pair in PAIRS {
-        virtually(async move || body(Two::new(pair, ROUND_TRIP / 2).await).await);
-    }
+    each(PAIRS, async move |pair| body(Two::new(pair, ROUND_TRIP / 2).await).await);
 }
 
 #[test]
@@ -100,13 +86,13 @@ fn a_wait_never_ends_early_and_ends_soon_after_its_time() {
                 let began = Instant::now();
                 let outcome = lock(&client.client, two.rival, "job").lock_for(wait).await;
                 let took = began.elapsed();
-                assert!(matches!(outcome, Ok(None)), "{} after {wait:?}: {outcome:?}", two.rival);
-                assert!(took >= wait, "{}: {took:?} of {wait:?}", two.rival);
-                assert!(took <= wait + ms(20), "{}: {took:?} of {wait:?}", two.rival);
+                assert!(matches!(outcome, Ok(None)), "after {wait:?}: {outcome:?}");
+                assert!(took >= wait, "{took:?} of {wait:?}");
+                assert!(took <= wait + ms(20), "{took:?} of {wait:?}");
             }
             let began = Instant::now();
             assert!(lock(&client.client, two.rival, "job").try_lock().await.unwrap().is_none());
-            assert!(began.elapsed() <= 2 * ROUND_TRIP, "{}: try_lock took {:?}", two.rival, began.elapsed());
+            assert!(began.elapsed() <= 2 * ROUND_TRIP, "try_lock took {:?}", began.elapsed());
         }
         guard.unlock().await.unwrap();
         waiter.await.unwrap();
@@ -116,18 +102,16 @@ fn a_wait_never_ends_early_and_ends_soon_after_its_time() {
 /// Success beats the deadline, for 15 ms.
 #[test]
 fn a_reply_just_after_the_wait_counts_and_a_later_one_is_undone() {
-    for pair in PAIRS {
-        virtually(async move || {
-            let two = Two::new(pair, ms(10)).await;
-            let guard = two.mine().lock_for(ms(12)).await.unwrap();
-            guard.expect("granted 8 ms after the wait").unlock().await.unwrap();
-            let far = Two::new(pair, ms(50)).await;
-            let began = Instant::now();
-            assert!(far.mine().lock_for(ms(12)).await.is_ok_and(|guard| guard.is_none()));
-            assert!(began.elapsed() <= ms(12 + 15 + 5), "{}: {:?}", pair.0, began.elapsed());
-            settled(&far.server, &[&far.ours, &far.theirs], ms(20_000)).await.unwrap();
-        });
-    }
+    each(PAIRS, async move |pair| {
+        let two = Two::new(pair, ms(10)).await;
+        let guard = two.mine().lock_for(ms(12)).await.unwrap();
+        guard.expect("granted 8 ms after the wait").unlock().await.unwrap();
+        let far = Two::new(pair, ms(50)).await;
+        let began = Instant::now();
+        assert!(far.mine().lock_for(ms(12)).await.is_ok_and(|guard| guard.is_none()));
+        assert!(began.elapsed() <= ms(12 + 15 + 5), "{:?}", began.elapsed());
+        settled(&far.server, &[&far.ours, &far.theirs], ms(20_000)).await.unwrap();
+    });
 }
 
 /// By the message, not by the poll.
@@ -145,9 +129,9 @@ fn every_kind_of_release_wakes_a_waiter_within_a_round_trip() {
                 _ => assert!(two.mine().force_unlock().await.unwrap()),
             }
             // The release is on its way for half a round trip, the message as well, and then the waiter asks.
-            let woken = timeout(ms(60_000), waiter).await.unwrap_or_else(|_| panic!("{} {way}: not woken", two.rival));
+            let woken = timeout(ms(60_000), waiter).await.unwrap_or_else(|_| panic!("{way}: not woken"));
             let took = woken.unwrap() - released;
-            assert!(took <= 2 * ROUND_TRIP + ms(5) + two.unheard(), "{} {way}: woken after {took:?}", two.rival);
+            assert!(took <= 2 * ROUND_TRIP + ms(5) + two.unheard(), "{way}: woken after {took:?}");
             sleep(ms(100)).await;
         }
     });
@@ -162,10 +146,10 @@ fn a_waiter_acquires_as_soon_as_the_lease_expires() {
             let waiter = two.waiter().await;
             let had = waiter.await.unwrap() - began;
             assert!(!guard.is_held());
-            assert!(had >= lease, "{}: had {had:?} into a lease of {lease:?}", two.rival);
+            assert!(had >= lease, "had {had:?} into a lease of {lease:?}");
             // A fair lock's places are looked after once a second.
             let late = if two.rival == Flavour::Fair { ms(1_000) } else { two.unheard() };
-            assert!(had <= lease + ms(25) + late, "{}: had {had:?} into a lease of {lease:?}", two.rival);
+            assert!(had <= lease + ms(25) + late, "had {had:?} into a lease of {lease:?}");
             drop(guard);
             sleep(ms(100)).await;
         }
@@ -175,70 +159,55 @@ fn a_waiter_acquires_as_soon_as_the_lease_expires() {
 /// Behind a stranger whose hold never expires: neither a spin nor a sleep past the poll cap.
 #[test]
 fn a_waiter_that_nobody_wakes_looks_once_a_poll_cap() {
-    for (flavour, least, most) in [
-        // Twice at the start, then once a poll cap.
-        (Flavour::Reentrant, 6, 8),
-        (Flavour::Fair, 6, 10),
-        (Flavour::Write, 6, 8),
-        (Flavour::Fenced, 6, 8),
-        // Pauses that double from 1 ms, and from 5 ms, each up to a half shorter.
-        (Flavour::Spin, 8, 20),
-        (Flavour::Plain, 6, 16),
-    ] {
-        virtually(async move || {
-            let server = SimServer::new(1);
-            let ours = party(&server, ROUND_TRIP / 2, ms(100));
-            let lock = lock(&ours.client, flavour, "job");
-            lock.lock().await.unwrap().unlock().await.unwrap();
-            let holder = field(flavour, "somebody");
-            match flavour {
-                Flavour::Plain => server.command(&[b"set", b"job", b"somebody"]),
-                Flavour::Write => server.command(&[b"hset", b"job", b"mode", b"write", holder.as_bytes(), b"1"]),
-                _ => server.command(&[b"hset", b"job", holder.as_bytes(), b"1"]),
-            };
-            let before = server.scripts_run();
-            assert!(lock.lock_for(ms(500)).await.unwrap().is_none());
-            let looks = server.scripts_run() - before;
-            assert!((least..=most).contains(&looks), "{flavour}: {looks} looks in 500 ms");
-        });
-    }
+    use Flavour::{Fair, Fenced, Reentrant, Write};
+    // Twice at the start, then once a poll cap. `backoff` has those of spin and plain locks.
+    each([(Reentrant, 8), (Fair, 10), (Write, 8), (Fenced, 8)], async |(flavour, most)| {
+        let server = SimServer::new(1);
+        let ours = party(&server, ROUND_TRIP / 2, ms(100));
+        let lock = lock(&ours.client, flavour, "job");
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        let mode = if flavour == Write { "mode write " } else { "" };
+        does(&server, &format!("hset job {mode}{} 1", field(flavour, "somebody")));
+        let before = server.scripts_run();
+        assert!(lock.lock_for(ms(500)).await.unwrap().is_none());
+        let looks = server.scripts_run() - before;
+        assert!((6..=most).contains(&looks), "{looks} looks in 500 ms");
+    });
 }
 
 /// The first pause is a tenth of a full one; the others grow between the two bounds, half of each by chance.
 #[test]
 fn retry_pauses_stay_in_their_bounds_and_retries_end() {
-    for seed in 0..10 {
-        virtually(async move || {
-            let server = SimServer::new(seed);
-            let link = LinkOptions { timeout: ms(500), ..LinkOptions::instant() };
-            let ours = Party::new(&server, link, |options| {
-                options.command_timeout = ms(500);
-                options.retry_delay = (ms(400), ms(1_600));
-                options.retry_attempts = 4;
-            });
-            let lock = lock(&ours.client, Flavour::Reentrant, "job");
-            lock.lock().await.unwrap().unlock().await.unwrap();
-            server.stop();
-            let began = Instant::now();
-            let acquiring = tokio::spawn(async move { lock.lock().await });
-            let (mut sent, mut attempts) = (ours.link.sent(), Vec::new());
-            while !acquiring.is_finished() {
-                if ours.link.sent() > sent {
-                    sent = ours.link.sent();
-                    attempts.push(Instant::now());
-                }
-                sleep(ms(1)).await;
-            }
-            assert!(acquiring.await.unwrap().is_err_and(|error| error.is_retryable()), "the server is gone");
-            let took = began.elapsed();
-            // One attempt and one pause may have begun just before that.
-            assert!(took <= 5 * ms(500 + 1_600), "seed {seed}: it retries for {took:?}");
-            let pauses: Vec<_> = attempts.windows(2).map(|two| two[1] - two[0]).collect();
-            assert!(pauses.len() >= 4, "seed {seed}: {pauses:?}");
-            let sound = pauses[1..pauses.len() - 1].iter().all(|pause| (ms(200)..=ms(1_610)).contains(pause));
-            assert!(pauses[0] <= ms(50) && sound, "seed {seed}: {pauses:?}");
+    each(0..10, async move |seed| {
+        let server = SimServer::new(seed);
+        let link = LinkOptions { timeout: ms(500), ..LinkOptions::instant() };
+        let ours = Party::new(&server, link, |options| {
+            options.command_timeout = ms(500);
+            options.retry_delay = (ms(400), ms(1_600));
+            options.retry_attempts = 4;
         });
-    }
+        let lock = lock(&ours.client, Flavour::Reentrant, "job");
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        server.stop();
+        let began = Instant::now();
+        let acquiring = tokio::spawn(async move { lock.lock().await });
+        let (mut sent, mut attempts) = (ours.link.sent(), Vec::new());
+        while !acquiring.is_finished() {
+            if ours.link.sent() > sent {
+                sent = ours.link.sent();
+                attempts.push(Instant::now());
+            }
+            sleep(ms(1)).await;
+        }
+        assert!(acquiring.await.unwrap().is_err_and(|error| error.is_retryable()), "the server is gone");
+        let took = began.elapsed();
+        // One attempt and one pause may have begun just before that.
+        assert!(took <= 5 * ms(500 + 1_600), "seed {seed}: it retries for {took:?}");
+        let pauses: Vec<_> = attempts.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(pauses.len() >= 4, "seed {seed}: {pauses:?}");
+        let sound = pauses[1..pauses.len() - 1].iter().all(|pause| (ms(200)..=ms(1_610)).contains(pause));
+        assert!(pauses[0] <= ms(50) && sound, "seed {seed}: {pauses:?}");
+    });
 }
 
 #[test]
@@ -249,12 +218,12 @@ fn an_acquire_at_a_silent_server_ends_with_its_wait_and_an_attempt_with_its_time
         let began = Instant::now();
         let outcome = two.theirs().lock_for(ms(300)).await;
         let took = began.elapsed();
-        assert!(matches!(outcome, Err(Error::Timeout { .. })), "{}: {outcome:?}", two.rival);
-        assert!(took >= ms(300) && took <= ms(350), "{}: {took:?} of 300 ms", two.rival);
+        assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+        assert!(took >= ms(300) && took <= ms(350), "{took:?} of 300 ms");
         let began = Instant::now();
         let outcome = two.theirs().acquire(Acquire::new().wait(ms(0))).await;
-        assert!(matches!(outcome, Err(Error::Timeout { .. })), "{}: {outcome:?}", two.rival);
-        assert!(began.elapsed() <= ms(3_100), "{}: try_lock took {:?}", two.rival, began.elapsed());
+        assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+        assert!(began.elapsed() <= ms(3_100), "try_lock took {:?}", began.elapsed());
         two.server.freeze(false);
         guard.unlock().await.unwrap();
         settled(&two.server, &[&two.ours, &two.theirs], ms(60_000)).await.unwrap();

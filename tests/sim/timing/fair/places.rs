@@ -1,23 +1,23 @@
 //! Places and their deadlines: kept for as long as their clients live, taken again when they are lost, and never moved too far.
 
-use distlock_sim::{SimReply, SimServer};
-use tokio::time::{Instant, sleep};
+use super::{
+    BOUND, DEADLINES, Held, PLACE, QUEUE, SECOND, deadlines, held, party, plant, queue, waiter, waiter_as, waiters,
+};
+use crate::prelude::*;
 
-use super::{BOUND, DEADLINES, PLACE, QUEUE, SECOND, deadlines, does, parties, plant, queue, waiter, waiters};
-use crate::rig::{ms, settled, virtually};
-
-/// Redisson's #3004: its queue drops a waiter that waits longer than the queue's own limit.
+/// Redisson's #3004: its queue drops a waiter that waits longer than the queue's own limit. So does one of ours with an owner of Java's.
 #[test]
 fn a_waiter_keeps_its_place_however_long_it_waits() {
     virtually(async || {
-        let server = SimServer::new(1);
-        let [holder, one, two] = parties(&server);
-        let guard = holder.client.fair("a").lock().await.unwrap();
+        let Held { server, holder, guard, others: [one, two] } = held().await;
+        let java: Owner = "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:7".parse().unwrap();
         let mut line = Vec::new();
         for n in 0..6 {
-            line.push(waiter(&server, if n % 2 == 0 { &one } else { &two }).await);
+            let owner = (n == 5).then(|| java.clone());
+            line.push(waiter_as(&server, if n % 2 == 0 { &one } else { &two }, owner).await);
         }
         let places = queue(&server);
+        assert_eq!(places[5], java.to_string());
         for _ in 0..600 {
             sleep(ms(100)).await;
             assert_eq!(queue(&server), places);
@@ -35,8 +35,7 @@ fn a_waiter_keeps_its_place_however_long_it_waits() {
 #[test]
 fn no_deadline_is_further_away_than_one_place() {
     virtually(async || {
-        let server = SimServer::new(1);
-        let [holder, going, alive] = parties(&server);
+        let Held { server, holder: _holder, guard, others: [going, alive] } = held().await;
         let watched = server.clone();
         let watcher = tokio::spawn(async move {
             loop {
@@ -45,7 +44,6 @@ fn no_deadline_is_further_away_than_one_place() {
                 sleep(ms(10)).await;
             }
         });
-        let guard = holder.client.fair("a").lock().await.unwrap();
         waiters(&server, &going, 1).await;
         let workers = (0..3).map(async |_| {
             for _ in 0..15 {
@@ -72,9 +70,7 @@ fn no_deadline_is_further_away_than_one_place() {
 fn deadlines_of_java_waiters_keep_their_distance() {
     const WAIT: f64 = 60_000.0;
     virtually(async || {
-        let server = SimServer::new(1);
-        let [holder, client] = parties(&server);
-        let guard = holder.client.fair("a").lock().await.unwrap();
+        let Held { server, holder: _holder, guard, others: [client] } = held().await;
         // Ours, Java's, ours, Java's; each of Java's comes as Redisson's script does it.
         let last = || queue(&server).pop().unwrap();
         let java = |n| plant(&server, n, deadlines(&server)[&last()] + WAIT);
@@ -115,7 +111,7 @@ fn deadlines_of_java_waiters_keep_their_distance() {
 fn abandoned_waiters_of_java_are_out_when_their_deadlines_have_passed() {
     virtually(async || {
         let server = SimServer::new(1);
-        let [ours] = parties(&server);
+        let ours = party(&server, |_| {});
         let began = Instant::now();
         for n in 1..=3 {
             plant(&server, n, f64::from(n) * 400.0);
@@ -134,48 +130,38 @@ fn abandoned_waiters_of_java_are_out_when_their_deadlines_have_passed() {
 /// The queue or the deadlines are lost, or somebody puts in what nobody stands for: all waiters have a place again, and are served.
 #[test]
 fn waiters_are_back_in_a_queue_that_was_lost_or_spoilt() {
-    let stray = "0a1b2c3d-0000-8000-9000-00000000000d:1";
+    const STRAY: &str = "0a1b2c3d-0000-8000-9000-00000000000d:1";
     let [queue_lost, deadlines_lost] = [format!("del {QUEUE}"), format!("del {DEADLINES}")];
-    let spoilt = [format!("lpush {QUEUE} {stray}"), format!("zadd {DEADLINES} 9e15 {stray}1")];
-    for harm in
-        [vec![queue_lost.clone()], vec![deadlines_lost.clone()], vec![queue_lost, deadlines_lost], spoilt.into()]
-    {
-        for pause in [0, 3_000].map(ms) {
-            let harm = harm.clone();
-            virtually(async move || {
-                let server = SimServer::new(1);
-                let [holder, one, two] = parties(&server);
-                let guard = holder.client.fair("a").lock().await.unwrap();
-                let mut line = waiters(&server, &one, 4).await;
-                line.extend(waiters(&server, &two, 4).await);
-                for command in &harm {
-                    does(&server, command);
-                }
-                sleep(pause).await;
-                if !pause.is_zero() {
-                    let (mut there, scored) = (queue(&server), deadlines(&server));
-                    there.retain(|owner| owner != stray && scored.contains_key(owner));
-                    assert_eq!(there.len(), 8, "{harm:?}: {there:?}, {scored:?}");
-                }
-                let released = Instant::now();
-                guard.unlock().await.unwrap();
-                for had in futures::future::join_all(line).await {
-                    let took = had.unwrap() - released;
-                    assert!(took <= BOUND + SECOND, "{harm:?}: served after {took:?}");
-                }
-                settled(&server, &[&holder, &one, &two], 60 * SECOND).await.unwrap();
-            });
+    let spoilt = vec![format!("lpush {QUEUE} {STRAY}"), format!("zadd {DEADLINES} 9e15 {STRAY}1")];
+    let harms = [vec![queue_lost.clone()], vec![deadlines_lost.clone()], vec![queue_lost, deadlines_lost], spoilt];
+    each(pairs(harms, [0, 3_000].map(ms)), async |(harm, pause)| {
+        let Held { server, holder, guard, others: [one, two] } = held().await;
+        let mut line = waiters(&server, &one, 4).await;
+        line.extend(waiters(&server, &two, 4).await);
+        for command in &harm {
+            does(&server, command);
         }
-    }
+        sleep(pause).await;
+        if !pause.is_zero() {
+            let (mut there, scored) = (queue(&server), deadlines(&server));
+            there.retain(|owner| owner != STRAY && scored.contains_key(owner));
+            assert_eq!(there.len(), 8, "{there:?}, {scored:?}");
+        }
+        let released = Instant::now();
+        guard.unlock().await.unwrap();
+        for had in futures::future::join_all(line).await {
+            let took = had.unwrap() - released;
+            assert!(took <= BOUND + SECOND, "served after {took:?}");
+        }
+        settled(&server, &[&holder, &one, &two], 60 * SECOND).await.unwrap();
+    });
 }
 
 /// Redisson takes dead waiters of ours out of the queue, but does not know where they are registered.
 #[test]
 fn a_registration_that_java_left_hides_no_waiter_of_javas() {
     virtually(async || {
-        let server = SimServer::new(1);
-        let [holder, client] = parties(&server);
-        let guard = holder.client.fair("a").lock().await.unwrap();
+        let Held { server, holder: _holder, guard, others: [client] } = held().await;
         let line = waiters(&server, &client, 3).await;
         does(&server, "hset redisson_lock_waiters:{a}:a 0a1b2c3d-0000-8000-9000-00000000000d:1 nonce");
         let java = plant(&server, 1, 5_000.0);
@@ -185,8 +171,6 @@ fn a_registration_that_java_left_hides_no_waiter_of_javas() {
         does(&server, &format!("lrem {QUEUE} 0 {java}"));
         does(&server, &format!("zrem {DEADLINES} {java}"));
         guard.unlock().await.unwrap();
-        for waiter in line {
-            waiter.await.unwrap();
-        }
+        all(line).await;
     });
 }

@@ -1,12 +1,7 @@
 //! RedLocks: round trips, waiters, split votes, and majorities that go.
 
-use std::sync::Arc;
-
-use distlock::Error;
-use tokio::time::{Instant, sleep, timeout};
-
 use super::{Kind, WATCHDOG, fleet, fleet_of};
-use crate::rig::{ms, virtually};
+use crate::prelude::*;
 
 /// Two of five servers are four times as far away: the majority decides.
 #[test]
@@ -35,12 +30,7 @@ fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
         let fleet = fleet(5, 2).await;
         let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
         let ours = Kind::Red.lock(&fleet, 0);
-        let waiting: Vec<_> = (0..WAITERS)
-            .map(|_| {
-                let lock = Arc::clone(&ours);
-                tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() })
-            })
-            .collect();
+        let waiting: Vec<_> = (0..WAITERS).map(|_| waiter(Arc::clone(&ours))).collect();
         sleep(ms(1_000)).await;
         let before: Vec<_> = fleet.servers.iter().map(|server| server.scripts_run()).collect();
         sleep(ms(60_000)).await;
@@ -51,9 +41,7 @@ fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
         }
         let released = Instant::now();
         guard.unlock().await.unwrap();
-        for waiting in waiting {
-            waiting.await.unwrap();
-        }
+        all(waiting).await;
         assert!(released.elapsed() <= ms(500), "served after {:?}", released.elapsed());
         fleet.settled(ms(60_000)).await.unwrap();
     });
@@ -66,21 +54,7 @@ fn split_votes_do_not_wait_for_a_frozen_server() {
         let fleet = fleet(3, 4).await;
         fleet.servers[2].freeze(true);
         let began = Instant::now();
-        let tasks: Vec<_> = (0..4)
-            .map(|n| {
-                let lock = Kind::Red.lock(&fleet, n);
-                tokio::spawn(async move {
-                    for _ in 0..10 {
-                        let guard = lock.lock().await.unwrap();
-                        sleep(ms(1)).await;
-                        guard.unlock().await.unwrap();
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            timeout(ms(60_000), task).await.expect("livelock").unwrap();
-        }
+        all((0..4).map(|n| turns(Kind::Red.lock(&fleet, n), 10, ms(1)))).await;
         assert!(began.elapsed() <= ms(6_000), "40 sections in {:?}", began.elapsed());
         fleet.servers[2].freeze(false);
         fleet.settled(ms(60_000)).await.unwrap();
@@ -90,23 +64,21 @@ fn split_votes_do_not_wait_for_a_frozen_server() {
 /// Where it waits is among those servers, or is not.
 #[test]
 fn a_redlocks_waiter_whose_majority_goes_fails_within_its_wait() {
-    for gone in [[0, 1, 2], [2, 3, 4]] {
-        virtually(async move || {
-            let fleet = fleet(5, 2).await;
-            let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
-            let lock = Kind::Red.lock(&fleet, 0);
-            let began = Instant::now();
-            let (outcome, ()) = tokio::join!(lock.lock_for(ms(6_000)), async {
-                sleep(ms(300)).await;
-                gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(true));
-            });
-            assert!(matches!(outcome, Err(Error::NoQuorum { needed: 3, .. })), "{gone:?}: {outcome:?}");
-            assert!(began.elapsed() <= ms(6_050), "{gone:?}: {:?}", began.elapsed());
-            gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(false));
-            guard.unlock().await.unwrap();
-            fleet.settled(ms(60_000)).await.unwrap();
+    each([[0, 1, 2], [2, 3, 4]], async move |gone| {
+        let fleet = fleet(5, 2).await;
+        let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
+        let lock = Kind::Red.lock(&fleet, 0);
+        let began = Instant::now();
+        let (outcome, ()) = tokio::join!(lock.lock_for(ms(6_000)), async {
+            sleep(ms(300)).await;
+            gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(true));
         });
-    }
+        assert!(matches!(outcome, Err(Error::NoQuorum { needed: 3, .. })), "{outcome:?}");
+        assert!(began.elapsed() <= ms(6_050), "{:?}", began.elapsed());
+        gone.into_iter().for_each(|n| fleet.clients[0][n].link.partition(false));
+        guard.unlock().await.unwrap();
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
 }
 
 /// The one server that two majorities share loses its data, and stays away for the longest lease.

@@ -1,12 +1,6 @@
 //! Several simulated servers, and clients with a connection to each.
 
-use std::time::Duration;
-
-use distlock::{Flavour, RedLock};
-use distlock_sim::SimServer;
-use tokio::time::{Instant, sleep, timeout};
-
-use crate::rig::{Party, count, lasts, left_over, ms};
+use crate::prelude::*;
 
 /// Some servers that know nothing of one another, and clients of all of them.
 pub struct Fleet {
@@ -31,53 +25,38 @@ impl Fleet {
 
     /// Everything that is left anywhere, in words; empty when nothing is.
     pub fn left_over(&self) -> String {
-        let mut all = String::new();
-        for (n, server) in self.servers.iter().enumerate() {
+        let left = |(n, server): (usize, &SimServer)| {
             let parties: Vec<_> = self.clients.iter().map(|parties| &parties[n]).collect();
-            let left = left_over(server, &parties);
-            if !left.is_empty() {
-                all += &format!("server {n}: {left}");
-            }
-        }
-        all
+            Some(left_over(server, &parties)).filter(|left| !left.is_empty()).map(|left| format!("server {n}: {left}"))
+        };
+        self.servers.iter().enumerate().filter_map(left).collect()
     }
 
     /// Waits until nothing is left.
     pub async fn settled(&self, within: Duration) -> Result<Duration, String> {
-        let start = Instant::now();
-        loop {
-            let left = self.left_over();
-            if left.is_empty() {
-                return Ok(start.elapsed());
-            }
-            if start.elapsed() >= within {
-                return Err(format!("left after {within:?}: {left}"));
-            }
-            sleep((start.elapsed() / 16).max(ms(1))).await;
-        }
+        gone(|| self.left_over(), within).await
     }
 
-    /// Shuts every client down. What went wrong, in words.
-    pub async fn shutdown(&self) -> Result<(), String> {
+    /// Waits until nothing is left, and shuts every client down.
+    pub async fn ends(&self, within: Duration) {
+        self.settled(within).await.unwrap();
         for party in self.clients.iter().flatten() {
-            match timeout(ms(30_000), party.client.shutdown(ms(5_000))).await {
-                Ok(Ok(())) => {}
-                odd => return Err(format!("shutdown: {odd:?}")),
-            }
+            shut(&party.client).await.unwrap();
         }
-        Ok(())
     }
 
     /// For how long each of the servers has an owner's hold of a RedLock, in ms; the longest first, none left out.
     pub fn spans(&self, flavour: Flavour, name: &str, owner: &str) -> Vec<i64> {
-        let span = |(n, server): (usize, &SimServer)| {
-            let owner = moved(owner, n);
-            if count(server, flavour, name, &owner) == 0 { -2 } else { lasts(server, flavour, name, &owner) }
-        };
-        let mut spans: Vec<_> = self.servers.iter().enumerate().map(span).collect();
+        let servers = self.servers.iter().enumerate();
+        let mut spans: Vec<_> = servers.map(|(n, server)| span(server, flavour, name, &moved(owner, n))).collect();
         spans.sort_unstable_by(|a, b| b.cmp(a));
         spans
     }
+}
+
+/// For how long a server has an owner's hold, in ms; -2 where it has none.
+pub fn span(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> i64 {
+    if count(server, flavour, name, owner) == 0 { -2 } else { lasts(server, flavour, name, owner) }
 }
 
 /// An owner's text at the server of this number: the last byte of its uuid is another one on each.

@@ -1,1 +1,0 @@
-//! Timing rules: cluster.
