@@ -94,7 +94,7 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
     .await;
 }
 
-/// What else is told of such a key is in `conformance/suite/inputs.rs`.
+/// `conformance/suite/inputs.rs` has the other errors about such a key.
 #[tokio::test]
 async fn a_release_on_a_key_of_another_type_is_an_error() {
     reentrant(async |bed| {

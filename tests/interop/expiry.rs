@@ -7,7 +7,7 @@ use distlock::{Client, Error, Lost, NotHeld};
 use distlock_support::agent::{AgentOptions, Kind, monotonic_ns};
 use distlock_support::child::{self, Child};
 
-use crate::rig::{Rig, channel, ms, replied, soon, until_is, wait_for};
+use crate::rig::{Rig, channel, ms, renewed, replied, soon, wait_for};
 
 const ROUNDS: usize = 4;
 const LEASE: Duration = ms(150);
@@ -75,7 +75,7 @@ pub async fn the_killed_are_succeeded(version: &str) {
     holder.expect("held").await;
     let java = rig.java(name, 1);
     let mut taken = java.start_lock();
-    renewed(&rig, name).await;
+    renewed(&rig.admin, name).await;
     assert_eq!(taken.within(ms(0)).await, None, "Java is in beside us");
     holder.kill9();
     replied(taken).await;
@@ -86,25 +86,12 @@ pub async fn the_killed_are_succeeded(version: &str) {
     replied(other.at(Kind::Reentrant, name, 1).lock()).await;
     let ours = wait_for(&client, name);
     rig.listeners(&channel(name), 1).await;
-    renewed(&rig, name).await;
+    renewed(&rig.admin, name).await;
     assert!(!ours.is_finished(), "we are in beside Java");
     other.kill9().await;
     let (_, guard) = soon(ours).await.expect("the waiter");
     guard.unlock().await.expect("a lock held");
     rig.end([client]).await;
-}
-
-/// Waits until the holder has renewed its lease.
-pub async fn renewed(rig: &Rig, name: &str) {
-    let last = std::cell::Cell::new(i64::MAX);
-    let (from, to) = (
-        async || (last.get(), rig.admin.pttl(name).await),
-        |left: &(i64, i64)| {
-            last.set(left.1);
-            left.1 > left.0
-        },
-    );
-    until_is(&format!("a renewal of {name:?}"), from, to).await;
 }
 
 /// The process that [`the_killed_are_succeeded`] kills; passes over in an ordinary run.

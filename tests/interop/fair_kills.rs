@@ -1,5 +1,5 @@
 //! Waiters of ours that are killed: those of Java behind them are served, long before Redisson would pass over a waiter of its own
-//! that was killed (300 s). That it takes 5 s at the most is asserted under the simulator's clock.
+//! that was killed (300 s). The simulator's tests assert that it takes at most 5 s.
 
 use std::time::Duration;
 

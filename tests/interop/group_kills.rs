@@ -8,10 +8,9 @@ use distlock_support::agent::{AgentOptions, JavaLock, Kind};
 use distlock_support::child::{self, Child};
 use futures::future::join_all;
 
-use crate::expiry::renewed;
 use crate::fenced::forget;
 use crate::multi::{java_multi, multi, named};
-use crate::rig::{Rig, replied, soon, until, wait_for_lock};
+use crate::rig::{Rig, renewed, replied, soon, until, wait_for_lock};
 use crate::several::{clients_of, held_by, is_javas, is_ours, java_red, red, waiting};
 
 /// A holder renews every third of it.
@@ -43,7 +42,7 @@ pub async fn killed_java_holders_are_succeeded(version: &str) {
     }
     let ours = our_locks(&clients).map(wait_for_lock);
     waiting(&clients, 3).await;
-    renewed(&rig, "killed:red").await;
+    renewed(&rig.admin, "killed:red").await;
     assert!(ours.iter().all(|waiter| !waiter.is_finished()), "we are in beside Java");
     held_by(&rig, "killed:red", SERVERS, is_javas).await;
     rig.agents[0].kill9().await;
@@ -69,7 +68,7 @@ pub async fn our_killed_holders_are_succeeded(version: &str) {
     let theirs = java_locks(&rig, 0);
     let waiting: Vec<_> = theirs.iter().map(JavaLock::start_lock).collect();
     rig.scripts_since(before, 6).await;
-    renewed(&rig, "killed:red").await;
+    renewed(&rig.admin, "killed:red").await;
     held_by(&rig, "killed:red", SERVERS, is_ours).await;
     holder.kill9();
     join_all(waiting.into_iter().map(replied)).await;

@@ -8,7 +8,7 @@ use distlock_support::agent::{Call, JavaLock, Kind};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::rig::{replied, soon, until, wait_for_lock};
+use crate::rig::{renewed, replied, soon, until, wait_for_lock};
 use crate::sides::{Sides, answered, came_to_nothing, flavour};
 
 /// Where locks are for now, for both sides.
@@ -132,14 +132,4 @@ impl HeldByUs {
             replied(java.unlock()).await;
         }
     }
-}
-
-/// Waits until what is left of a lock's lease has grown.
-async fn renewed(admin: &Admin, name: &str) {
-    let left = std::cell::Cell::new(i64::MAX);
-    let is_longer = async || {
-        let now = admin.pttl(name).await;
-        now > left.replace(now)
-    };
-    until(&format!("a renewal of {name}"), is_longer).await;
 }

@@ -215,6 +215,16 @@ pub async fn until_is<T: Debug>(what: &str, look: impl AsyncFn() -> T, fine: imp
     }
 }
 
+/// Waits until the holder has renewed the lease of this key.
+pub async fn renewed(admin: &Admin, key: &str) {
+    let last = Cell::new(i64::MAX);
+    let grew = async || {
+        let now = admin.pttl(key).await;
+        now > last.replace(now)
+    };
+    until(&format!("a renewal of {key:?}"), grew).await;
+}
+
 /// The channel of a plain lock whose name has no brace.
 pub fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")

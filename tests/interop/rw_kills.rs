@@ -9,8 +9,7 @@ use distlock_support::agent::{AgentOptions, Kind};
 use distlock_support::child::{self, Child};
 use futures::future::join_all;
 
-use crate::expiry::renewed;
-use crate::rig::{Rig, ms, replied, soon};
+use crate::rig::{Rig, ms, renewed, replied, soon};
 use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, sits, wait_for_half};
 
 /// A holder renews every third of it.
@@ -45,7 +44,7 @@ pub async fn rw_the_killed_are_succeeded(version: &str) {
     rig.waiting(&client, 2).await;
     for half in HALVES {
         for whose in ["ours", "java"] {
-            renewed(&rig, &name(half, whose)).await;
+            renewed(&rig.admin, &name(half, whose)).await;
         }
     }
     for (call, task) in theirs.iter_mut().zip(&ours) {
@@ -117,7 +116,7 @@ async fn java_died(rig: &Rig, client: &Client) {
     dead.kill9().await;
     doc.until("the covers of the dead gone", |seen| seen.covers_of(dead.id()).count() == 0).await;
     let mut theirs = doc.java_waits(0, Kind::Write, 1).await;
-    renewed(rig, doc.name).await;
+    renewed(&rig.admin, doc.name).await;
     assert_eq!(theirs.within(ms(0)).await, None, "our reader was taken for dead");
     refused(client, Kind::Write, doc.name).await;
     assert!(guard.is_held());
@@ -149,7 +148,7 @@ async fn ours_died(rig: &Rig, client: &Client) {
     doc.until("the covers of the dead gone", |seen| of_others(seen) == 0).await;
     let waiter = wait_for_half(client, Kind::Write, doc.name);
     rig.waiting(client, 1).await;
-    renewed(rig, doc.name).await;
+    renewed(&rig.admin, doc.name).await;
     assert!(!waiter.is_finished(), "Java's reader was taken for dead");
     replied(java.unlock()).await;
     soon(waiter).await.expect("the waiter").1.unlock().await.expect("held");
@@ -168,7 +167,7 @@ pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
     let theirs = doc.java_owner(0, 1);
     doc.until("Java's cover over: it has learnt to renew", |seen| seen.covers_of(&theirs).count() == 0).await;
     let mut writer = doc.java(0, Kind::Write, 2).start_lock();
-    renewed(&rig, doc.name).await;
+    renewed(&rig.admin, doc.name).await;
     assert_eq!(writer.within(ms(0)).await, None, "our reader was lost with Java's");
     assert!(guard.is_held() && doc.look().await.covers_of(owner.as_str()).count() == 2);
     again.unlock().await.expect("held");

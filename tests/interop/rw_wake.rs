@@ -1,5 +1,5 @@
-//! A half that is to be had on one side is had on the other, by all that may have it, and it is the message that does it: no waiter
-//! here has a poll cap or a lease that ends within the test.
+//! A release on one side lets waiters in on the other side, on both halves. The message does it: no waiter here has a poll cap or a
+//! lease that ends within the test.
 
 use distlock::{Acquire, Client};
 use distlock_support::agent::Kind;

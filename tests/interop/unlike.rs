@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use distlock_support::agent::AgentOptions;
 
-use crate::expiry::renewed;
 use crate::listener::Listener;
 use crate::reentry::Step::{Leased, Lock, Unlock};
 use crate::reentry::{Left, Ours, Step, Theirs};
-use crate::rig::{Rig, until_is};
+use crate::rig::{Rig, renewed, until_is};
 
 /// The watchdog's lease of both sides where no other is set.
 const USUAL: i64 = 30_000;
@@ -64,7 +63,7 @@ pub async fn the_outer_hold_stays_watched(version: &str) {
     assert_eq!(theirs.lock.is_held().await, Ok(false), "Redisson has learnt to keep it");
 
     for _ in 0..3 {
-        renewed(&rig, "rust:x").await;
+        renewed(&rig.admin, "rust:x").await;
     }
     assert!(ours.guards[0].is_held(), "the outer hold was not kept");
     let held = rig.admin.hgetall("rust:x").await;

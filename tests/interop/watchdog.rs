@@ -5,8 +5,7 @@ use std::time::Duration;
 use distlock_support::TtlSampler;
 use distlock_support::agent::AgentOptions;
 
-use crate::expiry::renewed;
-use crate::rig::{Rig, channel, ms, replied, soon, wait_for};
+use crate::rig::{Rig, channel, ms, renewed, replied, soon, wait_for};
 
 /// A holder renews every third of it.
 const WATCHDOG: Duration = Duration::from_secs(6);
@@ -26,7 +25,7 @@ pub async fn both_keep_what_they_hold(version: &str) {
     rig.listeners(&channel("theirs"), 1).await;
     // Three renewals take as long as the lease.
     for _ in 0..3 {
-        futures::join!(renewed(&rig, "ours"), renewed(&rig, "theirs"));
+        futures::join!(renewed(&rig.admin, "ours"), renewed(&rig.admin, "theirs"));
         assert_eq!(asker.try_lock().await, Ok(false), "Java is in beside us");
         assert!(client.reentrant("theirs").try_lock().await.expect("an answer").is_none(), "we are in beside Java");
         assert!(guard.is_held());
@@ -41,7 +40,7 @@ pub async fn both_keep_what_they_hold(version: &str) {
 
     // The other way round now: what was waited for is kept as well.
     for _ in 0..3 {
-        futures::join!(renewed(&rig, "ours"), renewed(&rig, "theirs"));
+        futures::join!(renewed(&rig.admin, "ours"), renewed(&rig.admin, "theirs"));
     }
     assert!(guard.is_held());
     assert_eq!((java.is_held().await, keeper.is_locked().await), (Ok(true), Ok(true)));

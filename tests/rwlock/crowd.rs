@@ -183,8 +183,7 @@ impl<'a> Crowd<'a> {
         self.run("renew", &keys, &args).await
     }
 
-    /// Commands that scripts ran since the last call. One that reads a whole hash counts as many as the hash has
-    /// fields.
+    /// Commands that scripts ran since the last call. A command that reads a whole hash counts once for each field.
     pub async fn asked(&self, fields: usize) -> u64 {
         let stats = self.bed.admin.commandstats().await;
         self.bed.admin.reset_stats().await;

@@ -81,8 +81,8 @@ impl Tally {
         }
     }
 
-    /// Every k and both ends of it, with one fault; with a fault, and without `FULL`, one end of some k. How many polls it takes to the
-    /// end, and commands to each server, at the most.
+    /// Tries every number of polls, and both ways to wake, with one fault. With a fault and without `FULL`, it tries one way for some
+    /// numbers. Returns the polls that complete the call, and the most commands that a case sent to each server.
     async fn every_poll(&mut self, op: Op, scene: Scene, fault: Fault) -> (usize, Vec<u64>) {
         let mut sent = vec![0; self.made.servers()];
         let all = matches!(fault, Fault::None) || full();

@@ -105,7 +105,7 @@ impl Made {
         Ok(())
     }
 
-    /// Whoever waits stands in a queue.
+    /// True if the lock queues its waiters.
     pub const fn has_queues(self) -> bool {
         matches!(self, Self::One(Flavour::Fair) | Self::Red(Flavour::Fair) | Self::Mixed)
     }

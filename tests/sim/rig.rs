@@ -111,12 +111,12 @@ pub fn pairs<A: Clone, B: Clone>(
     these.into_iter().flat_map(with).collect()
 }
 
-/// What the environment says that this number is to be.
+/// The number in this environment variable.
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|n| n.parse().expect("a number"))
 }
 
-/// True where all cases are to be tried, and not only those that differ.
+/// True if the environment asks for all cases. Otherwise tests try a selection.
 pub fn full() -> bool {
     std::env::var_os("FULL").is_some()
 }
@@ -264,7 +264,7 @@ pub fn turns(lock: Arc<dyn DistLock>, rounds: u32, hold: Duration) -> JoinHandle
     })
 }
 
-/// What these tasks end with, in a minute at the most.
+/// The results of these tasks, which must end within a minute of virtual time.
 pub async fn all<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     let tasks = futures::future::join_all(tasks);
     timeout(ms(60_000), tasks).await.expect("deadlock or livelock").into_iter().map(Result::unwrap).collect()

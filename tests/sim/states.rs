@@ -121,7 +121,7 @@ fn extensions_cut_nobody_short() {
         mine.extend(ms(10_000)).await.unwrap();
         assert_eq!(sight.left(), 10_000);
         assert!(mine.remaining() > ms(9000) && elsewhere.remaining() > ms(7000));
-        // One that is gone is told so, and the other goes on.
+        // The owner whose holds are gone gets an error. The other owner keeps its hold.
         let gone = mine.into_owner();
         assert_eq!(lock.hold_count(&gone).await.unwrap(), 2);
         theirs.force_unlock().await.unwrap();

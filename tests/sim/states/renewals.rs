@@ -128,7 +128,7 @@ fn an_extension_that_comes_in_too_late_changes_nothing() {
 fn an_extension_of_a_hold_that_is_gone_changes_nothing() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, listed)| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
-        // The one that is not listed goes first, else the newest.
+        // The server drops an unlisted hold first. If all are listed, it drops the newest.
         let (gone, kept) = if listed {
             let a = sight.us.client.owner();
             let kept = enter(&*mine, &a, 10_000).await;

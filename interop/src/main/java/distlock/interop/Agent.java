@@ -8,7 +8,6 @@ import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
-import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
@@ -54,7 +53,7 @@ public final class Agent {
                 return;
             }
         }
-        answers.ready(ids, Connection.version(), ManagementFactory.getRuntimeMXBean().getUptime());
+        answers.ready(ids, Connection.version());
         agent.serve();
         Runtime.getRuntime().halt(0);
     }
@@ -85,13 +84,6 @@ public final class Agent {
             case "close" -> inBackground(request, () -> close(client));
             case "mem" -> inBackground(request, Holder::usedHeap);
             case "ping" -> answers.run(request, () -> "pong");
-            case "shutdown" -> background.execute(() -> {
-                answers.run(request, () -> {
-                    sessions.keySet().forEach(this::close);
-                    return true;
-                });
-                Runtime.getRuntime().halt(0);
-            });
             default -> {
                 Session session = sessions.get(client);
                 if (session == null) {

@@ -18,12 +18,11 @@ final class Answers {
         this.out = out;
     }
 
-    void ready(List<String> clientIds, String version, long upMs) {
+    void ready(List<String> clientIds, String version) {
         JsonObject answer = new JsonObject();
         answer.addProperty("ready", true);
         answer.add("ids", gson.toJsonTree(clientIds));
         answer.addProperty("version", version);
-        answer.addProperty("up_ms", upMs);
         write(answer);
     }
 
