@@ -5,7 +5,7 @@ use distlock_support::agent::{Agent, AgentOptions, Kind};
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::names::NAMES;
-use crate::rig::{Rig, connect, ms};
+use crate::rig::{Rig, connect, lasting, ms};
 
 /// One of ours holds `key`; Java waits, one of ours, Java, by the name they have for it.
 async fn queue_up(rig: &Rig, client: &Client, agent: &Agent, name: &str, key: &str) {
@@ -38,8 +38,8 @@ async fn queue_up(rig: &Rig, client: &Client, agent: &Agent, name: &str, key: &s
 
 /// Keys and channels of every odd name.
 pub async fn fair_odd_names_queue_up(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = connect(rig.builder().subscription_linger(ms(1))).await;
+    let rig = Rig::start(vec![lasting(version)]).await;
+    let client = connect(rig.lasting_builder().subscription_linger(ms(1))).await;
     for (name, _) in NAMES {
         queue_up(&rig, &client, &rig.agents[0], name, name).await;
     }
@@ -49,11 +49,11 @@ pub async fn fair_odd_names_queue_up(version: &str) {
 /// A name mapper in Java and a name prefix with us.
 pub async fn fair_prefixes_meet(version: &str) {
     let prefixes = ["p:", "{app}:"];
-    let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..AgentOptions::version(version) };
+    let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };
     let rig = Rig::start(prefixes.map(options).to_vec()).await;
     let mut clients = Vec::new();
     for (prefix, agent) in prefixes.into_iter().zip(&rig.agents) {
-        let client = connect(rig.builder().name_prefix(prefix)).await;
+        let client = connect(rig.lasting_builder().name_prefix(prefix)).await;
         queue_up(&rig, &client, agent, "job", &format!("{prefix}job")).await;
         clients.push(client);
     }

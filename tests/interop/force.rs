@@ -2,12 +2,12 @@
 
 use distlock::{DistLock as _, Error, Lost};
 
-use crate::rig::{Rig, channel, replied, soon, wait_for};
+use crate::rig::{Rig, channel, connect, lasting, replied, soon, wait_for};
 
 /// Java forces our lock open and takes it: the guard is told by its next renewal, which touches nothing.
 pub async fn our_guard_learns_of_javas_force(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = rig.client().await;
+    let rig = Rig::start(vec![lasting(version)]).await;
+    let client = connect(rig.lasting_builder()).await;
     let name = "forced:ours";
     let guard = client.reentrant(name).lock().await.expect("a free lock");
     let waiter = rig.java(name, 1).start_lock();
@@ -28,8 +28,8 @@ pub async fn our_guard_learns_of_javas_force(version: &str) {
 
 /// Each language forces the other's lock open while each waits.
 pub async fn waiters_enter_after_a_force(version: &str) {
-    let rig = Rig::with(version).await;
-    let client = rig.client().await;
+    let rig = Rig::start(vec![lasting(version)]).await;
+    let client = connect(rig.lasting_builder()).await;
 
     // We force Java's; Java waits.
     let (holder, waiter) = (rig.java("a", 1), rig.java("a", 2));
@@ -63,7 +63,7 @@ pub async fn waiters_enter_after_a_force(version: &str) {
     guard.unlock().await.expect("a lock held");
 
     // Java forces ours; another client of ours waits.
-    let other = rig.client().await;
+    let other = connect(rig.lasting_builder()).await;
     let held = other.reentrant("d").lock().await.expect("a free lock");
     let waiting = wait_for(&client, "d");
     rig.listeners(&channel("d"), 1).await;

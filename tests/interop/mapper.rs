@@ -2,7 +2,7 @@
 
 use distlock_support::agent::{AgentOptions, Kind};
 
-use crate::rig::{Rig, connect, replied, soon, wait_for};
+use crate::rig::{Rig, connect, lasting, replied, soon, wait_for};
 
 /// Prefixes with the key and the channel of the lock `job`.
 const PREFIXES: [(&str, &str, &str); 2] =
@@ -10,12 +10,12 @@ const PREFIXES: [(&str, &str, &str); 2] =
 
 /// Prefixed clients of both languages exclude and wake each other; to others it is just a longer name.
 pub async fn prefixes_meet(version: &str) {
-    let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..AgentOptions::version(version) };
+    let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };
     let rig = Rig::start(PREFIXES.map(|(prefix, ..)| options(prefix)).to_vec()).await;
     let bare = rig.client().await;
     let mut clients = vec![bare.clone()];
     for ((prefix, key, channel), agent) in PREFIXES.into_iter().zip(&rig.agents) {
-        let client = connect(rig.builder().name_prefix(prefix)).await;
+        let client = connect(rig.lasting_builder().name_prefix(prefix)).await;
         clients.push(client.clone());
         let (java, lock) = (agent.at(Kind::Reentrant, "job", 3), client.reentrant("job"));
 

@@ -1,8 +1,6 @@
 //! Odd names: both sides have the same key and the same channel, exclude each other and wake each other.
 
-use std::time::Duration;
-
-use crate::rig::{Rig, connect, ms, replied, soon, until_is, wait_for};
+use crate::rig::{Rig, connect, lasting, ms, replied, soon, until_is, wait_for};
 
 /// Names with the channel that belongs to each.
 pub const NAMES: [(&str, &str); 19] = [
@@ -31,14 +29,14 @@ pub const NAMES: [(&str, &str); 19] = [
 
 /// Keys and channels as in the table, exclusion and wake-ups in both directions.
 pub async fn odd_names_exclude_and_wake(version: &str) {
-    let rig = Rig::with(version).await;
+    let rig = Rig::start(vec![lasting(version)]).await;
     // No subscription stays that could be taken for the next name's.
-    let client = connect(rig.builder().subscription_linger(ms(1))).await;
+    let client = connect(rig.lasting_builder().subscription_linger(ms(1))).await;
     for (name, channel) in NAMES {
         let (java, other) = (rig.java(name, 1), rig.java(name, 2));
         let lock = client.reentrant(name);
 
-        replied(java.lock_for(Duration::from_secs(60))).await;
+        replied(java.lock()).await;
         assert_eq!(rig.keys().await, [name]);
         assert!(lock.try_lock().await.expect("an answer").is_none(), "{name:?}");
         let before = rig.scripts().await;

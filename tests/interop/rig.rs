@@ -70,6 +70,11 @@ impl Rig {
         builder.subscription_linger(ms(300)).take_turns(false)
     }
 
+    /// The same options, with leases that outlast the test: a waiter for such a lock needs a message.
+    pub fn lasting_builder(&self) -> Builder {
+        self.builder().watchdog(NEVER).command_timeout(PATIENCE)
+    }
+
     /// A client of ours.
     pub async fn client(&self) -> Client {
         connect(self.builder()).await
@@ -223,6 +228,11 @@ pub async fn renewed(admin: &Admin, key: &str) {
         now > last.replace(now)
     };
     until(&format!("a renewal of {key:?}"), grew).await;
+}
+
+/// An agent whose leases outlast the test: a waiter for such a lock needs a message.
+pub fn lasting(version: &str) -> AgentOptions {
+    AgentOptions { watchdog: Some(NEVER), ..AgentOptions::version(version) }
 }
 
 /// The channel of a plain lock whose name has no brace.

@@ -1,16 +1,12 @@
 //! Odd names and prefixes: both languages have the same hash, the same covers and the same channel, in both halves.
 
-use std::time::Duration;
-
 use distlock::Client;
 use distlock_support::agent::{Agent, AgentOptions, Call, Kind};
 use tokio::task::JoinHandle;
 
 use crate::names::NAMES;
-use crate::rig::{Rig, connect, ms, replied, soon, until_is};
+use crate::rig::{Rig, connect, lasting, ms, replied, soon, until_is};
 use crate::rw_rig::{enter, refused, sits, wait_for_half};
-
-const LEASE: Duration = Duration::from_secs(60);
 
 /// What a name comes to in Redis.
 struct Spelt<'a> {
@@ -31,8 +27,8 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
         keys
     };
 
-    replied(reader.lock_for(LEASE)).await;
-    let ours = enter(client, Kind::Read, name, &owner, Some(LEASE)).await;
+    replied(reader.lock()).await;
+    let ours = enter(client, Kind::Read, name, &owner, None).await;
     let cover = |owner: &str| format!("{tag}:{owner}:rwlock_timeout:1");
     let covers = [cover(&agent.holder(Kind::Read, 1)), cover(owner.as_str())];
     assert_eq!(rig.keys().await, keys([vec![key.to_owned()], covers.to_vec()].concat()), "{name:?}");
@@ -105,9 +101,9 @@ async fn we_wait(
 
 /// Keys and channels of every odd name.
 pub async fn rw_odd_names_exclude_and_wake(version: &str) {
-    let rig = Rig::with(version).await;
+    let rig = Rig::start(vec![lasting(version)]).await;
     // No subscription stays that could be taken for the next one.
-    let client = connect(rig.builder().subscription_linger(ms(1))).await;
+    let client = connect(rig.lasting_builder().subscription_linger(ms(1))).await;
     for (name, plain_channel) in NAMES {
         let tag = plain_channel.strip_prefix("redisson_lock__channel:").expect("the channel of a plain lock");
         meet(&rig, &client, &rig.agents[0], &Spelt { name, key: name, tag }).await;
@@ -120,11 +116,11 @@ pub async fn rw_odd_names_exclude_and_wake(version: &str) {
 /// A name mapper in Java and a name prefix with us.
 pub async fn rw_prefixes_meet(version: &str) {
     let prefixes = [("p:", "p:job", "{p:job}"), ("{app}:", "{app}:job", "{app}:job")];
-    let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..AgentOptions::version(version) };
+    let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };
     let rig = Rig::start(prefixes.map(|(prefix, ..)| options(prefix)).to_vec()).await;
     let mut clients = Vec::new();
     for ((prefix, key, tag), agent) in prefixes.into_iter().zip(&rig.agents) {
-        let client = connect(rig.builder().name_prefix(prefix).subscription_linger(ms(1))).await;
+        let client = connect(rig.lasting_builder().name_prefix(prefix).subscription_linger(ms(1))).await;
         meet(&rig, &client, agent, &Spelt { name: "job", key, tag }).await;
         until_is("channels", async || rig.admin.channels().await, Vec::is_empty).await;
         clients.push(client);
