@@ -238,12 +238,14 @@ impl Place {
     /// The reply to `CLUSTER NODES`.
     pub(super) fn nodes(&self) -> String {
         let mut pieces: Vec<Vec<(u16, u16)>> = vec![Vec::new(); self.peers.len()];
-        for slot in 0..SLOTS {
-            let Some(pieces) = self.owner(slot).and_then(|owner| pieces.get_mut(owner)) else { continue };
-            match pieces.last_mut() {
-                Some((_, last)) if *last + 1 == slot => *last = slot,
-                _ => pieces.push((slot, slot)),
+        let mut first = 0;
+        for run in self.owners.chunk_by(PartialEq::eq) {
+            // There are not more slots than fit into 16 bits.
+            let last = first + (run.len() - 1) as u16;
+            if let Some(pieces) = run[0].and_then(|owner| pieces.get_mut(owner)) {
+                pieces.push((first, last));
             }
+            first = last + 1;
         }
         let mut text = String::new();
         for (number, Peer { id, address, epoch, replica_of, failed }) in self.peers.iter().enumerate() {

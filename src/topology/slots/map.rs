@@ -11,6 +11,7 @@
 //! each of them has it ask for a view.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::SLOTS;
@@ -155,21 +156,24 @@ impl SlotMap {
         }
         let before = self.addresses();
         let mut slots = Vec::new();
+        let mut is_touched = false;
         for claim in &view.claims {
             let Some(address) = &claim.peer.address else { continue };
             let (id, epoch) = (Some(Arc::clone(&claim.peer.id)), claim.peer.epoch);
             let owner = Owner { id, address: address.clone(), epoch, is_hearsay: false };
             let mut index = None;
-            for slot in claim.ranges.iter().flat_map(|(first, last)| *first..=*last) {
-                if self.owner(slot).is_none_or(|ours| ours.yields_to(&owner, claim.peer.is_linked, self.holds_hearsay))
-                {
+            let runs: Vec<_> = claim.ranges.iter().flat_map(|range| self.runs(*range)).collect();
+            for run in runs {
+                let ours = self.owner(*run.start());
+                if ours.is_none_or(|ours| ours.yields_to(&owner, claim.peer.is_linked, self.holds_hearsay)) {
                     let index = *index.get_or_insert_with(|| self.enlist(owner.clone()));
-                    self.put(slot, index, &mut slots);
+                    run.for_each(|slot| self.put(slot, index, &mut slots));
+                    is_touched = true;
                 }
             }
         }
         slots.sort_unstable();
-        let changes = self.changes(slots, &before);
+        let changes = if is_touched { self.changes(slots, &before) } else { Changes::default() };
         if view.epoch() >= self.known.iter().map(|peer| peer.epoch).max().unwrap_or(0) {
             // Those who have lost all slots are none of these any more.
             let owners = self.owner_ids();
@@ -234,6 +238,20 @@ impl SlotMap {
 
     fn owner(&self, slot: u16) -> Option<&Owner> {
         self.owners.get(usize::from(*self.owner_of.get(usize::from(slot))?))
+    }
+
+    /// Cuts a range of slots into runs with one owner each: a view is compared by runs, of which there are few, and not by slots.
+    fn runs(&self, (first, last): (u16, u16)) -> Vec<RangeInclusive<u16>> {
+        let owner_of = self.owner_of.get(usize::from(first)..=usize::from(last)).unwrap_or_default();
+        let mut start = first;
+        let run = |run: &[u16]| {
+            // A run is no longer than the range that it is part of.
+            let end = u16::try_from(run.len()).map_or(last, |length| start + (length - 1));
+            let slots = start..=end;
+            start = end.saturating_add(1);
+            slots
+        };
+        owner_of.chunk_by(PartialEq::eq).map(run).collect()
     }
 
     fn enlist(&mut self, owner: Owner) -> u16 {
