@@ -5,8 +5,12 @@ use std::time::Duration;
 use super::Engine;
 use crate::error::{Error, Result};
 use crate::names::LockName;
-use crate::topology::{MemberClock, ServerClock};
+use crate::topology::{Answered, MemberClock, ServerClock};
+use crate::transport::script::Script;
+use crate::transport::{Call, Reply};
 use crate::world::Moment;
+
+static TIME: Script = Script::bare("engine/time", "TIME");
 
 /// What clocks may run apart by while one is believed (0.08 %, more than a daemon that slews them does), and be read wrongly.
 const MARGIN: Duration = Duration::from_millis(50);
@@ -19,6 +23,33 @@ impl Engine {
     pub(crate) fn clock(&self, name: &LockName) -> MemberClock {
         self.topology.clock(name)
     }
+
+    /// Asks the server of a name for its time, unless that is known. Without an answer it stays unknown.
+    ///
+    /// *Cost*: nothing where the time is known; else one command and one round trip, at most once a minute for each server.
+    pub(crate) async fn learn_time(&self, name: &LockName) {
+        if self.clock(name).is_known(self.now()) {
+            return;
+        }
+        let call = |_: &ServerClock| Call { script: &TIME, keys: 0, words: Vec::new() };
+        if let Ok(Answered { reply, clock, .. }) = self.topology.run_timed(name, call).await
+            && let Some(at) = time_of(&reply)
+        {
+            clock.learn(at, self.now());
+        }
+    }
+}
+
+/// The reply to `TIME`, seconds and microseconds, in ms.
+fn time_of(reply: &Reply) -> Option<i64> {
+    let Reply::List(parts) = reply else { return None };
+    let number = |part: &Reply| match part {
+        Reply::Int(number) => Some(*number),
+        Reply::Text(text) => std::str::from_utf8(text).ok()?.parse::<i64>().ok(),
+        _ => None,
+    };
+    let [seconds, micros] = parts.as_slice() else { return None };
+    number(seconds)?.checked_mul(1_000)?.checked_add(number(micros)? / 1_000)
 }
 
 /// How often a command is sent again that the server found too late: its clock becomes known by that.
@@ -49,6 +80,21 @@ pub(crate) fn harmless_from(sent: Moment, within: Duration) -> Moment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_s_time_is_read_and_nonsense_is_not() {
+        let text = |text: &'static str| Reply::Text(bytes::Bytes::from_static(text.as_bytes()));
+        let list = |parts: Vec<Reply>| time_of(&Reply::List(parts));
+        assert_eq!(list(vec![text("1795775948"), text("557999")]), Some(1_795_775_948_557));
+        assert_eq!(list(vec![Reply::Int(3), Reply::Int(999)]), Some(3_000));
+        let far = Reply::Int(i64::MAX);
+        for odd in
+            [vec![], vec![text("1")], vec![text("x"), text("1")], vec![far, text("1")], vec![Reply::Nil, text("1")]]
+        {
+            assert_eq!(list(odd.clone()), None, "{odd:?}");
+        }
+        assert_eq!(time_of(&Reply::Nil), None);
+    }
 
     #[test]
     fn a_command_is_harmless_some_time_after_its_last_moment() {

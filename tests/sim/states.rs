@@ -107,6 +107,22 @@ fn leases_go_with_their_holds() {
 }
 
 /// An extension to less is one where nobody else may count on more, and one to more leaves what is longer.
+/// What a client knows of a server's clock counts for a minute.
+#[test]
+fn a_release_after_a_quiet_minute_leaves_the_lease_of_the_holds_that_are_left() {
+    each(REENTRANT, async |flavour| {
+        let (sight, mine, _) = Sight::of_two(flavour).await;
+        let me = sight.us.client.owner();
+        let outer = enter(&*mine, &me, 100_000).await;
+        let inner = enter(&*mine, &me, 7_200_000).await;
+        sleep(ms(61_000)).await;
+        assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
+        assert!(sight.left() <= 100_000, "{} ms are left of a lease of 100 s", sight.left());
+        outer.unlock().await.unwrap();
+        assert_eq!(sight.keys(&[]), "");
+    });
+}
+
 #[test]
 fn extensions_cut_nobody_short() {
     each(REENTRANT, async |flavour| {

@@ -44,6 +44,10 @@ pub(super) struct Sent {
 pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
+    if !mine.is_empty() {
+        // A release that may have come too late leaves the longest lease that is there.
+        engine.learn_time(hold.name()).await;
+    }
     let sent = send_release(engine, &hold.protocol, until, |clock| {
         let last_ms = if mine.is_empty() { 0 } else { clock.last(engine.now(), engine.options.command_timeout) };
         let publish = engine.topology.publish();
