@@ -1,5 +1,5 @@
-//! Waiters of ours that are killed: those of Java behind them are served, long before Redisson would pass over a waiter of its own
-//! that was killed (300 s). The simulator's tests assert that it takes at most 5 s.
+//! Java's waiters are served although a waiter of ours before them was killed. The simulator's tests assert that it takes at most
+//! 5 s. Redisson passes over a killed waiter of its own only after 300 s.
 
 use std::time::Duration;
 

@@ -155,8 +155,8 @@ impl SlotMap {
             return None;
         }
         let before = self.addresses();
+        let known_owners = self.owners.len();
         let mut slots = Vec::new();
-        let mut is_touched = false;
         for claim in &view.claims {
             let Some(address) = &claim.peer.address else { continue };
             let (id, epoch) = (Some(Arc::clone(&claim.peer.id)), claim.peer.epoch);
@@ -168,12 +168,12 @@ impl SlotMap {
                 if ours.is_none_or(|ours| ours.yields_to(&owner, claim.peer.is_linked, self.holds_hearsay)) {
                     let index = *index.get_or_insert_with(|| self.enlist(owner.clone()));
                     run.for_each(|slot| self.put(slot, index, &mut slots));
-                    is_touched = true;
                 }
             }
         }
         slots.sort_unstable();
-        let changes = if is_touched { self.changes(slots, &before) } else { Changes::default() };
+        // Only a new owner changes the map.
+        let changes = if self.owners.len() > known_owners { self.changes(slots, &before) } else { Changes::default() };
         if view.epoch() >= self.known.iter().map(|peer| peer.epoch).max().unwrap_or(0) {
             // Those who have lost all slots are none of these any more.
             let owners = self.owner_ids();
@@ -240,7 +240,7 @@ impl SlotMap {
         self.owners.get(usize::from(*self.owner_of.get(usize::from(slot))?))
     }
 
-    /// Cuts a range of slots into runs with one owner each: a view is compared by runs, of which there are few, and not by slots.
+    /// Cuts a range of slots into runs that have one owner each. A range has few runs, so that comparing them is cheap.
     fn runs(&self, (first, last): (u16, u16)) -> Vec<RangeInclusive<u16>> {
         let owner_of = self.owner_of.get(usize::from(first)..=usize::from(last)).unwrap_or_default();
         let mut start = first;
