@@ -84,7 +84,7 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         let words =
             vec![Arg::Text(hold.name().key.clone()), Arg::Text(hold.protocol.field(&hold.owner)), Arg::Text(id)];
         let call = |_: &ServerClock| Call { script: &DISOWN, keys: 1, words: words.clone() };
-        let (reply, _) = until_answered(engine, hold.name(), until, call).await;
+        let (reply, _) = until_answered(engine, hold.name(), false, until, call).await;
         look();
         if let Err(fault) = reply {
             // A release by owner may take another hold first.
@@ -195,7 +195,7 @@ async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
         let book = hold.book();
         if book.count() == 0 { lease_left_to_others(engine) } else { lease_left(engine, hold, &book) }
     };
-    send(engine, hold, id, lease_left, engine.now() + engine.patience()).await.outcome
+    send(engine, hold, id, lease_left, true, engine.now() + engine.patience()).await.outcome
 }
 
 /// What a release by owner came to for its caller. Notifies those who wait.

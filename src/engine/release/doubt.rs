@@ -61,7 +61,7 @@ async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -
             Giving { owner: &hold.owner, hold: &id, lease_left, mine: Bytes::new(), last_ms: 0, publish, waiter };
         hold.protocol.release(&giving)
     };
-    send_release(engine, &hold.protocol, until, call).await.outcome
+    send_release(engine, &hold.protocol, false, until, call).await.outcome
 }
 
 /// True when a waiter leaves something in Redis, so that it may have to be undone although it was never granted the lock.
@@ -112,7 +112,7 @@ pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, 
             if end != End::Gone {
                 let until = engine.now() + engine.options.watchdog;
                 let id = engine.hold_id(&hold.owner, number);
-                let relieved = send(&engine, &hold, &id, lease_left, until).await.outcome;
+                let relieved = send(&engine, &hold, &id, lease_left, false, until).await.outcome;
                 tracing::debug!(lock.name = %hold.name().as_written, ?relieved, "gave back a hold that had ended");
                 if relieved.is_err() {
                     hold.book().owe([number]);

@@ -41,14 +41,20 @@ pub(super) struct Sent {
 }
 
 /// Sends the release of a hold until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
-pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
+/// `cuts`: what is left may have a shorter lease than the lock has now. The server makes the lease shorter only before the last moment
+/// of the command, for which its time must be known.
+pub(super) async fn send(
+    engine: &Arc<Engine>,
+    hold: &Hold,
+    id: &HoldId,
+    lease_left: LeaseLeft,
+    cuts: bool,
+    until: Moment,
+) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
-    if !mine.is_empty() {
-        // A release that may have come too late leaves the longest lease that is there.
-        engine.learn_time(hold.name()).await;
-    }
-    let sent = send_release(engine, &hold.protocol, until, |clock| {
+    let timed = cuts && !mine.is_empty();
+    let sent = send_release(engine, &hold.protocol, timed, until, |clock| {
         let last_ms = if mine.is_empty() { 0 } else { clock.last(engine.now(), engine.options.command_timeout) };
         let publish = engine.topology.publish();
         hold.protocol.release(&Giving {
@@ -70,14 +76,16 @@ pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_l
     sent
 }
 
-/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached; and reads the answer.
+/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached; and reads the answer. `timed`: as for
+/// [`until_answered`].
 pub(super) async fn send_release(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
+    timed: bool,
     until: Moment,
     call: impl Fn(&ServerClock) -> Call + Send + Sync,
 ) -> Sent {
-    let (reply, doubted) = until_answered(engine, protocol.name(), until, call).await;
+    let (reply, doubted) = until_answered(engine, protocol.name(), timed, until, call).await;
     let outcome = match reply {
         Ok(reply) => protocol.released(reply).map(|release| match release {
             // A repeat finds nothing where the first one was carried out.
@@ -91,15 +99,20 @@ pub(super) async fn send_release(
 }
 
 /// Sends a command that may be carried out many times, until it is answered, or `until` is reached. Also returns whether a copy
-/// that was not answered may have been carried out, or may be yet.
+/// that was not answered may have been carried out, or may be yet. `timed`: the command needs the server's time.
 pub(super) async fn until_answered(
     engine: &Engine,
     name: &LockName,
+    timed: bool,
     until: Moment,
     call: impl Fn(&ServerClock) -> Call + Send + Sync,
 ) -> (Result<Reply, Fault>, bool) {
     let (mut failures, mut doubted) = (0, false);
     loop {
+        if timed && engine.now() < until {
+            // Before each attempt: the name may be at another server by now.
+            engine.learn_time(name).await;
+        }
         let fault = match engine.topology.run_timed(name, &call).await {
             Ok(answered) => return (Ok(answered.reply), doubted),
             Err(fault) => fault,

@@ -100,14 +100,8 @@ impl Cargo {
     fn command(&self, target: &Target) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.args(["test", "-p", "distlock", "--features", FEATURES]).args(target.args());
-        // Without the tables of lines the links are faster. The simulator's Lua takes most of its time.
-        for setting in [
-            "profile.dev.debug=false",
-            "profile.dev.package.mlua.opt-level=2",
-            "profile.dev.package.mlua-sys.opt-level=2",
-        ] {
-            command.args(["--config", setting]);
-        }
+        // Without the tables of lines the links are faster.
+        command.args(["--config", "profile.dev.debug=false"]);
         command
     }
 
