@@ -1,4 +1,4 @@
-//! Of renewals and extensions: which holds are told, and what becomes of the lease.
+//! Renewals, extensions and releases: which holds they concern, and what lease they leave.
 
 use super::{NAME, Sight};
 use crate::prelude::*;
@@ -145,6 +145,42 @@ fn an_extension_of_a_hold_that_is_gone_changes_nothing() {
         assert!(matches!(extended, Err(Error::Lost { .. })), "{extended:?}");
         assert_eq!(sight.left(), before);
         assert_eq!(kept.unlock().await.unwrap(), Released::Free);
+        assert_eq!(sight.keys(&[]), "");
+    });
+}
+
+/// A client believes what it knows of a server's clock for a minute. After that, a release that makes the lease shorter asks for the time.
+/// Without an answer it goes out all the same, and the longest lease stays.
+#[test]
+fn a_release_after_a_quiet_minute_leaves_the_lease_of_the_holds_that_are_left() {
+    let cases = pairs([None, Some(Mishap::NotSent), Some(Mishap::Refuse("NOPERM no TIME".into()))], REENTRANT);
+    each(pairs(cases, [61_000, 1_000]), async |((mishap, flavour), quiet)| {
+        let (sight, mine, _) = Sight::of_two(flavour).await;
+        let me = sight.us.client.owner();
+        let outer = enter(&*mine, &me, 100_000).await;
+        let same = enter(&*mine, &me, 100_000).await;
+        let inner = enter(&*mine, &me, 7_200_000).await;
+        sleep(ms(quiet)).await;
+        let (asks, fails) = (quiet > 60_000, mishap.is_some());
+        let sent = sight.us.link.sent();
+        if let (Some(mishap), true) = (mishap, asks) {
+            sight.us.link.plan_next(mishap);
+        }
+        assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(2));
+        assert_eq!(
+            sight.us.link.sent() - sent,
+            1 + u64::from(asks),
+            "commands of a release that makes the lease shorter"
+        );
+        if asks && fails {
+            assert!(sight.left() > 7_000_000, "only the last moment tells a late copy");
+        } else {
+            assert!(sight.left() <= 100_000, "{} ms are left of a lease of 100 s", sight.left());
+        }
+        let sent = sight.us.link.sent();
+        assert_eq!(same.unlock().await.unwrap(), Released::StillHeld(1));
+        assert_eq!(sight.us.link.sent() - sent, 1, "commands of a release that makes nothing shorter");
+        outer.unlock().await.unwrap();
         assert_eq!(sight.keys(&[]), "");
     });
 }
