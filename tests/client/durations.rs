@@ -140,7 +140,7 @@ async fn every_duration_option_at_its_extremes_is_refused_or_works() {
         async |bed: &Bed| {
             let lives = OPTIONS.iter().flat_map(|option| EXTREMES.map(|span| (option, span))).map(
                 async |((what, set), span)| {
-                    let proxy = Proxy::start(bed.server.addr());
+                    let proxy = bed.proxy();
                     let builder = Client::builder(&proxy.url()).retry_delay((ms(5), ms(20))).prefer(Prefer::Writers);
                     let name = format!("{what} of {span:?}");
                     let client = match ends(&name, set(builder, span).connect()).await {

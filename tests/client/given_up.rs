@@ -2,7 +2,7 @@
 //! `sim/given_away.rs`, too.
 
 use distlock::{Acquire, Flavour, Guard, Owner, Released};
-use distlock_support::{Action, Matcher, Proxy};
+use distlock_support::{Action, Matcher};
 
 use super::rig::{each, elsewhere, nothing_under_way};
 use bed::{builder, end, ends, enter, eventually, idle, ms, secs};
@@ -44,7 +44,7 @@ async fn a_release_by_owner_cuts_no_lease_of_another_hold() {
 #[tokio::test]
 async fn a_release_by_owner_waits_for_the_mark_of_a_hold_that_was_just_given_up() {
     each(async |bed, flavour| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let (client, other) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
         let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
         // The release waits for half a second for the mark. A stall may use that up; then the newest hold is taken.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use distlock_support::{Action, Matcher, Proxy};
+use distlock_support::{Action, Matcher};
 use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use parking_lot::Mutex;
 
@@ -45,7 +45,7 @@ impl Recorder for Stop {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_that_is_found_during_a_hand_off_reaches_the_next_holder() {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let ours = bed.connect(builder(&proxy.url()).handoff_time(secs(60))).await;
         let lock = ours.reentrant("job");
         let held = lock.lock().await.unwrap();

@@ -5,7 +5,7 @@ use bed::harm::cut_at;
 use bed::wire::{Wire, arrives};
 use bed::{Bed, PATIENCE, becomes, builder, ends, enter, in_vain, ms, reentrant, secs};
 use distlock::{Acquire, Error, Guard, Released};
-use distlock_support::{Action, Matcher, Proxy};
+use distlock_support::{Action, Matcher};
 use futures::FutureExt as _;
 use tokio::task::JoinSet;
 
@@ -92,7 +92,7 @@ async fn dropping_the_last_handle_shuts_down_on_two_threads() {
 async fn a_shutdown_waits_for_the_last_look_after_doubt() {
     reentrant(async |bed| {
         for _ in 0..2 {
-            let proxy = Proxy::start(bed.server.addr());
+            let proxy = bed.proxy();
             let client = bed.connect(builder(&proxy.url())).await;
             let (lock, me) = (client.reentrant("a"), client.owner());
             enter(&lock, &me).await.unlock().await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bed::{becomes, builder, end, ends, eventually, idle, ms, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Flavour};
 use distlock_sim::{LinkOptions, SimServer};
-use distlock_support::{Action, Matcher, Proxy};
+use distlock_support::{Action, Matcher};
 use futures::future::BoxFuture;
 use tokio::runtime::Builder;
 
@@ -51,7 +51,7 @@ async fn learn(client: &Client, flavour: Flavour) {
 /// ended does not have.
 async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing(lost: bool) {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         // No lease ends: only the undoing removes a key.
         let options = builder(&proxy.url()).watchdog(secs(3600)).retry_delay((ms(20), ms(40)));
         let (options, action, flavours, commands) = if lost {

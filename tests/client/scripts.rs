@@ -1,7 +1,7 @@
 //! What each script asks the server for, counted at n and at ten times as many of what grows.
 
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer};
-use distlock_support::{Action, Matcher, Proxy};
+use distlock_support::{Action, Matcher};
 use redis::Value;
 
 use bed::{Bed, becomes, ends, eventually, idle, in_vain, ms, reentrant, rw, scripts, secs};
@@ -146,7 +146,7 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
 /// The server has forgotten the script, so an attempt is two commands; the second one is not answered.
 async fn a_wait_ends_while_a_forgotten_script_is_sent_in_full(flavour: Flavour) {
     reentrant(async |bed: &Bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let patient = bed::builder(&proxy.url()).watchdog(secs(4 * 3600)).command_timeout(secs(3600));
         let client = bed.connect(patient).await;
         let lock = client.lock(flavour, "a");

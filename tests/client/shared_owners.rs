@@ -1,7 +1,7 @@
 //! Owners that several guards, clients and tasks act as: each hold counts for itself, whatever becomes of the others.
 
 use distlock::{Acquire, Error, Flavour, NotHeld, Owner, Released};
-use distlock_support::{Action, Matcher, Proxy};
+use distlock_support::{Action, Matcher};
 
 use super::rig::{each, elsewhere, is_served, nothing_under_way, waiting};
 use bed::{builder, end, ends, enter, freed, idle, ms, reentrant, secs};
@@ -67,7 +67,7 @@ async fn holds_of_an_owner_that_was_read_from_redis_are_given_back_in_any_order(
 #[tokio::test]
 async fn an_extend_in_flight_cuts_no_lease_of_another_hold() {
     each(async |bed, flavour| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let (first, second) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
         let (lock, theirs) = (first.lock(flavour, "x"), second.lock(flavour, "x"));
         let guard = lock.lock_leased(secs(200)).await.unwrap();
@@ -97,7 +97,7 @@ async fn an_extend_in_flight_cuts_no_lease_of_another_hold() {
 #[tokio::test]
 async fn an_acquire_in_flight_and_one_of_another_client_are_two_holds() {
     each(async |bed, flavour| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let (first, second) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
         let (mine, theirs) = (first.lock(flavour, "x"), second.lock(flavour, "x"));
         for lock in [&mine, &theirs] {

@@ -2,7 +2,7 @@
 
 use distlock::{Client, DistLock as _, Error, Flavour, Lost, Released};
 use distlock_support::RedisServer;
-use distlock_support::proxy::{Action, Matcher, Proxy};
+use distlock_support::proxy::{Action, Matcher};
 
 use bed::fault::brisk;
 use bed::harm::{in_every_way, runs};
@@ -24,7 +24,7 @@ async fn warm(bed: &Bed) {
     let client = patient_client(bed).await;
     let lock = client.fair("warm");
     let guard = lock.lock().await.unwrap();
-    let refreshed = Proxy::start(bed.server.addr());
+    let refreshed = bed.proxy();
     let gives_up = bed.connect(patient(bed::builder(&refreshed.url()))).await;
     let seen = refreshed.on_request(script("refresh"), Action::Delay(ms(0)));
     let head = waiter(&gives_up, "warm");
@@ -127,7 +127,7 @@ const TARGETS: [(&str, usize); 5] = [("acquire", 1), ("acquire", 2), ("refresh",
 async fn hit(bed: &Bed, action: Action, (name, nth): (&str, usize)) {
     let label = format!("{action:?} of {name} {nth}");
     let key = label.replace(['{', '}'], "");
-    let proxy = Proxy::start(bed.server.addr());
+    let proxy = bed.proxy();
     let builder = patient(brisk(&proxy.url())).watchdog(secs(30)).retry_attempts(1_000);
     let client = bed.connect(builder.coalesce(false).subscription_linger(ms(0))).await;
     let direct = patient_client(bed).await;

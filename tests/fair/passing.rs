@@ -1,7 +1,7 @@
 //! Passing on: a release makes the head of the queue the owner.
 
 use distlock::DistLock as _;
-use distlock_support::proxy::{Mode, Proxy};
+use distlock_support::proxy::Mode;
 
 use crate::monitor::client_of;
 use crate::peer::{HISTORY, Peer, history};
@@ -81,7 +81,7 @@ async fn a_frozen_head_loses_what_it_was_passed() {
 /// All that the waiter is sent comes late, after the first lease: it is not taken for the lock.
 async fn a_message_that_comes_after_the_first_lease_is_not_the_lock(only_replies: bool) {
     fair(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let direct = patient_client(bed).await;
         let builder = bed::builder(&proxy.url()).command_timeout(secs(1)).retry_attempts(1_000);
         let late = bed.connect(builder.fair_wait(secs(8))).await;

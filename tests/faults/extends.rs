@@ -1,7 +1,7 @@
 //! Extends whose reply is lost or late: what the guard says stays true.
 
 use distlock::{Acquire, DistLock as _, Error};
-use distlock_support::{Action, Matcher, Proxy};
+use distlock_support::{Action, Matcher};
 
 use bed::{builder, end, ends, ms, reentrant, secs};
 
@@ -10,7 +10,7 @@ const HOUR: u64 = 3600;
 /// The extend shortens the lease and its reply is lost: whoever waits for the end hears of it at the shorter lease.
 async fn an_extend_in_doubt_ends_the_work_at_the_shorter_lease(several: bool) {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(builder(&proxy.url())).await;
         let how = Acquire::new().lease(secs(2 * HOUR));
         let guard = if several {
@@ -48,7 +48,7 @@ bed::cases!(an_extend_in_doubt_ends_the_work_at_the_shorter_lease:
 /// The server refuses the extend, but says so when the shorter lease would be over: the guard is lost.
 async fn a_refusal_that_comes_after_the_shorter_lease_revives_no_guard(watched: bool) {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(builder(&proxy.url())).await;
         let how = if watched { Acquire::new() } else { Acquire::new().lease(secs(2 * HOUR)) };
         let guard = client.reentrant("x").acquire(how).await.unwrap().unwrap();

@@ -1,7 +1,7 @@
 //! Copies of commands that arrive late, when the command was answered long ago: whoever holds the lock by then loses nothing.
 
 use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner, Released};
-use distlock_support::{Action, Matcher, Proxy};
+use distlock_support::{Action, Matcher};
 
 use bed::wire::{Wire, arrives};
 use bed::{Bed, builder, end, ends, enter, idle, reentrant, secs};
@@ -92,7 +92,7 @@ async fn a_copy_of_a_partial_release_takes_no_other_hold() {
 /// An extend to less arrives once more after one to more. `in_doubt`: its reply was lost; `given`: the owner was given.
 async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
     each(async |bed, flavour| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         // What is in doubt is settled a command timeout later.
         let client = bed.connect(builder(&proxy.url()).command_timeout(secs(5))).await;
         let lock = client.lock(flavour, "x");

@@ -41,7 +41,7 @@ impl Silent {
 /// nobody else's lock.
 async fn silence_delays_acquires_and_loses_only_leases_that_end(what: Silent) {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(stubborn(&proxy.url())).await;
         let other = bed.client().await;
         warm(bed).await;
@@ -94,7 +94,7 @@ bed::cases!(silence_delays_acquires_and_loses_only_leases_that_end:
 #[tokio::test]
 async fn a_waiter_without_messages_acquires_by_its_poll() {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let holder = bed.client().await;
         let waiter = bed.connect(stubborn(&proxy.url()).poll_cap(ms(800)).subscription_linger(ms(0))).await;
         let guard = holder.reentrant("a").lock().await.unwrap();

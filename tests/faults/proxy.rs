@@ -114,7 +114,7 @@ async fn every_command_lost_in_every_way_changes_no_count() {
     reentrant(async |bed| {
         warm(bed).await;
         let running = ACTIONS.map(async |action| {
-            let (proxy, admin) = (Proxy::start(bed.server.addr()), Admin::connect(&bed.server).await);
+            let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
             let client = bed.connect(stubborn(&proxy.url()).subscription_linger(ms(0))).await;
             assert!(run(&proxy, &client, &admin, action, None).await);
             let mut hit = 0;
@@ -136,7 +136,7 @@ async fn split_and_jittered_bytes_change_nothing() {
         let admin = Admin::connect(&bed.server).await;
         warm(bed).await;
         for (n, mode) in [Mode::Split, Mode::Jitter(ms(0), ms(20)), Mode::Delay(ms(30))].into_iter().enumerate() {
-            let proxy = Proxy::start(bed.server.addr());
+            let proxy = bed.proxy();
             let client = bed.connect(patient(&proxy.url())).await;
             proxy.set_upstream_mode(mode);
             proxy.set_downstream_mode(mode);

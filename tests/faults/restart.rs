@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use distlock::{Acquire, Builder, DistLock, Error, Flavour, Guard, Lost, Released, Result};
 use distlock_support::RedisServer;
-use distlock_support::proxy::{Mode, Proxy};
+use distlock_support::proxy::Mode;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 
@@ -178,7 +178,7 @@ async fn contention_goes_on_through_restarts_with_data() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_at_a_server_that_forgot_the_script_has_the_time_of_one_command() {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(patient(&proxy.url()).command_timeout(secs(3))).await;
         warm(&client).await;
         proxy.set_downstream_mode(Mode::Delay(ms(2_600)));

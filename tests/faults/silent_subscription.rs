@@ -30,7 +30,7 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
             (Flavour::Write, Flavour::Write),
             (Flavour::Write, Flavour::Read),
         ] {
-            let proxy = Proxy::start(bed.server.addr());
+            let proxy = bed.proxy();
             let ours = bed.connect(patient(&proxy)).await;
             let name = format!("job {held} {wanted}");
             let held = theirs.lock(held, &name).lock_leased(secs(1)).await.unwrap();

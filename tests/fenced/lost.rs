@@ -2,7 +2,7 @@
 
 use distlock::Released;
 use distlock_support::Admin;
-use distlock_support::proxy::{Matcher, Proxy};
+use distlock_support::proxy::Matcher;
 
 use crate::rig::{counter, fenced, token};
 use bed::fault::brisk;
@@ -27,7 +27,7 @@ async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
     fenced(async |bed| {
         let (direct, mut running) = (bed.client().await, Vec::new());
         for action in ACTIONS {
-            let (proxy, direct) = (Proxy::start(bed.server.addr()), direct.clone());
+            let (proxy, direct) = (bed.proxy(), direct.clone());
             let client = bed.connect(brisk(&proxy.url()).watchdog(secs(600)).retry_attempts(1_000)).await;
             let admin = Admin::connect(&bed.server).await;
             running.push(async move {

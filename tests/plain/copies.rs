@@ -5,7 +5,7 @@ use bed::fault::brisk;
 use bed::wire::{Wire, arrives};
 use bed::{ends, eventually, idle, ms, secs};
 use distlock::{Acquire, DistLock, Released};
-use distlock_support::proxy::{Action, Matcher, Proxy};
+use distlock_support::proxy::{Action, Matcher};
 
 use crate::rig::{plain, value};
 
@@ -44,7 +44,7 @@ async fn one_of_a_set_takes_a_free_lock_for_its_lease_and_for_nobody() {
 #[tokio::test]
 async fn one_of_a_set_in_doubt_is_found_by_the_second_look() {
     plain(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).retry_attempts(1_000)).await;
         let lock = client.plain("job");
         lock.lock().await.unwrap().unlock().await.unwrap();

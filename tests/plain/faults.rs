@@ -4,7 +4,7 @@ use bed::fault::{assert_doubt, brisk};
 use bed::session::{PLAIN, in_every_way};
 use bed::{becomes, ends, idle};
 use distlock::{Error, Step};
-use distlock_support::proxy::{Action, Matcher, Proxy};
+use distlock_support::proxy::{Action, Matcher};
 
 use crate::rig::{plain, value};
 
@@ -21,7 +21,7 @@ fn set(name: &str) -> Matcher {
 #[tokio::test]
 async fn a_set_has_the_commands_timeout_and_is_sent_once() {
     plain(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).retry_attempts(1_000)).await;
         for (name, action) in [
             ("hang", Action::HangReply),
@@ -51,7 +51,7 @@ async fn a_set_has_the_commands_timeout_and_is_sent_once() {
 #[tokio::test]
 async fn who_asks_again_in_doubt_finds_its_own_value() {
     plain(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).retry_attempts(1_000)).await;
         for (name, action) in [("lost", Action::SwallowReplyClose), ("never", Action::CloseBefore)] {
             proxy.on_request(set(name), action);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use distlock::{Acquire, Client, Error, Flavour, Owner, Prefer, Released, RwLock};
 use distlock_support::Admin;
-use distlock_support::proxy::{Action, Matcher, Proxy};
+use distlock_support::proxy::{Action, Matcher};
 
 use crate::rig::{BOTH, cover, fields, marked, marks, served, waiter};
 use bed::fault::{brisk, gave, got};
@@ -144,7 +144,7 @@ async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
     rw(async |bed| {
         let mut running = Vec::new();
         for action in ACTIONS {
-            let (proxy, admin) = (Proxy::start(bed.server.addr()), Admin::connect(&bed.server).await);
+            let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
             let client = bed.connect(brisk(&proxy.url()).watchdog(secs(30)).subscription_linger(ms(0))).await;
             running.push(async move {
                 warm(&client).await;
@@ -185,7 +185,7 @@ const TARGETS: [(Flavour, &[&str], usize); 6] = [
 /// Writers are preferred, and hold back readers for long: a mark that stayed would show.
 async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str], usize)) {
     let name = format!("{action:?} of {flavour} {} {nth}", parts[0]).replace(['{', '}'], "");
-    let proxy = Proxy::start(bed.server.addr());
+    let proxy = bed.proxy();
     let patient = |url: &str| brisk(url).watchdog(secs(30)).prefer(Prefer::Writers).hold_back(secs(20)).coalesce(false);
     let client = bed.connect(patient(&proxy.url()).subscription_linger(ms(0))).await;
     let direct = bed.connect(patient(&bed.server.url())).await;
@@ -239,7 +239,7 @@ async fn a_reader_in_doubt_gives_way_to_writers() {
     rw(async |bed| {
         warm(&bed.client().await).await;
         for action in [Action::CloseBefore, Action::SwallowReplyClose] {
-            let proxy = Proxy::start(bed.server.addr());
+            let proxy = bed.proxy();
             let client = bed.connect(brisk(&proxy.url()).hold_back(secs(3600))).await;
             let own = bed.connect(brisk(&bed.server.url()).watchdog(secs(30)).prefer(Prefer::Writers)).await;
             let first = own.rw("a").read().lock().await.unwrap();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
 use distlock_support::cluster::SLOTS;
+use distlock_support::proxy::Proxy;
 use distlock_support::{Admin, Baseline, Cluster, RedisServer, assert_nothing_left};
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
@@ -44,13 +45,14 @@ pub struct Bed {
     make: Make,
     baseline: Baseline,
     clients: Mutex<Vec<Client>>,
+    proxies: Mutex<Vec<Arc<Proxy>>>,
 }
 
 impl Bed {
     async fn over(server: Place, make: Make) -> Self {
         let admin = server.admin().await;
         let baseline = Baseline::take(&admin).await;
-        Self { server, admin, make, baseline, clients: Mutex::default() }
+        Self { server, admin, make, baseline, clients: Mutex::default(), proxies: Mutex::default() }
     }
 
     /// A lock of the flavour under test.
@@ -89,6 +91,13 @@ impl Bed {
             eventually("its connections stand", stand).await;
         }
         client
+    }
+
+    /// A proxy in front of the server. It stays until the clients are shut down: their background work may still need it.
+    pub fn proxy(&self) -> Arc<Proxy> {
+        let proxy = Arc::new(Proxy::start(self.server.addr()));
+        self.proxies.lock().push(Arc::clone(&proxy));
+        proxy
     }
 
     /// A client with the default options.
@@ -137,6 +146,7 @@ impl Bed {
             assert_eq!((stats.holds, stats.waiting, stats.under_way), (0, 0, 0), "after the shutdown");
         }
         drop(clients);
+        self.proxies.lock().clear();
         self.sweep_counters().await;
         assert_nothing_left(&self.admin, &self.baseline).await;
         self.server.leave(&self.admin).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use distlock::{Acquire, Client, Error, Flavour, Guard, MultiLock, Owner, Released};
 use distlock_support::Admin;
-use distlock_support::proxy::{Action, Matcher, Proxy};
+use distlock_support::proxy::{Action, Matcher};
 
 use crate::fault::{brisk, gave, got};
 use crate::harm::ACTIONS;
@@ -188,7 +188,7 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
 
 /// A client behind a proxy of its own, which does one thing to the nth command that names a lock, for every nth of its lane.
 async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
-    let (proxy, admin) = (Proxy::start(bed.server.addr()), Admin::connect(&bed.server).await);
+    let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
     let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).subscription_linger(ms(0))).await;
     let matching = |name: &str| kind.command.map_or_else(Matcher::any, Matcher::command).containing(name);
     let named = async |name: String, nth: Option<usize>| {

@@ -1,7 +1,7 @@
 //! Traps 1-4 and 13: commands that are sent again, go on after they were dropped, or take a detour.
 
 use distlock::{Acquire, DistLock as _, Error, Step};
-use distlock_support::proxy::{Action, Matcher, Proxy};
+use distlock_support::proxy::{Action, Matcher};
 
 use crate::rig::elsewhere;
 use bed::fault::{assert_doubt, brisk, script, warm};
@@ -17,7 +17,7 @@ use bed::{PATIENCE, builder, eventually, idle, ms, reentrant, secs};
 #[tokio::test]
 async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(30)).retry_attempts(1_000)).await;
         let lock = client.reentrant("a");
         for by_hash in [true, false] {
@@ -47,7 +47,7 @@ async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
 async fn trap_01_a_standstill_is_no_timeout() {
     reentrant(async |bed| {
         warm(&bed.still_client().await).await;
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).ping_interval(secs(3600))).await;
         for round in 0..5 {
             let armed = proxy.on_request(script("acquire"), Action::DelayReply(ms(100)));
@@ -75,7 +75,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
 #[tokio::test]
 async fn trap_02_nothing_is_sent_again_behind_our_back() {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(builder(&proxy.url())).await;
         warm(&client).await;
         let actions = [Action::SwallowReplyClose, Action::SwallowReplyRst, Action::CloseAfter];

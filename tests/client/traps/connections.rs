@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use distlock::{Builder, Error};
 use distlock_support::leak::alive_tasks;
-use distlock_support::proxy::{Action, Proxy};
+use distlock_support::proxy::Action;
 use distlock_support::{Admin, RedisServer};
 
 use crate::rig::{is_served, takes};
@@ -22,7 +22,7 @@ fn retries(builder: Builder) -> Builder {
 #[tokio::test]
 async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         warm(&bed.still_client().await).await;
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600))).await;
         // All that the server says on this connection from here on is withheld. Others are not touched.
@@ -95,7 +95,7 @@ async fn trap_12_a_shutdown_ends_when_the_server_is_away() {
 async fn trap_16_a_demoted_server_is_left() {
     let new = RedisServer::start();
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let client = bed.connect(retries(builder(&proxy.url()))).await;
         warm(&client).await;
         // The old primary stays, and so do its connections; new ones reach the new one.

@@ -1,7 +1,7 @@
 //! Traps 5 and 6: subscriptions that are reported too early, and messages that get lost in a flood.
 
 use distlock_support::Admin;
-use distlock_support::proxy::{Action, Matcher, Proxy};
+use distlock_support::proxy::{Action, Matcher};
 
 use crate::rig::{Warnings, is_served, runtime, takes};
 use bed::fault::count;
@@ -14,7 +14,7 @@ use bed::{becomes, builder, ends, eventually, ms, reentrant, secs};
 #[tokio::test]
 async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
     reentrant(async |bed| {
-        let proxy = Proxy::start(bed.server.addr());
+        let proxy = bed.proxy();
         let holder = bed.client().await;
         let waiter = bed.connect(builder(&proxy.url()).poll_cap(secs(3600))).await;
         for round in 0..3 {
