@@ -383,7 +383,7 @@ async fn the_probe_finds_what_is_refused() {
         "time", "exists", "hset", "pexpire", "hexists", "hget", "hmget", "hdel", "hkeys", "hgetall", "pttl", "type",
         "del", "publish",
     ];
-    let probe = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/common/preflight.lua")).unwrap();
+    let probe = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../lua/common/preflight.lua")).unwrap();
     reentrant(async |bed| {
         let clock = async || {
             let (secs, micros): (i64, i64) = bed.admin.cmd(&["TIME"]).await;

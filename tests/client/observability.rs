@@ -30,7 +30,7 @@ fn sources() -> Vec<String> {
         }
     }
     let mut found = Vec::new();
-    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../src"), &mut found);
     found
 }
 

@@ -25,7 +25,7 @@ fn variables<const N: usize>(pairs: [(&str, String); N]) -> Variables {
 }
 
 fn file(folder: &str, name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/config").join(folder).join(format!("{name}.yaml"))
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("config").join(folder).join(format!("{name}.yaml"))
 }
 
 fn text(folder: &str, name: &str) -> String {

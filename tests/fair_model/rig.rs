@@ -57,7 +57,7 @@ end
 /// A script of the fair lock with what all of them share in front, as it is put together at build time. `FAIR_LUA=dir`
 /// takes them from elsewhere.
 fn fair(name: &str) -> Script {
-    let dir = std::env::var("FAIR_LUA").unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/lua/fair").into());
+    let dir = std::env::var("FAIR_LUA").unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../lua/fair").into());
     let read = |name: &str| std::fs::read_to_string(format!("{dir}/{name}.lua")).expect(name);
     let mend = if name == "refresh" { read("mend") } else { String::new() };
     Script::new(&(read("../common/holds") + &read("queue") + &mend + &read(name)))

@@ -12,7 +12,7 @@ use bed::{Bed, ends, run_on, secs};
 async fn shifted(body: impl AsyncFnOnce(&Bed, &dyn Fn(i64))) {
     let dir = tempfile::tempdir().unwrap();
     let (shim, shift) = (dir.path().join("clock.so"), dir.path().join("shift"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/clock.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("faults/clock.c");
     let made = std::process::Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status();
     if !made.is_ok_and(|status| status.success()) || !cfg!(target_os = "linux") {
         println!("skipped: needs Linux and a C compiler (./x test gets one)");

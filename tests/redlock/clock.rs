@@ -12,7 +12,7 @@ use bed::ends;
 /// Five servers, each with a time of day of its own, and the files that shift them.
 fn shifted(dir: &File) -> Option<(Five, Vec<PathBuf>)> {
     let shim = dir.join("clock.so");
-    let source = File::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/clock.c");
+    let source = File::new(env!("CARGO_MANIFEST_DIR")).join("faults/clock.c");
     let made = std::process::Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&shim).arg(source).status();
     if !made.is_ok_and(|status| status.success()) || !cfg!(target_os = "linux") {
         println!("skipped: needs Linux and a C compiler (./x test gets one)");

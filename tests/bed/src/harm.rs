@@ -66,7 +66,7 @@ pub fn sha(parts: &[impl AsRef<str>]) -> String {
 /// The text of the script made of these parts.
 pub fn text(parts: &[impl AsRef<str>]) -> String {
     let read = |part: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../lua/{part}.lua"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../lua/{part}.lua"));
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
     parts.iter().map(|part| read(part.as_ref())).collect()

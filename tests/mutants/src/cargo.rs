@@ -18,7 +18,7 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The features under which the tests are built.
-const FEATURES: &str = "metrics,config,rustls,rustls-ring";
+const FEATURES: &str = "distlock-tests/metrics,distlock-tests/config,distlock-tests/rustls";
 
 /// What is the same for all runs.
 pub(crate) struct Cargo {
@@ -81,7 +81,7 @@ impl Cargo {
         let output = read(&ran.log);
         let program = program(&output).ok_or_else(|| format!("no test binary in {}", ran.log.display()))?;
         let mut command = Command::new(self.root.join(program));
-        command.args(filters.iter().map(AsRef::as_ref)).env("CARGO_MANIFEST_DIR", &self.root);
+        command.args(filters.iter().map(AsRef::as_ref));
         let began = Instant::now();
         let status = self.run(&mut command, &ran.log, limit)?;
         ran.tests_took = began.elapsed();
@@ -99,9 +99,7 @@ impl Cargo {
 
     fn command(&self, target: &Target) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(["test", "-p", "distlock", "--features", FEATURES]).args(target.args());
-        // Without the tables of lines the links are faster.
-        command.args(["--config", "profile.dev.debug=false"]);
+        command.args(["test", "-p", "distlock", "-p", "distlock-tests", "--features", FEATURES]).args(target.args());
         command
     }
 
