@@ -14,13 +14,13 @@ use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-#[cfg(test)]
-mod clocks;
 pub mod cost;
 pub mod dropped;
 pub mod events;
 pub mod fault;
 pub mod harm;
+#[cfg(test)]
+mod lints;
 pub mod pest;
 mod place;
 pub mod scripts;

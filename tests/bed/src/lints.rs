@@ -1,4 +1,4 @@
-//! Tests of real servers read no clock: a slow machine would make them red. Rules about time are in tests/sim.
+//! Rules about the test files themselves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,20 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// `Cargo.toml` names the binaries: a folder that it does not name would never run.
+#[test]
+fn every_folder_with_a_main_file_is_a_test_binary() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = fs::read_to_string(tests.join("Cargo.toml")).unwrap();
+    for entry in fs::read_dir(tests).unwrap() {
+        let entry = entry.unwrap();
+        let main = format!("{}/main.rs", entry.file_name().to_str().unwrap());
+        let is_named = manifest.contains(&format!("path = \"{main}\""));
+        assert_eq!(entry.path().join("main.rs").is_file(), is_named, "tests/Cargo.toml and tests/{main}");
+    }
+}
+
+/// A slow machine would make them red. Rules about time are in tests/sim.
 #[test]
 fn tests_of_real_servers_read_no_clock() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
