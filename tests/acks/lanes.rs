@@ -21,7 +21,7 @@ async fn wait_after_a_reconnect_acknowledges_nothing() {
             let broken = proxy.on_request(Matcher::command("WAIT"), action);
             let outcome = strict.lock(flavour, "behind").try_lock().await;
             assert!(outcome.is_err(), "{action:?} {flavour}: {outcome:?}");
-            broken.fired().await;
+            bed::ends("the harm done to WAIT", broken.fired()).await;
             bed::idle(&strict).await;
             nothing_left(&servers).await;
         }
@@ -178,8 +178,10 @@ async fn retry_that_changes_no_value_is_not_acknowledged_by_a_new_connection() {
         // The acquire runs and its reply is lost: it is retried over the next connection.
         let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
         let again = lock.acquire(how().lease(secs(60))).await;
-        lost.fired().await;
-        assert!(matches!(again, Err(Error::Replicas { got: 0, wanted: 1 })), "{flavour}: {again:?}");
+        bed::ends("the loss of the reply", lost.fired()).await;
+        // On a slow machine the wait ends with the lost connection, before a replica was asked.
+        let is_refused = matches!(again, Err(Error::Replicas { got: 0, wanted: 1 } | Error::Connection { .. }));
+        assert!(is_refused, "{flavour}: {again:?}");
         let undone = async || strict.stats().under_way == 0;
         bed::eventually("what was refused is undone", undone).await;
         proxy.close_all();

@@ -100,7 +100,10 @@ fn panics(test: &'static str) -> Arc<AtomicUsize> {
 async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
     for flavour in Flavour::ALL {
         let lock = client.lock(*flavour, &format!("{name}-{flavour}"));
-        let Ok(Some(guard)) = lock.lock_for(PATIENCE).await else { panic!("{name}: a free lock cannot be had") };
+        let guard = match lock.lock_for(PATIENCE).await {
+            Ok(Some(guard)) => guard,
+            outcome => panic!("{name}: {flavour}: lock_for, of a free lock: {outcome:?}"),
+        };
         let next = Arc::clone(&lock);
         let next = tokio::spawn(async move { next.lock_for(PATIENCE).await });
         tokio::time::sleep(ms(20)).await;

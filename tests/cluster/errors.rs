@@ -38,7 +38,7 @@ async fn one_reachable_seed_is_enough_and_none_is_an_error() {
     }
     end(found).await;
     let url = format!("redis-cluster://{},{}", nobody[0], nobody[1]);
-    let error = bed::builder(&url).connect_timeout(secs(1)).connect().await.unwrap_err();
+    let error = bed::builder(&url).connect_timeout(secs(5)).connect().await.unwrap_err();
     assert!(matches!(&error, Error::Connection { message, .. } if message.contains("refused")), "{error:?}");
 }
 
@@ -72,7 +72,7 @@ async fn single_server_among_the_seeds_is_named_in_the_error_or_skipped() {
     for url in
         [format!("redis-cluster://{},{dead}", single.addr()), format!("redis-cluster://{dead},{}", single.addr())]
     {
-        let error = bed::builder(&url).connect_timeout(secs(1)).connect().await.unwrap_err();
+        let error = bed::builder(&url).connect_timeout(secs(5)).connect().await.unwrap_err();
         assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains("use redis://"), "{url}: {error}");
     }
     let url = format!("redis-cluster://{},{dead},{}", single.addr(), cluster.nodes()[1].addr());
@@ -96,7 +96,7 @@ async fn replicas_are_enough_as_seeds() {
 async fn node_without_a_cluster_is_an_error() {
     let alone = RedisServer::builder().arg("--cluster-enabled", "yes").start();
     let url = alone.url().replace("redis://", "redis-cluster://");
-    let error = bed::builder(&url).connect_timeout(secs(1)).connect().await.unwrap_err();
+    let error = bed::builder(&url).connect_timeout(secs(5)).connect().await.unwrap_err();
     assert!(matches!(&error, Error::Connection { .. }) && error.to_string().contains("has a slot"), "{error:?}");
 }
 

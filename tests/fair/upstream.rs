@@ -77,7 +77,7 @@ async fn a_waiter_that_gives_up_in_a_pause_leaves_the_queue(timed: bool) {
         let stays = waiter(&client, "a");
         queued(bed, "a", 1).await;
         let lock = client.fair("a");
-        let wait = if timed { secs(8) } else { secs(600) };
+        let wait = if timed { secs(20) } else { secs(600) };
         let leaves = tokio::spawn(async move { lock.lock_for(wait).await });
         queued(bed, "a", 2).await;
         bed.admin.pause(600_000, "WRITE").await;

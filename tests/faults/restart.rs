@@ -180,7 +180,7 @@ async fn a_try_at_a_server_that_forgot_the_script_has_the_time_of_one_command() 
     reentrant(async |bed| {
         let proxy = bed.proxy();
         let client = bed.connect(patient(&proxy.url()).command_timeout(secs(3))).await;
-        warm(&client).await;
+        eventually("the client is connected", async || client.ping().await.is_ok()).await;
         proxy.set_downstream_mode(Mode::Delay(ms(2_600)));
         bed.admin.script_flush().await;
         let (single, owner) = (client.reentrant("a"), client.owner());

@@ -33,10 +33,18 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
             let proxy = bed.proxy();
             let ours = bed.connect(patient(&proxy)).await;
             let name = format!("job {held} {wanted}");
-            let held = theirs.lock(held, &name).lock_leased(secs(1)).await.unwrap();
             let silent = proxy.on_request(Matcher::command("SUBSCRIBE"), Action::HangReply);
-            let waiting = waits(&ours.lock(wanted, &name));
-            ends("it subscribes", silent.fired()).await;
+            let mut lease = secs(1);
+            let (held, waiting) = loop {
+                let held = theirs.lock(held, &name).lock_leased(lease).await.unwrap();
+                let mut waiting = waits(&ours.lock(wanted, &name));
+                tokio::select! {
+                    () = silent.fired() => break (held, waiting),
+                    // The lease was over before the waiter subscribed.
+                    guard = &mut waiting => drop(guard.unwrap().unlock().await.unwrap()),
+                }
+                lease *= 4;
+            };
             let guard = ends("a waiter whose subscription is not confirmed", waiting).await.unwrap();
             guard.unlock().await.unwrap();
             drop(held);

@@ -103,7 +103,7 @@ pub(crate) async fn run(scene: &impl Scene, rules: Rules, rounds: usize, what: &
     } else if rules.is_strict() {
         overlaps.iter().filter(|overlap| overlap.first.why != Why::Expired).collect()
     } else {
-        overlaps.iter().filter(|overlap| !overlap.is_explained).collect()
+        overlaps.iter().filter(|overlap| overlap.first.why != Why::Expired && !overlap.is_explained).collect()
     };
     assert!(wrong.is_empty(), "{what}: exclusion broken: {wrong:#?}");
     if rules.is_strict() {

@@ -6,7 +6,7 @@ use distlock_support::{RedisServer, Replicas, ReplicasOptions, SentinelsOptions}
 use crate::{Sentinels, all_connections, client, connections, end, lock, secs, sentinels};
 
 async fn refused(url: &str) -> Error {
-    match bed::builder(url).connect_timeout(secs(2)).connect().await {
+    match bed::builder(url).connect_timeout(secs(5)).connect().await {
         Ok(_) => panic!("connected to {url}"),
         Err(error) => error,
     }

@@ -33,7 +33,7 @@ async fn fail_over(bed: &Sentinels, how: How) -> (usize, usize) {
 /// What the new primary knows stays held, what it does not know is signalled as lost, and waiters are woken by the new primary.
 async fn holds_and_waits_survive_a_failover(how: How) {
     let bed = sentinels().await;
-    let one = client(&bed.url()).await;
+    let one = bed::builder(&bed.url()).watchdog(secs(3600)).connect().await.unwrap();
     let two = bed::builder(&bed.url()).watchdog(secs(3600)).poll_cap(secs(3600)).connect().await.unwrap();
     let names: Vec<String> = (0..20).map(|n| format!("kept:{n}")).collect();
     let locks: Vec<_> = names.iter().map(|name| lock(&one, Flavour::Reentrant, name)).collect();

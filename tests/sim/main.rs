@@ -1,5 +1,4 @@
-//! The whole client over the simulator: cancel safety by enumeration (C1), random runs against the invariants
-//!, wake-ups (W1, W2). Time is virtual; a failure prints its seed or its case.
+//! The whole client over the simulator: cancellation at every await, random runs against the invariants, wake-ups. Time is virtual; a failure prints its seed or its case.
 
 mod actor;
 mod answers;

@@ -34,12 +34,16 @@ pub fn script(name: &str) -> Matcher {
 /// Has every script of the lock run once, so that the server knows it.
 pub async fn warm(client: &Client) {
     let lock = client.reentrant("warm");
-    let guard = lock.lock().await.expect("nobody has this lock");
-    assert_eq!(client.renew_now().await.renewed, 1);
-    assert!(lock.is_locked().await.is_ok_and(|locked| locked));
-    assert_eq!(lock.force_unlock().await.ok(), Some(true));
-    assert!(guard.unlock().await.is_err());
-    lock.lock().await.expect("nobody has this lock").unlock().await.expect("just taken");
+    let guard = lock.lock().await.expect("lock");
+    let renewed = client.renew_now().await;
+    assert_eq!(renewed.renewed, 1, "renewals: {renewed:?}");
+    let locked = lock.is_locked().await;
+    assert!(matches!(locked, Ok(true)), "is_locked: {locked:?}");
+    let freed = lock.force_unlock().await;
+    assert!(matches!(freed, Ok(true)), "force_unlock: {freed:?}");
+    let outcome = guard.unlock().await;
+    assert!(outcome.is_err(), "unlock, of a lock that was freed by force: {outcome:?}");
+    lock.lock().await.expect("lock").unlock().await.expect("unlock");
     idle(client).await;
 }
 
@@ -54,7 +58,7 @@ pub async fn count(admin: &Admin, key: &str) -> u64 {
 #[track_caller]
 pub fn got(label: &str, what: &str, outcome: Result<Option<Guard>, Error>) -> Guard {
     match outcome {
-        Ok(guard) => guard.unwrap_or_else(|| panic!("{label}: {what}: busy, with nobody there")),
+        Ok(guard) => guard.unwrap_or_else(|| panic!("{label}: {what}: the wait ended without the lock")),
         Err(error) => panic!("{label}: {what}: {error:?}"),
     }
 }

@@ -43,7 +43,7 @@ pub async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::O
     tokio::time::timeout(pause, work).await.ok()
 }
 
-/// Drops a future at its `n`th await, counted from 0 by how often it is polled in vain; its output where it comes to one before.
+/// Drops the future when it is pending for the `n`th time, counted from 0. Its output if it finishes before.
 pub async fn cut_at<F: Future>(work: F, n: u64) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut waits = 0;

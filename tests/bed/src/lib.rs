@@ -82,7 +82,7 @@ impl Bed {
         let several = Topology::of_tests() != Topology::Single;
         let others = async || self.admin.others().await.into_iter().map(|other| other.id);
         let before: BTreeSet<u64> = if several { others().await.collect() } else { BTreeSet::new() };
-        let client = builder.connect().await.expect("the server of this test is there");
+        let client = builder.connect().await.unwrap_or_else(|error| panic!("connect: {error:?}"));
         self.clients.lock().push(client.clone());
         if several {
             let each = client.options().pool_size + 1;
@@ -385,21 +385,24 @@ pub async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The owner as it stands in Redis. Asked for by `as_str()` it would count as known elsewhere, and be counted otherwise.
+/// The owner as it stands in Redis. `as_str()` would mark the owner as shared, and its holds would be counted differently.
 pub fn text(owner: &Owner) -> String {
     let debug = format!("{owner:?}");
     debug.strip_prefix("Owner(").and_then(|rest| rest.strip_suffix(')')).unwrap().to_owned()
 }
 
-/// Comes in as this owner.
+/// Acquires the lock as this owner.
 pub async fn enter(lock: &(impl DistLock + ?Sized), owner: &Owner) -> Guard {
-    lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
+    match lock.acquire(Acquire::new().owner(owner)).await {
+        Ok(Some(guard)) => guard,
+        outcome => panic!("acquire {:?} as {owner:?}: {outcome:?}", lock.name()),
+    }
 }
 
 /// Waits for a lock, and tells when it had it.
 pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
     tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
+        let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock: {error:?}"));
         (guard, Instant::now())
     })
 }
@@ -407,8 +410,8 @@ pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
 /// Waits for a lock, and gives it back at once.
 pub fn passer(lock: impl DistLock + 'static) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap_or_else(|error| panic!("{error:?}"));
-        guard.unlock().await.unwrap_or_else(|error| panic!("{error:?}"));
+        let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock: {error:?}"));
+        guard.unlock().await.unwrap_or_else(|error| panic!("unlock: {error:?}"));
     })
 }
 
@@ -424,6 +427,11 @@ pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
         Err(Error::NoQuorum { why, .. }) => matches!(**why, Error::Timeout { step: Step::Command }),
         _ => false,
     }
+}
+
+/// When a guard's lease ends. Each look converts between two clocks, and is early by what passes in between.
+pub fn deadline(guard: &Guard) -> Instant {
+    (0..10).map(|_| guard.deadline()).max().expect("ten looks")
 }
 
 /// Every flavour that is one lock.

@@ -86,8 +86,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Exactly these holds stand in each of its hashes: at once, but for what an attempt that was given up left, which is undone
-    /// behind it.
+    /// Waits until each key has exactly these holds: an abandoned attempt may still be being undone.
     async fn holds(&self, expected: &[(&Owner, u64)]) {
         let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (text(who), count.to_string())).collect();
         for key in &self.keys {

@@ -116,7 +116,8 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
             }
             // The first after a kill may still go to the dead connection, and is lost with it.
             for lock in ["first", "a", "b", "c"].map(|name| client.reentrant(name)) {
-                assert!(tokio::time::timeout(ms(50), lock.lock()).await.is_err(), "the server is away");
+                let outcome = tokio::time::timeout(ms(50), lock.lock()).await;
+                assert!(outcome.is_err(), "an acquire has ended while the server is away: {outcome:?}");
             }
             if hung {
                 bed.server.cont();

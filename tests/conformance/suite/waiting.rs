@@ -120,10 +120,14 @@ pub async fn dropped_waiters_leave_nothing(bed: &Subject<'_>) {
     let mut waiters = JoinSet::new();
     for _ in 0..200 {
         let (lock, after) = (lock.clone(), Duration::from_micros(numbers.below(20_000)));
-        waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await.is_err() });
+        waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await });
     }
-    while let Some(gave_up) = waiters.join_next().await {
-        assert!(gave_up.unwrap(), "a waiter had the lock that somebody else holds");
+    while let Some(waited) = waiters.join_next().await {
+        match waited.unwrap() {
+            Err(_) => {}
+            Ok(Ok(guard)) => panic!("exclusion broken: a waiter had the lock that somebody else holds: {guard:?}"),
+            Ok(Err(error)) => panic!("lock: {error:?}"),
+        }
     }
     becomes("acquires that wait, and names", (0, 0), async || (theirs.stats().waiting, theirs.stats().names)).await;
     becomes("channels", Vec::<String>::new(), async || bed.admin.channels().await).await;
@@ -133,7 +137,7 @@ pub async fn dropped_waiters_leave_nothing(bed: &Subject<'_>) {
     for n in 0..200 {
         let after = Duration::from_micros(numbers.below(5_000));
         let lock = if n % 3 == 0 { bed.lock(&ours, "job") } else { lock.clone() };
-        waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await.is_err() });
+        waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await });
     }
     while let Some(done) = waiters.join_next().await {
         done.unwrap();

@@ -32,7 +32,7 @@ const USAGE: &str = "usage: distlock-mutants [--list] [--source DIR] [--target D
 
 Without names: all mutants of tests/mutants/mutants.toml.
   --list        print the mutants and run nothing
-  --source DIR  the repository whose tracked files are copied; the current directory unless said
+  --source DIR  the repository whose tracked files are copied; the current directory unless said. The list is always this one's
   --target DIR  where the copy is built; target/mutants unless said";
 
 /// How long tests may take beyond three times what they took in the control. What runs on by then hangs.
