@@ -44,11 +44,13 @@ impl Target {
         }
     }
 
-    /// Selects it on cargo's command line.
+    /// Selects it on cargo's command line, with the features under which it is built: the crate is the same in both cases.
     pub(crate) fn args(&self) -> Vec<&str> {
         match self {
-            Self::Lib => vec!["--lib"],
-            Self::Test(name) => vec!["--test", name],
+            Self::Lib => {
+                vec!["-p", "distlock", "--features", "metrics,config,rustls,rustls-ring,unstable-transport", "--lib"]
+            }
+            Self::Test(name) => vec!["-p", "distlock-tests", "--features", "metrics,config,rustls", "--test", name],
         }
     }
 
