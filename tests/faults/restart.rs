@@ -10,7 +10,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 
 use crate::rig::{heals, patient, stubborn};
-use bed::fault::{brisk, count, warm};
+use bed::fault::{brisk, count};
 use bed::{Bed, Counter, becomes, ends, eventually, idle, ms, reentrant, secs};
 
 /// Runs a test on a server that loses nothing when it is killed. With `everysec` a write can be put off for as long as an fsync is in

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
-use std::time::Duration;
 
 use distlock_support::agent::Kind;
 use distlock_support::cluster::key_in;
@@ -12,10 +11,7 @@ use distlock_support::{Admin, Cluster, ClusterOptions, Node, slot_of};
 use crate::held::{HeldByJava, HeldByUs, Spot};
 use crate::rig::{LATCH, NEVER, PATIENCE, replied, until, until_is, wait_for_lock};
 use crate::rw_rig::sits;
-use crate::sides::{PATIENT, RIVALS, Sides, announced, flavour};
-
-/// Short, where a renewal is waited for.
-const WATCHDOG: Duration = Duration::from_secs(6);
+use crate::sides::{RIVALS, Sides, announced, flavour};
 
 /// A cluster with a client from each side.
 struct Shared {
@@ -32,9 +28,17 @@ impl Deref for Shared {
 }
 
 impl Shared {
-    async fn start(version: &str, options: ClusterOptions, watchdog: Option<Duration>) -> Self {
-        let cluster = Cluster::start(options).await;
-        let sides = Sides::start(version, &cluster.url(), watchdog).await;
+    /// With leases that outlast the test.
+    async fn lasting(version: &str, options: ClusterOptions) -> Self {
+        let cluster = start(options).await;
+        let sides = Sides::lasting(version, &cluster.url()).await;
+        Self { cluster, sides }
+    }
+
+    /// With the default watchdog.
+    async fn watched(version: &str, options: ClusterOptions) -> Self {
+        let cluster = start(options).await;
+        let sides = Sides::watched(version, &cluster.url()).await;
         Self { cluster, sides }
     }
 
@@ -127,13 +131,18 @@ impl Spot for AtNode<'_> {
     }
 }
 
+/// No node is suspected because it is slow.
+async fn start(options: ClusterOptions) -> Cluster {
+    Cluster::start(options.node_timeout(30_000)).await
+}
+
 fn primaries(n: usize) -> ClusterOptions {
     ClusterOptions::default().primaries(n).replicas(0)
 }
 
 /// Every flavour, held on either side, over names at all three primaries.
 pub async fn cluster_names_exclude_on_every_primary(version: &str) {
-    let shared = Shared::start(version, primaries(3), None).await;
+    let shared = Shared::lasting(version, primaries(3)).await;
     for node in 0..3 {
         for (held, out) in RIVALS {
             let name = shared.name(node, &format!("{held:?}:{out:?}:")).await;
@@ -141,7 +150,7 @@ pub async fn cluster_names_exclude_on_every_primary(version: &str) {
             assert!(shared.node(node).admin().exists(&name).await, "{name} is elsewhere");
             assert!(!shared.is_free_for_java(out, &name).await, "{name}: Java is in beside us");
             assert!(held != Kind::Read || shared.is_free_for_java(held, &name).await, "{name}: Java may read too");
-            guard.unlock().await.expect("a lock held");
+            guard.unlock().await.expect("unlock");
 
             let java = shared.java.at(held, &name, 1);
             replied(java.lock()).await;
@@ -157,7 +166,7 @@ pub async fn cluster_names_exclude_on_every_primary(version: &str) {
 
 /// The message wakes: no poll cap and no lease ends within the test.
 pub async fn cluster_releases_wake_the_other_side(version: &str) {
-    let shared = Shared::start(version, primaries(3), None).await;
+    let shared = Shared::lasting(version, primaries(3)).await;
     for (held, waits) in announced() {
         for node in 0..3 {
             java_to_us(&shared, node, (held, waits)).await;
@@ -178,18 +187,18 @@ async fn java_to_us(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
     replied(java.unlock()).await;
     let woken = tokio::time::timeout(PATIENCE, waiter).await;
     let Ok(woken) = woken else { panic!("{name}: our waiter sleeps: {}", shared.state(node, &name).await) };
-    woken.expect("the waiter").1.unlock().await.expect("a lock held");
+    woken.expect("the waiter").unlock().await.expect("unlock");
 }
 
 async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
     let name = shared.name(node, &format!("rust:{held:?}:{waits:?}:")).await;
     let java = shared.java.at(waits, &name, 1);
     let lock = shared.ours.lock(flavour(held), &name);
-    let guard = lock.lock_leased(NEVER).await.expect("a free lock");
+    let guard = lock.lock_leased(NEVER).await.expect("lock_leased");
     let mut waiter = java.start_lock();
     shared.listened_to(shared.node(node), &name, 1).await;
     sits(&shared.java, 1).await;
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     let Some(woken) = waiter.within(PATIENCE).await else {
         panic!("{name}: Java's waiter sleeps: {}", shared.state(node, &name).await)
     };
@@ -200,7 +209,7 @@ async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
 
 /// A replica takes over by request while one side holds and the other waits; then the old primary does, the other way round.
 pub async fn cluster_failovers_let_nobody_in(version: &str) {
-    let shared = Shared::start(version, ClusterOptions::default(), Some(PATIENT)).await;
+    let shared = Shared::watched(version, ClusterOptions::default()).await;
     let primary = shared.node(0);
     let replica = shared.cluster.replicas_of(primary).await[0];
     let slot = *primary.view().await.myself().slots[0].start();
@@ -228,7 +237,7 @@ pub async fn cluster_failovers_let_nobody_in(version: &str) {
 /// A slot moves while one side holds and the other waits. Redisson does not listen again at the new place (its codec is null
 /// there): its waiters look when the lease that they were told of is over.
 pub async fn cluster_moved_slots_let_nobody_in(version: &str) {
-    let shared = Shared::start(version, primaries(2), Some(WATCHDOG)).await;
+    let shared = Shared::watched(version, primaries(2)).await;
     let (from, to) = (shared.node(0), shared.node(1));
     let slot = slot_of(shared.name(0, "moved:").await);
 

@@ -52,9 +52,9 @@ async fn count(version: &str, each: usize) {
 pub async fn count_here(lock: Arc<dyn DistLock>, url: String, rounds: u64) {
     let admin = Admin::from_url(&url).await;
     for _ in 0..rounds {
-        let guard = lock.lock().await.expect("the lock");
+        let guard = lock.lock().await.expect("lock");
         let old: Option<u64> = admin.cmd(&["GET", COUNTER]).await;
         admin.cmd::<()>(&["SET", COUNTER, &(old.unwrap_or(0) + 1).to_string()]).await;
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
     }
 }

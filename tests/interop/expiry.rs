@@ -4,19 +4,15 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use distlock::{Client, Error, Lost, NotHeld};
-use distlock_support::agent::{AgentOptions, Kind, monotonic_ns};
+use distlock_support::agent::{AgentOptions, Kind};
 use distlock_support::child::{self, Child};
 
-use crate::rig::{Rig, channel, ms, renewed, replied, soon, wait_for};
+use crate::rig::{Rig, channel, connect, ms, renewed, replied, soon, wait_for};
 
 const ROUNDS: usize = 4;
 const LEASE: Duration = ms(150);
-/// Redis reckons in whole milliseconds.
-const GRAIN: Duration = ms(1);
-
-fn nanos(time: Duration) -> u64 {
-    time.as_nanos() as u64
-}
+/// Lives for as long as a lease that begins after it.
+const TIMER: &str = "lapse:timer";
 
 /// Leases that nobody gives back.
 pub async fn leases_that_lapse(version: &str) {
@@ -30,27 +26,28 @@ pub async fn leases_that_lapse(version: &str) {
 async fn java_lapses(rig: &Rig, client: &Client) {
     let (name, java) = ("lapse:java", rig.java("lapse:java", 1));
     for _ in 0..ROUNDS {
-        let held = replied(java.lock_for(LEASE)).await;
-        let (had, guard) = soon(wait_for(client, name)).await.expect("the waiter");
-        assert!(had + nanos(GRAIN) >= held.t0 + nanos(LEASE), "we are in before the end of Java's lease");
+        rig.timer(TIMER, LEASE).await;
+        replied(java.lock_for(LEASE)).await;
+        let guard = soon(wait_for(client, name)).await.expect("the waiter");
+        assert!(!rig.admin.exists(TIMER).await, "we are in before the end of Java's lease");
         let error = java.unlock().await.expect_err("it is ours now");
         assert_eq!(error.error, "IllegalMonitorStateException");
         assert!(guard.is_held());
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
     }
 }
 
 async fn ours_lapses(rig: &Rig, client: &Client) {
     let (name, java) = ("lapse:ours", rig.java("lapse:ours", 1));
     for _ in 0..ROUNDS {
-        let from = monotonic_ns();
-        let guard = client.reentrant(name).lock_leased(LEASE).await.expect("a free lock");
+        rig.timer(TIMER, LEASE).await;
+        let guard = client.reentrant(name).lock_leased(LEASE).await.expect("lock_leased");
         let lost = guard.lost();
         let taken = java.start_lock();
         assert!(matches!(soon(lost).await, Error::Lost { why: Lost::Expired, .. }));
         assert!(!guard.is_held());
-        let taken = replied(taken).await;
-        assert!(taken.t1 + nanos(GRAIN) >= from + nanos(LEASE), "Java is in before the end of our lease");
+        replied(taken).await;
+        assert!(!rig.admin.exists(TIMER).await, "Java is in before the end of our lease");
         match guard.unlock().await {
             Err(Error::NotHeld { why: NotHeld::HeldBy { owner }, .. }) => assert_eq!(owner, rig.java_holder(1)),
             other => panic!("{other:?}"),
@@ -59,17 +56,19 @@ async fn ours_lapses(rig: &Rig, client: &Client) {
     }
 }
 
-/// A holder renews every third of it.
-const WATCHDOG: Duration = Duration::from_secs(6);
 const TO_TAKE: &str = "INTEROP_LOCK";
 const AT: &str = "INTEROP_URL";
 
 /// Holders killed while the watchdog keeps their lock.
 pub async fn the_killed_are_succeeded(version: &str) {
-    let options = || AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
+    let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
     let client = rig.client().await;
+    tokio::join!(ours_is_killed(&rig), java_is_killed(&rig, &client));
+    rig.end([client]).await;
+}
 
+async fn ours_is_killed(rig: &Rig) {
     let name = "killed:ours";
     let mut holder = Child::spawn("expiry::a_holder_to_be_killed", &[(AT, &rig.server.url()), (TO_TAKE, name)]);
     holder.expect("held").await;
@@ -80,18 +79,18 @@ pub async fn the_killed_are_succeeded(version: &str) {
     holder.kill9();
     replied(taken).await;
     replied(java.unlock()).await;
+}
 
-    let name = "killed:java";
-    let other = &rig.agents[1];
+async fn java_is_killed(rig: &Rig, client: &Client) {
+    let (name, other) = ("killed:java", &rig.agents[1]);
     replied(other.at(Kind::Reentrant, name, 1).lock()).await;
-    let ours = wait_for(&client, name);
+    let ours = wait_for(client, name);
     rig.listeners(&channel(name), 1).await;
     renewed(&rig.admin, name).await;
     assert!(!ours.is_finished(), "we are in beside Java");
     other.kill9().await;
-    let (_, guard) = soon(ours).await.expect("the waiter");
-    guard.unlock().await.expect("a lock held");
-    rig.end([client]).await;
+    let guard = soon(ours).await.expect("the waiter");
+    guard.unlock().await.expect("unlock");
 }
 
 /// The process that [`the_killed_are_succeeded`] kills; passes over in an ordinary run.
@@ -102,9 +101,8 @@ async fn a_holder_to_be_killed() {
     }
     child::init();
     let set = |name| std::env::var(name).expect("set by the parent");
-    let builder = Client::builder(&set(AT)).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3);
-    let client = builder.connect().await.expect("the parent's server");
-    let guard = client.reentrant(&set(TO_TAKE)).lock().await.expect("a free lock");
+    let client = connect(bed::builder(&set(AT))).await;
+    let guard = client.reentrant(&set(TO_TAKE)).lock().await.expect("lock");
     child::say("held");
     let _ = std::io::stdout().flush();
     let lost = guard.lost().await;

@@ -249,7 +249,7 @@ async fn sentinel_failovers_cost_no_more_than_redissons() {
     // Java's compiler has seen it before.
     for party in &parties {
         for n in 0..200 {
-            party.turn(1, &format!("warm:{n}")).await.expect("a free lock");
+            party.turn(1, &format!("warm:{n}")).await.expect("turn");
         }
     }
     for n in 0..ROUNDS * CAUSES.len() {
@@ -278,7 +278,7 @@ async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
             let request = json!({
                 "op": "bench_uncontended", "prefix": "bench:", "tasks": tasks, "seconds": SECONDS, "warmup_seconds": 2,
             });
-            let told = tokio::time::timeout(Duration::from_secs(60), agent.call(request)).await.expect("an answer");
+            let told = tokio::time::timeout(Duration::from_secs(60), agent.call(request)).await.expect("timeout");
             let told = told.expect("a bench").value;
             told["pairs"].as_f64().expect("a number") / told["seconds"].as_f64().expect("a number")
         }
@@ -289,7 +289,7 @@ async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
                 tokio::spawn(async move {
                     let mut pairs = 0_u32;
                     while tokio::time::Instant::now() < end {
-                        lock.lock().await.expect("a free lock").unlock().await.expect("a lock held");
+                        lock.lock().await.expect("lock").unlock().await.expect("unlock");
                         pairs += 1;
                     }
                     pairs

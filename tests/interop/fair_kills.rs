@@ -7,8 +7,8 @@ use distlock::Client;
 use distlock_support::child::{self, Child};
 use futures::future::join_all;
 
-use crate::fair_rig::{Lane, Waiter, fair_wait};
-use crate::rig::{Rig, ms, soon};
+use crate::fair_rig::{Lane, USUAL_WAIT, Waiter, fair_wait};
+use crate::rig::{Rig, connect, ms, soon, watched};
 
 /// Of Java's `tryLock(wait, lease)`.
 const LEASE: Duration = Duration::from_secs(300);
@@ -35,19 +35,21 @@ const CASES: [(&str, Duration); 12] = [
 /// A holder of ours that lives; waiters of ours that do not.
 pub async fn fair_waiters_killed_keep_java_from_no_turn(version: &str) {
     let rig = Rig::with(version).await;
-    let client = rig.client().await;
+    // Who is killed is passed on the lock for as long as the holder's client says: by default, as here.
+    let holder = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
+    let client = rig.watched_client().await;
     let cases = CASES.iter().enumerate().map(|(i, (order, hold))| {
-        let (rig, client) = (&rig, &client);
-        async move { case(rig, client, &format!("killed:{i}:{order}"), order, *hold).await }
+        let (rig, clients) = (&rig, [&holder, &client]);
+        async move { case(rig, clients, &format!("killed:{i}:{order}"), order, *hold).await }
     });
     join_all(cases).await;
-    rig.end([client]).await;
+    rig.end([holder, client]).await;
 }
 
 /// All who live have their turns, in the order in which they came.
-async fn case(rig: &Rig, client: &Client, name: &str, order: &str, hold: Duration) {
+async fn case(rig: &Rig, [holder, client]: [&Client; 2], name: &str, order: &str, hold: Duration) {
     let lane = Lane::new(rig, name);
-    let guard = client.fair(name).lock().await.expect("a free lock");
+    let guard = holder.fair(name).lock().await.expect("lock");
     let (mut killed, mut alive) = (Vec::new(), Vec::new());
     for (i, who) in order.chars().enumerate() {
         let lock = lane.java(0, thread(name, i));
@@ -61,7 +63,7 @@ async fn case(rig: &Rig, client: &Client, name: &str, order: &str, hold: Duratio
         lane.joined(i + 1).await;
     }
     killed.iter_mut().for_each(Child::kill9);
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     let turns = join_all(alive.into_iter().map(|waiter| soon(waiter.hold(hold)))).await;
     for (i, pair) in turns.windows(2).enumerate() {
         assert!(pair[0].1 <= pair[1].0, "{name}: {} had it before {i}: {turns:?}", i + 1);
@@ -83,7 +85,7 @@ async fn fair_waiter_to_be_killed() {
     }
     child::init();
     let set = |name| std::env::var(name).expect("set by the parent");
-    let client = Client::connect(&set(AT)).await.expect("the parent's server");
+    let client = connect(bed::builder(&set(AT))).await;
     let guard = client.fair(&set(NAME)).lock().await;
     panic!("waited until killed: {guard:?}");
 }

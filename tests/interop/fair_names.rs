@@ -10,7 +10,7 @@ use crate::rig::{Rig, connect, lasting, ms};
 /// One of ours holds `key`; Java waits, one of ours, Java, by the name they have for it.
 async fn queue_up(rig: &Rig, client: &Client, agent: &Agent, name: &str, key: &str) {
     let lane = Lane::new(rig, key);
-    let guard = client.fair(name).lock().await.expect("a free lock");
+    let guard = client.fair(name).lock().await.expect("lock");
     let mut waiters = Vec::new();
     for i in 0..3 {
         if i % 2 == 0 {
@@ -26,7 +26,7 @@ async fn queue_up(rig: &Rig, client: &Client, agent: &Agent, name: &str, key: &s
     keys.sort();
     assert_eq!(rig.keys().await, keys);
     let turns: Vec<_> = waiters.into_iter().map(|waiter| tokio::spawn(waiter.turn())).collect();
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     let mut last = 0;
     for turn in turns {
         let (taken, freed) = turn.await.expect("a turn");
@@ -39,7 +39,7 @@ async fn queue_up(rig: &Rig, client: &Client, agent: &Agent, name: &str, key: &s
 /// Keys and channels of every odd name.
 pub async fn fair_odd_names_queue_up(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
-    let client = connect(rig.lasting_builder().subscription_linger(ms(1))).await;
+    let client = connect(rig.builder().subscription_linger(ms(1))).await;
     for (name, _) in NAMES {
         queue_up(&rig, &client, &rig.agents[0], name, name).await;
     }
@@ -53,7 +53,7 @@ pub async fn fair_prefixes_meet(version: &str) {
     let rig = Rig::start(prefixes.map(options).to_vec()).await;
     let mut clients = Vec::new();
     for (prefix, agent) in prefixes.into_iter().zip(&rig.agents) {
-        let client = connect(rig.lasting_builder().name_prefix(prefix)).await;
+        let client = connect(rig.builder().name_prefix(prefix)).await;
         queue_up(&rig, &client, agent, "job", &format!("{prefix}job")).await;
         clients.push(client);
     }

@@ -14,7 +14,7 @@ const ROUNDS: usize = 10;
 /// First come, first served, whoever holds it first.
 pub async fn fair_turns_are_in_order_of_arrival(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
-    let clients = [rig.client().await, rig.client().await];
+    let clients = [rig.watched_client().await, rig.watched_client().await];
     for (round, order) in ORDERS.iter().enumerate() {
         for java_holds in [false, true] {
             in_order(&rig, &clients, &format!("order:{round}:{java_holds}"), order, java_holds).await;
@@ -29,7 +29,7 @@ async fn in_order(rig: &Rig, clients: &[Client; 2], name: &str, order: &str, jav
     if java_holds {
         replied(java.start_lock()).await;
     } else {
-        guard = Some(clients[0].fair(name).lock().await.expect("a free lock"));
+        guard = Some(clients[0].fair(name).lock().await.expect("lock"));
     }
     let (mut arrived, mut waiters) = (Vec::new(), Vec::new());
     for (i, who) in order.chars().enumerate() {
@@ -61,7 +61,7 @@ async fn in_order(rig: &Rig, clients: &[Client; 2], name: &str, order: &str, jav
 /// A release on either side passes the lock to a head on the other. Redisson's head waits for the message alone.
 pub async fn fair_releases_wake_the_other_sides_head(version: &str) {
     let rig = Rig::with(version).await;
-    let client = rig.client().await;
+    let client = rig.watched_client().await;
     let lane = Lane::new(&rig, "job");
     let (lock, java) = (client.fair(lane.name), lane.java(0, 1));
     for _ in 0..ROUNDS {
@@ -69,12 +69,12 @@ pub async fn fair_releases_wake_the_other_sides_head(version: &str) {
         let waiter = fair_wait(&client, lane.name);
         lane.joined(1).await;
         replied(java.unlock()).await;
-        soon(waiter).await.expect("the waiter").1.unlock().await.expect("a lock held");
+        soon(waiter).await.expect("the waiter").1.unlock().await.expect("unlock");
 
-        let guard = lock.lock_leased(NEVER).await.expect("a free lock");
+        let guard = lock.lock_leased(NEVER).await.expect("lock_leased");
         let waiter = java.start_lock();
         let owner = lane.joined(1).await;
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
         replied(waiter).await;
         replied(java.unlock()).await;
         // Redisson subscribes for each wait.

@@ -9,9 +9,11 @@ use futures::future::join_all;
 use serde_json::json;
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
-use crate::rig::{Rig, connect, ms, replied, soon};
+use crate::rig::{NEVER, Rig, connect, had, ms, replied, soon, until, watched};
 
-const LEASE: Duration = Duration::from_secs(60);
+/// How long a place of ours lasts unless it is kept, in place of the default of 5 s: longer than a machine stands still.
+const OUR_FAIR_WAIT: Duration = Duration::from_secs(25);
+
 /// What a waiter of Java's asks for.
 #[derive(Clone, Copy)]
 enum Ask {
@@ -37,16 +39,16 @@ use Ask::{Async, Lock, Seconds, Try};
 
 /// They acquire, or give up, or both; for longer than a place of ours lasts unkept.
 const CASES: [Case; 10] = [
-    Case { name: "lock", ahead: &[Lock], held: ms(6000), hold: ms(6000) },
-    Case { name: "two locks", ahead: &[Lock, Lock], held: ms(0), hold: ms(5000) },
-    Case { name: "tries that end", ahead: &[Try(1000), Try(2500)], held: ms(7000), hold: ms(0) },
-    Case { name: "tries behind a lock", ahead: &[Lock, Try(1000), Try(3000)], held: ms(4500), hold: ms(5000) },
-    Case { name: "tries that acquire", ahead: &[Try(60_000), Lock, Try(50_000)], held: ms(0), hold: ms(2500) },
-    Case { name: "seconds", ahead: &[Seconds(10)], held: ms(11_500), hold: ms(0) },
-    Case { name: "seconds in a row", ahead: &[Lock, Seconds(10), Seconds(9)], held: ms(11_500), hold: ms(500) },
-    Case { name: "seconds that acquire", ahead: &[Seconds(20), Seconds(30)], held: ms(3000), hold: ms(1500) },
-    Case { name: "a try for ever", ahead: &[Try(FOR_EVER)], held: ms(6000), hold: ms(6000) },
-    Case { name: "tries for ever", ahead: &[Lock, Try(FOR_EVER), Try(FOR_EVER / 2)], held: ms(0), hold: ms(2500) },
+    Case { name: "lock", ahead: &[Lock], held: ms(30_000), hold: ms(30_000) },
+    Case { name: "two locks", ahead: &[Lock, Lock], held: ms(0), hold: ms(25_000) },
+    Case { name: "tries that end", ahead: &[Try(5000), Try(12_500)], held: ms(35_000), hold: ms(0) },
+    Case { name: "tries behind a lock", ahead: &[Lock, Try(5000), Try(15_000)], held: ms(22_500), hold: ms(25_000) },
+    Case { name: "tries that acquire", ahead: &[Try(300_000), Lock, Try(250_000)], held: ms(0), hold: ms(12_500) },
+    Case { name: "seconds", ahead: &[Seconds(50)], held: ms(57_500), hold: ms(0) },
+    Case { name: "seconds in a row", ahead: &[Lock, Seconds(50), Seconds(45)], held: ms(57_500), hold: ms(2500) },
+    Case { name: "seconds that acquire", ahead: &[Seconds(100), Seconds(150)], held: ms(15_000), hold: ms(7500) },
+    Case { name: "a try for ever", ahead: &[Try(FOR_EVER)], held: ms(30_000), hold: ms(30_000) },
+    Case { name: "tries for ever", ahead: &[Lock, Try(FOR_EVER), Try(FOR_EVER / 2)], held: ms(0), hold: ms(12_500) },
 ];
 
 /// Java's `Long.MAX_VALUE`: deadlines behind it are without room for a stamp.
@@ -54,22 +56,22 @@ const FOR_EVER: u64 = i64::MAX as u64;
 
 /// The holder's lease is shorter than what they take off: their deadlines do not tell how much that is.
 const BRIEF: [Case; 3] = [
-    Case { name: "seconds, brief lease", ahead: &[Seconds(8)], held: ms(9500), hold: ms(0) },
-    Case { name: "seconds in a row, brief lease", ahead: &[Seconds(8), Seconds(8)], held: ms(9500), hold: ms(0) },
-    Case { name: "tries, brief lease", ahead: &[Try(20_000), Try(5000)], held: ms(6000), hold: ms(5000) },
+    Case { name: "seconds, brief lease", ahead: &[Seconds(40)], held: ms(47_500), hold: ms(0) },
+    Case { name: "seconds in a row, brief lease", ahead: &[Seconds(40), Seconds(40)], held: ms(47_500), hold: ms(0) },
+    Case { name: "tries, brief lease", ahead: &[Try(100_000), Try(25_000)], held: ms(30_000), hold: ms(25_000) },
 ];
 
 const ASYNCS: [Case; 1] =
-    [Case { name: "async behind a lock", ahead: &[Lock, Async(1500)], held: ms(4000), hold: ms(0) }];
+    [Case { name: "async behind a lock", ahead: &[Lock, Async(7500)], held: ms(20_000), hold: ms(0) }];
 
 /// Ours behind those of Java, and another of Java's behind ours; at every moment somebody purges what is out of date.
 pub async fn fair_place_of_ours_is_kept(version: &str) {
     keep(version, &CASES, Duration::from_secs(30)).await;
 }
 
-/// The same under a lease of 4.5 s, renewed.
+/// The same under a lease of 22.5 s, renewed.
 pub async fn fair_place_of_ours_is_kept_under_brief_leases(version: &str) {
-    keep(version, &BRIEF, ms(4500)).await;
+    keep(version, &BRIEF, ms(22_500)).await;
 }
 
 /// The same behind a waiter that gives up with more than it came with, unseen, and behind a `lock()` that stays. With nobody
@@ -80,8 +82,8 @@ pub async fn fair_place_of_ours_is_kept_behind_a_lock_and_an_async(version: &str
 
 async fn keep(version: &str, cases: &'static [Case], watchdog: Duration) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
-    let (client, holder) =
-        (rig.client().await, connect(rig.builder().watchdog(watchdog).command_timeout(ms(1000))).await);
+    let client = connect(watched(rig.builder()).fair_wait(OUR_FAIR_WAIT)).await;
+    let holder = connect(rig.builder().watchdog(watchdog).command_timeout(watchdog / 3)).await;
     let margins =
         join_all(cases.iter().enumerate().map(|(i, case)| run(&rig, [&client, &holder], case, 100 * (i as i64 + 1))))
             .await;
@@ -96,10 +98,10 @@ async fn keep(version: &str, cases: &'static [Case], watchdog: Duration) {
 
 /// Starts a request; the answer in Java is true or false.
 fn start(java: &JavaLock, ask: Ask) -> Call {
-    let lease = LEASE.as_millis() as u64;
+    let lease = NEVER.as_millis() as u64;
     match ask {
         Lock => java.start_lock(),
-        Try(wait) => java.start_try_lock(Duration::from_millis(wait), Some(LEASE)),
+        Try(wait) => java.start_try_lock(Duration::from_millis(wait), Some(NEVER)),
         Seconds(wait) => java.start_try_lock_seconds(wait),
         Async(wait) => java.start("try_lock_as", json!({"wait_ms": wait, "lease_ms": lease})),
     }
@@ -108,19 +110,21 @@ fn start(java: &JavaLock, ask: Ask) -> Call {
 /// What was the least left to the deadline of ours.
 async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64) -> i64 {
     let lane = Lane::new(rig, case.name);
-    let guard = holder.fair(case.name).lock().await.expect("a free lock");
+    let guard = holder.fair(case.name).lock().await.expect("lock");
     let mut ahead = Vec::new();
     for (i, ask) in case.ahead.iter().enumerate() {
-        let java = lane.java(0, thread + i as i64);
+        let (java, owner) = (lane.java(0, thread + i as i64), lane.java_owner(0, thread + i as i64));
         let call = start(&java, *ask);
-        lane.joined(i + 1).await;
-        ahead.push(tokio::spawn(turn(java, call, case.hold)));
+        let turn = tokio::spawn(turn(java, call, case.hold));
+        until("one ahead in the queue", async || turn.is_finished() || lane.hears(&owner).await).await;
+        ahead.push(turn);
     }
     let mut waiter = fair_wait(client, case.name);
-    let ours = lane.joined(ahead.len() + 1).await;
+    let ours = lane.waits_as(client).await;
     let java = lane.java(0, thread + 50);
     let behind = java.start_lock();
-    let last = lane.joined(ahead.len() + 2).await;
+    let last = lane.java_owner(0, thread + 50);
+    lane.waits(&last).await;
 
     let free = tokio::time::sleep(case.held);
     tokio::pin!(free);
@@ -131,15 +135,15 @@ async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64
             biased;
             had = &mut waiter => break had.expect("the waiter").1,
             () = &mut free, if guard.is_some() => {
-                guard.take().expect("a guard").unlock().await.expect("a lock held");
+                guard.take().expect("a guard").unlock().await.expect("unlock");
             }
-            () = tokio::time::sleep(ms(10)) => {
+            () = tokio::time::sleep(ms(50)) => {
                 match left(&lane, &ours).await {
                     Some(left) => margin = margin.min(left),
                     None => assert!(lane.holders().await.contains_key(&ours), "{}: ours lost its place", case.name),
                 }
                 // What a look of any other client does, too.
-                assert!(!purger.try_lock().await.expect("an answer"), "{}: got in past the queue", case.name);
+                assert!(!purger.try_lock().await.expect("try_lock"), "{}: got in past the queue", case.name);
             }
         }
     };
@@ -148,7 +152,7 @@ async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64
     for turn in ahead {
         soon(turn).await.expect("its turn came before ours");
     }
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     replied(behind).await;
     replied(java.unlock()).await;
     lane.is_gone().await;
@@ -165,7 +169,7 @@ async fn left(lane: &Lane<'_>, owner: &str) -> Option<i64> {
 
 /// Waits, and holds for this long if it gets it.
 async fn turn(java: JavaLock, call: Call, hold: Duration) {
-    if call.await.expect("an answer").value == true {
+    if had(call.await).is_some() {
         tokio::time::sleep(hold).await;
         replied(java.unlock()).await;
     }
@@ -175,11 +179,11 @@ async fn turn(java: JavaLock, call: Call, hold: Duration) {
 /// milliseconds, and live by what those ahead have left.
 pub async fn fair_place_of_javas_is_kept_behind_ours(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
-    let client = rig.client().await;
+    let client = rig.watched_client().await;
     for ours_ahead in [false, true] {
         let name = format!("javas behind ours: {ours_ahead}");
         let lane = Lane::new(&rig, &name);
-        let guard = client.fair(&name).lock().await.expect("a free lock");
+        let guard = client.fair(&name).lock().await.expect("lock");
         let ahead = if ours_ahead {
             Waiter::Ours(fair_wait(&client, &name))
         } else {
@@ -188,13 +192,13 @@ pub async fn fair_place_of_javas_is_kept_behind_ours(version: &str) {
         };
         lane.joined(1).await;
         let java = lane.java(0, 2);
-        let seconds = Waiter::Java(java.clone(), java.start_try_lock_seconds(10));
+        let seconds = Waiter::Java(java.clone(), java.start_try_lock_seconds(100));
         let owner = lane.joined(2).await;
         let last = Waiter::Ours(fair_wait(&client, &name));
         lane.joined(3).await;
         let ahead = tokio::spawn(ahead.hold(ms(1500)));
         let (seconds, last) = (tokio::spawn(seconds.turn()), tokio::spawn(last.turn()));
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
         let (ahead, seconds, last) = (ahead.await, seconds.await, last.await);
         let (ahead, seconds, last) = (ahead.expect("a turn"), seconds.expect("a turn"), last.expect("a turn"));
         assert!(ahead.1 <= seconds.0 && seconds.1 <= last.0, "{name}: {owner} lost its place");

@@ -7,12 +7,14 @@ use distlock::{Client, Guard};
 use distlock_support::agent::{Call, JavaLock, Kind, monotonic_ns};
 use tokio::task::JoinHandle;
 
-use crate::rig::{Rig, soon, until, until_is};
+use crate::rig::{FAIR_WAIT, Rig, soon, until, until_is};
 
 /// Redisson's `fairLockWaitTimeout`, the wait of its `lock()`.
 pub const JAVAS_WAIT: i64 = 300_000;
-/// Our wait by default: 5 s less half a beat.
-pub const OUR_WAIT: i64 = 4_500;
+/// The wait of our clients here, less half a beat.
+pub const OUR_WAIT: i64 = FAIR_WAIT.as_millis() as i64 - 500;
+/// `fair_wait` by default. Who stands still for longer loses its place, and nothing else.
+pub const USUAL_WAIT: Duration = Duration::from_secs(5);
 
 /// A fair lock as it stands in Redis.
 #[derive(Clone, Copy)]
@@ -86,6 +88,26 @@ impl<'a> Lane<'a> {
         last
     }
 
+    /// Whether this one is in the queue and hears its own channel.
+    pub async fn hears(&self, owner: &str) -> bool {
+        self.queue().await.iter().any(|waiter| waiter == owner)
+            && self.rig.admin.numsub(&self.channel(owner)).await == 1
+    }
+
+    /// Waits until this one is in the queue and hears its own channel.
+    pub async fn waits(&self, owner: &str) {
+        until(&format!("{owner} in the queue of {:?}", self.name), async || self.hears(owner).await).await;
+    }
+
+    /// Waits until this client is in the queue and hears its own channel; as whom.
+    pub async fn waits_as(&self, client: &Client) -> String {
+        let of_client = async || self.queue().await.into_iter().find(|owner| owner.starts_with(client.id()));
+        until_is(&format!("our client in the queue of {:?}", self.name), of_client, Option::is_some).await;
+        let owner = of_client().await.expect("a waiter keeps its place");
+        self.waits(&owner).await;
+        owner
+    }
+
     /// Waits until this one is the only holder.
     pub async fn held_by(&self, owner: &str) {
         let alone = |held: &BTreeMap<String, String>| held.len() == 1 && held.contains_key(owner);
@@ -110,10 +132,15 @@ impl<'a> Lane<'a> {
         assert!(self.rig.admin.cmd::<bool>(&["DEL", self.name]).await, "nobody held it");
     }
 
+    /// The server's time in ms.
+    pub async fn now(&self) -> i64 {
+        let (seconds, micros): (i64, i64) = self.rig.admin.cmd(&["TIME"]).await;
+        seconds * 1000 + micros / 1000
+    }
+
     /// Puts a waiter into the queue that does not exist, with so many ms left; the queue's end.
     pub async fn haunt(&self, owner: &str, left: i64) {
-        let (seconds, micros): (i64, i64) = self.rig.admin.cmd(&["TIME"]).await;
-        let due = (seconds * 1000 + micros / 1000 + left).to_string();
+        let due = (self.now().await + left).to_string();
         self.rig.admin.cmd::<()>(&["ZADD", &self.deadlines_key(), &due, owner]).await;
         self.rig.admin.cmd::<()>(&["RPUSH", &self.queue_key(), owner]).await;
     }
@@ -131,9 +158,20 @@ pub const GHOST: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
 pub fn fair_wait(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
     let lock = client.fair(name);
     tokio::spawn(async move {
-        let guard = lock.lock().await.expect("the lock");
+        let guard = lock.lock().await.expect("lock");
         (monotonic_ns(), guard)
     })
+}
+
+/// Has a wait of Java's run out. A round says nothing, by `None`, if its machine was too slow for the wait; it is taken again with a
+/// longer one.
+pub async fn quick_enough<T>(mut wait: Duration, round: impl AsyncFn(Duration) -> Option<T>) -> T {
+    loop {
+        if let Some(outcome) = round(wait).await {
+            return outcome;
+        }
+        wait *= 2;
+    }
 }
 
 /// A waiter, and what it is to do when it has the lock.
@@ -152,16 +190,16 @@ impl Waiter {
     pub async fn hold(self, hold: Duration) -> (u64, u64) {
         match self {
             Self::Java(lock, call) => {
-                let taken = call.await.expect("an answer");
+                let taken = call.await.expect("an operation in Java");
                 assert_eq!(taken.value, true, "gave up");
                 tokio::time::sleep(hold).await;
-                (taken.t1, lock.unlock().await.expect("a lock held").t0)
+                (taken.t1, lock.unlock().await.expect("unlock").t0)
             }
             Self::Ours(task) => {
                 let (taken, guard) = task.await.expect("the waiter");
                 tokio::time::sleep(hold).await;
                 let from = monotonic_ns();
-                guard.unlock().await.expect("a lock held");
+                guard.unlock().await.expect("unlock");
                 (taken, from)
             }
         }

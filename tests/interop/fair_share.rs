@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use distlock::Client;
 
-use crate::fair_rig::Lane;
-use crate::rig::{PATIENCE, Rig, ms, replied, soon, until};
+use crate::fair_rig::{Lane, USUAL_WAIT};
+use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, soon, until, watched};
 
 /// Waiters of the crowd.
 const CROWD: u64 = 6;
@@ -25,17 +25,18 @@ fn median(turns: &[u64]) -> u64 {
 async fn hammer(client: Client, name: String, enough: Arc<AtomicBool>, taken: Arc<AtomicU64>) {
     let lock = client.fair(&name);
     while !enough.load(Ordering::Relaxed) {
-        let guard = lock.lock().await.expect("the lock");
+        let guard = lock.lock().await.expect("lock");
         taken.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(HOLD).await;
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
     }
 }
 
 /// Tasks of ours that come again and again; Java by `lock()`, `tryLock(wait, lease)` and `tryLock(wait, SECONDS)`.
 pub async fn fair_java_gets_its_turn(version: &str) {
     let rig = Rig::with(version).await;
-    let (client, other) = (rig.client().await, rig.client().await);
+    let client = async || connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
+    let (client, other) = (client().await, client().await);
     for (thread, how) in (1..).zip(["lock", "try", "try for milliseconds", "try for seconds"]) {
         let lane = Lane::new(&rig, how);
         let (enough, taken) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -48,7 +49,7 @@ pub async fn fair_java_gets_its_turn(version: &str) {
         for _ in 0..TURNS {
             let call = match how {
                 "lock" => java.start_lock(),
-                "try" => java.start_try_lock(PATIENCE, Some(PATIENCE)),
+                "try" => java.start_try_lock(PATIENCE, Some(NEVER)),
                 "try for milliseconds" => java.start_try_lock(PATIENCE, None),
                 _ => java.start_try_lock_seconds(PATIENCE.as_secs()),
             };
@@ -70,7 +71,7 @@ pub async fn fair_java_gets_its_turn(version: &str) {
 /// Threads in Java that come again and again; one of ours among them.
 pub async fn fair_we_get_our_turn(version: &str) {
     let rig = Rig::with(version).await;
-    let client = rig.client().await;
+    let client = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
     let lane = Lane::new(&rig, "theirs");
     let fields = serde_json::json!({"counter": "turns", "rounds": 80, "hold_ms": HOLD.as_millis() as u64});
     let loops: Vec<_> =
@@ -80,9 +81,9 @@ pub async fn fair_we_get_our_turn(version: &str) {
     let (lock, mut others) = (client.fair(lane.name), Vec::new());
     for _ in 0..TURNS {
         let before = turns().await;
-        let guard = soon(lock.lock()).await.expect("the lock");
+        let guard = soon(lock.lock()).await.expect("lock");
         others.push(turns().await - before);
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
     }
     assert!(median(&others) <= FAIR, "{version}: turns of others in between: {others:?}");
     for call in loops {

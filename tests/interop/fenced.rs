@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
-use crate::rig::{LATCH, Rig, ms};
+use crate::rig::{LATCH, NEVER, Rig, lasting, ms};
 use crate::wake::{java_to_us, us_to_java};
 
 const FENCED: (Kind, Flavour) = (Kind::Fenced, Flavour::Fenced);
@@ -40,11 +40,10 @@ const ROUNDS: u64 = 130;
 pub async fn fenced_tokens_grow_over_both(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
-    let (name, url) = ("ledger", rig.server.url());
-    let java = rig
-        .agents
-        .iter()
-        .map(|agent| agent.at(Kind::Fenced, name, 5).start("token_loop", json!({"rounds": ROUNDS, "list": SEEN})));
+    let (name, url, lease) = ("ledger", rig.server.url(), NEVER.as_millis() as u64);
+    let java = rig.agents.iter().map(|agent| {
+        agent.at(Kind::Fenced, name, 5).start("token_loop", json!({"rounds": ROUNDS, "list": SEEN, "lease_ms": lease}))
+    });
     let java = join_all(java.collect::<Vec<_>>());
     let ours = clients.iter().map(|client| tokio::spawn(note_tokens(client.clone(), name, url.clone())));
     let (java, ours) = futures::join!(java, join_all(ours.collect::<Vec<_>>()));
@@ -68,30 +67,30 @@ pub async fn fenced_tokens_grow_over_both(version: &str) {
 async fn note_tokens(client: Client, name: &'static str, url: String) {
     let admin = Admin::from_url(&url).await;
     let lock = client.fenced(name);
-    let patient = Acquire::new().wait(ms(60_000));
+    let patient = Acquire::new().wait(NEVER);
     for round in 0..ROUNDS {
         let guard: Guard = match round % 6 {
-            0 => lock.lock().await.expect("the lock"),
-            1 => lock.lock_for(ms(60_000)).await.expect("an answer").expect("the lock"),
-            2 => lock.lock_leased(ms(30_000)).await.expect("the lock"),
+            0 => lock.lock().await.expect("lock"),
+            1 => lock.lock_for(NEVER).await.expect("lock_for").expect("the lock"),
+            2 => lock.lock_leased(NEVER).await.expect("lock_leased"),
             3 => loop {
-                if let Some(guard) = lock.try_lock().await.expect("an answer") {
+                if let Some(guard) = lock.try_lock().await.expect("try_lock") {
                     break guard;
                 }
                 tokio::time::sleep(ms(1)).await;
             },
-            4 => lock.acquire(patient.clone().not_reentrant()).await.expect("an answer").expect("the lock"),
-            _ => lock.acquire(patient.clone().owner(&client.owner())).await.expect("an answer").expect("the lock"),
+            4 => lock.acquire(patient.clone().not_reentrant()).await.expect("acquire").expect("the lock"),
+            _ => lock.acquire(patient.clone().owner(&client.owner())).await.expect("acquire").expect("the lock"),
         };
         let token = guard.token().expect("a token");
         admin.cmd::<()>(&["RPUSH", SEEN, &token.to_string()]).await;
         if round % 6 == 5 {
             let again = Acquire::new().owner(guard.owner());
-            let again = lock.acquire(again).await.expect("an answer").expect("once more");
+            let again = lock.acquire(again).await.expect("acquire").expect("once more");
             assert_eq!(again.token(), Some(token), "one section, one number");
-            again.unlock().await.expect("a lock held");
+            again.unlock().await.expect("unlock");
         }
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
     }
 }
 
@@ -99,8 +98,8 @@ async fn note_tokens(client: Client, name: &'static str, url: String) {
 type Row = &'static [(Step, u64, u64)];
 
 const ROWS: [Row; 3] = [
-    &[(Lock, 1, 1), (Unlock, 1, 1), (Try, 2, 2), (Unlock, 2, 2), (Leased(60_000), 3, 3), (Unlock, 3, 3)],
-    &[(Stray, 0, 0), (TryLeased(70_000), 1, 1), (Unlock, 1, 1), (Stray, 1, 1), (Lock, 2, 2), (Unlock, 2, 2)],
+    &[(Lock, 1, 1), (Unlock, 1, 1), (Try, 2, 2), (Unlock, 2, 2), (Leased(6_000), 3, 3), (Unlock, 3, 3)],
+    &[(Stray, 0, 0), (TryLeased(7_000), 1, 1), (Unlock, 1, 1), (Stray, 1, 1), (Lock, 2, 2), (Unlock, 2, 2)],
     // Redisson counts who comes in again: one section with two numbers.
     &[
         (Lock, 1, 1),
@@ -116,7 +115,7 @@ const ROWS: [Row; 3] = [
 
 /// State, lease, messages and counter after every step.
 pub async fn fenced_states_are_the_same(version: &str) {
-    let rig = Rig::with(version).await;
+    let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;
     for (number, row) in ROWS.iter().enumerate() {
@@ -126,10 +125,10 @@ pub async fn fenced_states_are_the_same(version: &str) {
         let mut ours = Ours::of(&rig, &listener, &b, Arc::new(lock.clone()), client.owner());
         for (step, in_java, with_us) in *row {
             let what = format!("{version}, {step:?} of {row:?}");
-            let times = theirs.act(*step).await;
-            let mut left = [Left::look(&rig.admin, &a, &listener, times).await, {
-                let times = ours.act(*step).await;
-                Left::look(&rig.admin, &b, &listener, times).await
+            theirs.act(*step).await;
+            let mut left = [Left::look(&rig.admin, &a, &listener).await, {
+                ours.act(*step).await;
+                Left::look(&rig.admin, &b, &listener).await
             }];
             for (left, name) in left.iter_mut().zip([&a, &b]) {
                 left.others.retain(|key| *key != counter(name) && !key.starts_with(LATCH));
@@ -141,14 +140,14 @@ pub async fn fenced_states_are_the_same(version: &str) {
                 assert_eq!(stands.unwrap_or(0), count, "{what}: {name}");
                 assert_eq!(end, if count == 0 { -2 } else { -1 }, "{what}: {name}");
             }
-            assert_eq!(lock.last_token().await.expect("an answer"), *with_us, "{what}");
+            assert_eq!(lock.last_token().await.expect("last_token"), *with_us, "{what}");
             if let Some(guard) = ours.guards.last() {
                 assert_eq!(guard.token(), Some(*with_us), "{what}");
             }
             compared += 1;
         }
         // Each reads the other's counter.
-        assert_eq!(java_fenced(&rig, &b, 1).token().await, Ok(lock.last_token().await.expect("an answer") as i64));
+        assert_eq!(java_fenced(&rig, &b, 1).token().await, Ok(lock.last_token().await.expect("last_token") as i64));
         forget(&rig, &[&a, &b]).await;
         rig.latches_gone().await;
     }

@@ -10,10 +10,10 @@ use distlock_support::{Admin, Numbers, child};
 use serde_json::json;
 
 use crate::fleet::{LONGEST, NAMES, TURNS_OF, WATCHDOG};
-use crate::rig::ms;
+use crate::rig::{had, ms};
 
 /// Somebody was inside for certain, on the clock of [`monotonic_ns`]: from having the lock to giving it back, or to the end
-/// of its process.
+/// of its process or of its lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     /// A bit a name.
@@ -53,9 +53,14 @@ impl Ask {
         asked.map(|(_, name)| name).collect()
     }
 
+    /// Until when who has asked at this time, and got it, holds the lock for certain: its lease began later.
+    fn holds_until(&self, asked: u64) -> u64 {
+        asked + self.lease.unwrap_or(WATCHDOG).as_nanos() as u64
+    }
+
     /// Whether it cannot have lost the lock by its lease: half of that is not over. Then it holds it.
-    fn must_hold(&self, from: u64) -> bool {
-        Duration::from_nanos(monotonic_ns() - from) < self.lease.unwrap_or(WATCHDOG) / 2
+    fn must_hold(&self, asked: u64) -> bool {
+        monotonic_ns() < asked.midpoint(self.holds_until(asked))
     }
 }
 
@@ -81,6 +86,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         let lock = lock_of(&client, &flavour, &ask.names(), ask.alone);
         let wish = Acquire::new().wait(ask.wait);
         let wish = ask.lease.map_or(wish.clone(), |lease| wish.lease(lease));
+        let asked = monotonic_ns();
         let got = if dice.below(4) == 0 {
             // Dropped while it waits, or while it comes in.
             tokio::time::timeout(ms(1 + dice.below(100)), lock.acquire(wish)).await.unwrap_or(Ok(None))
@@ -90,12 +96,13 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         let from = monotonic_ns();
         let guard = match got {
             Ok(Some(guard)) => guard,
-            // The machine was busy: what comes of it is undone.
-            Ok(None) | Err(Error::Timeout { .. }) => continue,
-            Err(error) => panic!("{error:?}"),
+            // The machine was busy: what comes of it is undone, and a grant that comes too late to be of use as well.
+            Ok(None) | Err(Error::Timeout { .. } | Error::Connection { outcome_unknown: false, .. }) => continue,
+            Err(error) => panic!("acquire: {error:?}"),
         };
         let token = guard.token().unwrap_or(0);
-        child::say(&format!("in {seed} {} {} {token} {from}", ask.locks, u64::from(ask.alone)));
+        let until = ask.holds_until(asked);
+        child::say(&format!("in {seed} {} {} {token} {from} {until}", ask.locks, u64::from(ask.alone)));
         tokio::time::sleep(ask.hold).await;
         admin.cmd::<u64>(&["INCR", TURNS_OF[1]]).await;
         let to = monotonic_ns();
@@ -104,7 +111,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         if dice.below(4) == 0 {
             drop(guard);
         } else if let Err(error @ (Error::Lost { .. } | Error::NotHeld { .. })) = guard.unlock().await
-            && ask.must_hold(from)
+            && ask.must_hold(asked)
         {
             child::say(&format!("robbed {seed} {error:?}"));
         }
@@ -154,15 +161,10 @@ pub async fn in_java(
         // A lease of another thread's would be this one's too.
         let lock = in_java_of(&agent, flavour, &ask, thread).fresh();
         let got = match start(&lock, flavour, &ask).await {
-            Ok(got) => got,
             Err(error) if is_gone(&error) => break,
-            // A brief wait was over before it heard anything: "Unable to acquire subscription lock after 8ms".
-            Err(error) if error.error == "RedisTimeoutException" => continue,
-            Err(error) => panic!("{flavour}: {error}"),
+            answer => had(answer),
         };
-        if got.value == false || got.value.is_null() {
-            continue;
-        }
+        let Some(got) = got else { continue };
         let token = got.value.as_u64().unwrap_or(0);
         tokio::time::sleep(ask.hold).await;
         // Redisson's multi lock takes its members for twice the wait first, however short that is.
@@ -171,11 +173,10 @@ pub async fn in_java(
         let sent = monotonic_ns();
         let to = match lock.unlock().await {
             Ok(reply) => reply.t0,
-            Err(error) if is_gone(&error) => sent.min(end.killed.load(Ordering::SeqCst)),
+            Err(error) if is_gone(&error) => sent.min(end.killed.load(Ordering::SeqCst)).min(ask.holds_until(got.t0)),
             Err(error) => {
-                let held = Duration::from_nanos(monotonic_ns() - got.t1);
-                let sound = ask.must_hold(got.t1) && !robs_itself;
-                assert!(!sound, "{flavour}: Java was robbed of a lock after {held:?} of {ask:?}: {error}");
+                let sound = ask.must_hold(got.t0) && !robs_itself;
+                assert!(!sound, "{flavour}: Java was robbed of a lock: {ask:?}: {error}");
                 continue;
             }
         };

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::fleet::{AT, FLAVOUR, SEED, THREADS, WATCHDOG};
 use crate::fleet_parts::{End, Span, in_java};
-use crate::rig::Rig;
+use crate::rig::{Rig, patient};
 
 struct Theirs {
     agent: Agent,
@@ -57,7 +57,7 @@ impl Fleet {
         let (seed, end) = (self.seed(), Arc::new(End::default()));
         let options =
             AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(&self.version).in_own_process() };
-        let agent = Agent::start(&self.url, options).await;
+        let agent = Agent::start(&self.url, patient(options)).await;
         let threads = (1..=THREADS).map(|thread| {
             tokio::spawn(in_java(
                 agent.clone(),
@@ -95,7 +95,8 @@ impl Fleet {
         }
     }
 
-    /// All that a process of ours has told. `killed`: when; what it was inside of then, it was inside of until then.
+    /// All that a process of ours has told. `killed`: when; what it was inside of then, it was inside of until then, or until the
+    /// lease ended.
     async fn told_by(&mut self, mut child: Child, killed: Option<u64>) {
         let (mut inside, mut done) = (HashMap::new(), false);
         while let Some(line) = child.line().await {
@@ -103,8 +104,8 @@ impl Fleet {
             let number = |at: usize| words[at].parse::<u64>().expect("a number");
             match words[0] {
                 "in" => {
-                    let (locks, alone, token, from) = (number(2), number(3) == 1, number(4), number(5));
-                    inside.insert(number(1), Span { locks, alone, token, from, to: u64::MAX });
+                    let (locks, alone, token, from, to) = (number(2), number(3) == 1, number(4), number(5), number(6));
+                    inside.insert(number(1), Span { locks, alone, token, from, to });
                 }
                 "out" => {
                     let span = inside.remove(&number(1)).expect("in before out");
@@ -117,7 +118,9 @@ impl Fleet {
             }
         }
         match killed {
-            Some(to) => self.spans.extend(inside.into_values().map(|span| Span { to, ..span })),
+            Some(killed) => {
+                self.spans.extend(inside.into_values().map(|span| Span { to: span.to.min(killed), ..span }));
+            }
             None => assert!(done, "a process of ours has failed: {}", child.output()),
         }
     }

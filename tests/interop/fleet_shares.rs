@@ -7,24 +7,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::Client;
+use distlock_support::Admin;
 use distlock_support::agent::{Agent, AgentOptions, Kind};
 use distlock_support::child::{self, Child};
 use futures::future::join_all;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fenced::counter;
-use crate::fleet::{AT, FLAVOUR, with_room};
+use crate::fleet::{AT, FLAVOUR, TURNS_OF, with_room};
 use crate::fleet_parts::lock_of;
-use crate::rig::{Rig, ms, replied};
+use crate::rig::{Rig, connect, ms, patient, replied, until};
 
 /// Clients of each language.
 const EACH: usize = 4;
-const AT_WORK: u64 = 2;
+const AT_WORK: i64 = 2;
 const HOLD: Duration = ms(1);
 const NAME: &str = "fleet:shared";
-const SECONDS: u64 = 4;
+/// Of a thread of Java's, after which it asks us whether to go on.
+const ROUNDS: u64 = 100;
 
-/// The least part of all turns that a language has with half of the clients. Without letting each other go first, Java had 1 in 66.
+/// In each window both languages have so many turns, and one of them perhaps more.
+const TURNS: u64 = 20;
+/// What stands still on a slow machine, and for how long, is within one window or two.
+const WINDOWS: usize = 9;
+
+/// The least part of all turns that a language has with half of the clients, in most windows. Without letting each other go first, Java
+/// had 1 in 66.
 const LEAST: f64 = 0.1;
 
 pub async fn fleet_of_reentrant_neighbours(version: &str) {
@@ -47,33 +55,62 @@ async fn beside(version: &str, flavour: &'static str, kind: Kind) {
     let _room = with_room().await;
     let rig = Rig::start(Vec::new()).await;
     let url = rig.server.url();
-    let agents = join_all((0..EACH).map(|_| Agent::start(&url, AgentOptions::version(version)))).await;
+    let options = || patient(AgentOptions::version(version));
+    let agents = join_all((0..EACH).map(|_| Agent::start(&url, options()))).await;
     let env = [(AT, url.as_str()), (FLAVOUR, flavour)];
     let mut ours: Vec<Child> = (0..EACH).map(|_| Child::spawn("fleet_shares::neighbour", &env)).collect();
     for child in &mut ours {
         child.expect("at work").await;
     }
-    let fields =
-        json!({"hold_us": HOLD.as_micros() as u64, "tasks": AT_WORK, "seconds": SECONDS, "warmup_seconds": 1.5});
-    let theirs = agents.iter().map(|agent| agent.at(kind, NAME, 1).start("bench_contended", fields.clone()));
-    let mut javas = 0;
-    for reply in join_all(theirs.collect::<Vec<_>>().into_iter().map(replied)).await {
-        javas += reply.value["counts"].as_array().expect("counts").iter().filter_map(Value::as_u64).sum::<u64>();
+    let over = Arc::new(AtomicBool::new(false));
+    let threads = agents.iter().flat_map(|agent| (1..=AT_WORK).map(|thread| agent.at(kind, NAME, thread)));
+    let theirs = threads.map(|java| {
+        let over = Arc::clone(&over);
+        let fields = json!({"counter": TURNS_OF[0], "rounds": ROUNDS, "hold_ms": HOLD.as_millis() as u64});
+        tokio::spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                replied(java.start("counter_loop", fields.clone())).await;
+            }
+        })
+    });
+    let theirs: Vec<_> = theirs.collect();
+
+    let mut shares = Vec::new();
+    for _ in 0..WINDOWS {
+        shares.push(javas_share(&rig, flavour).await);
     }
-    // Ours are counted over the same time and somewhat more.
+    shares.sort_by(f64::total_cmp);
+    println!("{version}: {flavour}: Java's shares of the turns: {shares:.2?}");
+    over.store(true, Ordering::Relaxed);
     ours.iter_mut().for_each(|child| child.tell("enough"));
-    let mut all = javas;
+    for ended in join_all(theirs).await {
+        ended.expect("a thread of Java's");
+    }
     for child in &mut ours {
-        all += child.line().await.expect("its turns").parse::<u64>().expect("a number");
+        child.expect("done").await;
     }
-    let share = javas as f64 / all as f64;
-    println!("{version}: {flavour}: {share:.2} of {all} turns are Java's");
-    assert!((LEAST..1.0 - LEAST).contains(&share), "{version}, {flavour}: {share:.2} of {all} turns are Java's");
+    let share = shares[WINDOWS / 2];
+    assert!((LEAST..1.0 - LEAST).contains(&share), "{version}, {flavour}: Java's shares of the turns: {shares:.2?}");
     join_all(agents.iter().map(Agent::close)).await;
-    if flavour == "fenced" {
-        rig.admin.cmd::<()>(&["DEL", &counter(NAME)]).await;
-    }
+    rig.admin.cmd::<()>(&["DEL", TURNS_OF[0], TURNS_OF[1], &counter(NAME)]).await;
     rig.end([]).await;
+}
+
+/// Of the turns in a window: it lasts until each language has had some.
+async fn javas_share(rig: &Rig, flavour: &str) -> f64 {
+    let turns = async || {
+        let turns: [Option<u64>; 2] = rig.admin.cmd(&["MGET", TURNS_OF[0], TURNS_OF[1]]).await;
+        turns.map(|turns| turns.unwrap_or(0))
+    };
+    let before = turns().await;
+    let mut had = [0; 2];
+    until(&format!("{flavour}: {TURNS} turns of each language"), async || {
+        let now = turns().await;
+        had = [now[0] - before[0], now[1] - before[1]];
+        had.iter().all(|had| *had >= TURNS)
+    })
+    .await;
+    had[0] as f64 / (had[0] + had[1]) as f64
 }
 
 /// A process of ours; passes over in an ordinary run.
@@ -84,25 +121,26 @@ async fn neighbour() {
     }
     child::init();
     let set = |name| std::env::var(name).expect("set by the parent");
-    let client = Client::connect(&set(AT)).await.expect("the parent's server");
+    let client = connect(bed::builder(&set(AT))).await;
     let over = Arc::new(AtomicBool::new(false));
-    let tasks = (0..AT_WORK).map(|_| tokio::spawn(turns(client.clone(), set(FLAVOUR), Arc::clone(&over))));
+    let tasks = (0..AT_WORK).map(|_| tokio::spawn(turns(client.clone(), set(AT), set(FLAVOUR), Arc::clone(&over))));
     let tasks: Vec<_> = tasks.collect();
     child::say("at work");
     assert_eq!(child::hear().await, "enough");
     over.store(true, Ordering::Relaxed);
-    let turns: u64 = join_all(tasks).await.into_iter().map(|turns| turns.expect("a task")).sum();
-    child::say(&turns.to_string());
-    client.shutdown(Duration::from_secs(60)).await.expect("a shutdown in time");
+    for ended in join_all(tasks).await {
+        ended.expect("a task");
+    }
+    bed::end(client).await;
+    child::say("done");
 }
 
-async fn turns(client: Client, flavour: String, over: Arc<AtomicBool>) -> u64 {
-    let (lock, mut turns) = (lock_of(&client, &flavour, &[NAME], true), 0);
+async fn turns(client: Client, url: String, flavour: String, over: Arc<AtomicBool>) {
+    let (lock, admin) = (lock_of(&client, &flavour, &[NAME], true), Admin::from_url(&url).await);
     while !over.load(Ordering::Relaxed) {
-        let guard = lock.lock().await.expect("the lock");
+        let guard = lock.lock().await.expect("lock");
         tokio::time::sleep(HOLD).await;
-        guard.unlock().await.expect("a lock held");
-        turns += 1;
+        admin.cmd::<u64>(&["INCR", TURNS_OF[1]]).await;
+        guard.unlock().await.expect("unlock");
     }
-    turns
 }

@@ -2,14 +2,14 @@
 
 use distlock::{DistLock as _, Error, Lost};
 
-use crate::rig::{Rig, channel, connect, lasting, replied, soon, wait_for};
+use crate::rig::{Rig, channel, lasting, replied, soon, wait_for};
 
 /// Java forces our lock open and takes it: the guard is told by its next renewal, which touches nothing.
 pub async fn our_guard_learns_of_javas_force(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
-    let client = connect(rig.lasting_builder()).await;
+    let client = rig.client().await;
     let name = "forced:ours";
-    let guard = client.reentrant(name).lock().await.expect("a free lock");
+    let guard = client.reentrant(name).lock().await.expect("lock");
     let waiter = rig.java(name, 1).start_lock();
     rig.listeners(&channel(name), 1).await;
     assert_eq!(rig.java(name, 2).force_unlock().await, Ok(true));
@@ -29,7 +29,7 @@ pub async fn our_guard_learns_of_javas_force(version: &str) {
 /// Each language forces the other's lock open while each waits.
 pub async fn waiters_enter_after_a_force(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
-    let client = connect(rig.lasting_builder()).await;
+    let client = rig.client().await;
 
     // We force Java's; Java waits.
     let (holder, waiter) = (rig.java("a", 1), rig.java("a", 2));
@@ -37,42 +37,42 @@ pub async fn waiters_enter_after_a_force(version: &str) {
     let before = rig.scripts().await;
     let waiting = waiter.start_lock();
     rig.scripts_since(before, 2).await;
-    assert!(client.reentrant("a").force_unlock().await.expect("an answer"));
+    assert!(client.reentrant("a").force_unlock().await.expect("force_unlock"));
     replied(waiting).await;
     assert_eq!(holder.unlock().await.expect_err("forced open").error, "IllegalMonitorStateException");
     replied(waiter.unlock()).await;
-    assert!(!client.reentrant("a").force_unlock().await.expect("an answer"), "it was free");
+    assert!(!client.reentrant("a").force_unlock().await.expect("force_unlock"), "it was free");
 
     // We force Java's; we wait.
     let holder = rig.java("b", 1);
     replied(holder.lock()).await;
     let waiting = wait_for(&client, "b");
     rig.listeners(&channel("b"), 1).await;
-    assert!(client.reentrant("b").force_unlock().await.expect("an answer"));
-    let (_, guard) = soon(waiting).await.expect("the waiter");
+    assert!(client.reentrant("b").force_unlock().await.expect("force_unlock"));
+    let guard = soon(waiting).await.expect("the waiter");
     assert_eq!(holder.unlock().await.expect_err("forced open").error, "IllegalMonitorStateException");
     assert_eq!(holder.is_held().await, Ok(false));
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
 
     // Java forces Java's; we wait.
     replied(rig.java("c", 1).lock()).await;
     let waiting = wait_for(&client, "c");
     rig.listeners(&channel("c"), 1).await;
     assert_eq!(rig.java("c", 2).force_unlock().await, Ok(true));
-    let (_, guard) = soon(waiting).await.expect("the waiter");
-    guard.unlock().await.expect("a lock held");
+    let guard = soon(waiting).await.expect("the waiter");
+    guard.unlock().await.expect("unlock");
 
     // Java forces ours; another client of ours waits.
-    let other = connect(rig.lasting_builder()).await;
-    let held = other.reentrant("d").lock().await.expect("a free lock");
+    let other = rig.client().await;
+    let held = other.reentrant("d").lock().await.expect("lock");
     let waiting = wait_for(&client, "d");
     rig.listeners(&channel("d"), 1).await;
     assert_eq!(rig.java("d", 1).force_unlock().await, Ok(true));
-    let (_, guard) = soon(waiting).await.expect("the waiter");
+    let guard = soon(waiting).await.expect("the waiter");
     assert_eq!(other.renew_now().await.lost, 1);
     assert!(!held.is_held() && guard.is_held());
     drop(held);
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     assert_eq!(rig.java("d", 1).force_unlock().await, Ok(false));
     rig.end([client, other]).await;
 }

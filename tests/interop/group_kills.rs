@@ -1,7 +1,6 @@
 //! Holders of RedLocks, multi locks and fenced locks that are killed: the other side is in when the lease ends.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use distlock::{Client, DistLock, Flavour};
 use distlock_support::agent::{AgentOptions, JavaLock, Kind};
@@ -10,11 +9,9 @@ use futures::future::join_all;
 
 use crate::fenced::forget;
 use crate::multi::{java_multi, multi, named};
-use crate::rig::{Rig, renewed, replied, soon, until, wait_for_lock};
+use crate::rig::{Rig, connect, renewed, replied, soon, until, wait_for_lock};
 use crate::several::{clients_of, held_by, is_javas, is_ours, java_red, red, waiting};
 
-/// A holder renews every third of it.
-const WATCHDOG: Duration = Duration::from_secs(6);
 const SERVERS: usize = 3;
 const AT: &str = "INTEROP_URLS";
 const FENCED: &str = "killed:fenced";
@@ -34,8 +31,7 @@ fn our_locks(clients: &[Client]) -> [Arc<dyn DistLock>; 3] {
 
 /// Ours in Java's place.
 pub async fn killed_java_holders_are_succeeded(version: &str) {
-    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version).in_own_process() };
-    let rig = Rig::several(SERVERS, vec![options]).await;
+    let rig = Rig::several(SERVERS, vec![AgentOptions::version(version).in_own_process()]).await;
     let clients = clients_of(&rig).await;
     for lock in java_locks(&rig, 0) {
         replied(lock.lock()).await;
@@ -47,11 +43,11 @@ pub async fn killed_java_holders_are_succeeded(version: &str) {
     held_by(&rig, "killed:red", SERVERS, is_javas).await;
     rig.agents[0].kill9().await;
     for (waiter, what) in ours.into_iter().zip(["RedLock", "multi", "fenced"]) {
-        let (_, guard) = soon(waiter).await.expect("the waiter");
+        let guard = soon(waiter).await.expect("the waiter");
         if what == "fenced" {
             assert_eq!(guard.token(), Some(2));
         }
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
     }
     forget(&rig, &[FENCED]).await;
     rig.end(clients).await;
@@ -89,8 +85,7 @@ async fn a_holder_of_several_to_be_killed() {
     }
     child::init();
     let urls = std::env::var(AT).expect("set by the parent");
-    let connect = |url: &str| Client::builder(url).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3).connect();
-    let clients = futures::future::try_join_all(urls.split(',').map(connect)).await.expect("the parent's servers");
+    let clients = join_all(urls.split(',').map(|url| connect(bed::builder(url)))).await;
     let guards = join_all(our_locks(&clients).iter().map(|lock| lock.lock())).await;
     let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("a free lock")).collect();
     child::say("held");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use distlock::Guard;
 use distlock_support::Admin;
 use distlock_support::agent::{Call, JavaLock, Kind};
+use futures::future::join_all;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -28,7 +29,7 @@ pub trait Spot {
 /// Those whose holder is alone.
 const ALONE: [Kind; 5] = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Fenced, Kind::Spin];
 
-type Ours = JoinHandle<(u64, Guard)>;
+type Ours = JoinHandle<Guard>;
 
 /// Locks of Java's that are waited for by us.
 pub struct HeldByJava {
@@ -57,21 +58,24 @@ impl HeldByJava {
     /// They are held as before, and renewed where they are now.
     pub async fn are_kept(&self, spot: &impl Spot) {
         let shared = spot.sides();
-        for (kind, name, java, waiter) in &self.locks {
+        for (kind, name, java, _) in &self.locks {
             let is_held = answered(async || java.start("is_held", json!({})).await).await;
             assert_eq!(is_held.value, true, "{kind:?} is lost");
             assert!(!shared.is_free_for_us(*kind, name).await, "{kind:?}: we are in beside Java");
             assert!(!shared.is_free_for_java(*kind, name).await, "{kind:?}: two threads of Java's are in");
-            assert!(!waiter.is_finished(), "{kind:?}: the waiter is in beside Java");
-            renewed(spot.admin(), name).await;
+        }
+        join_all(self.locks.iter().map(|(_, name, ..)| renewed(spot.admin(), name))).await;
+        for (kind, .., waiter) in &self.locks {
             assert!(!waiter.is_finished(), "{kind:?}: the waiter is in beside Java");
         }
     }
 
     pub async fn are_handed_over(self) {
-        for (_, _, java, waiter) in self.locks {
+        for (_, _, java, _) in &self.locks {
             answered(async || java.unlock().await).await;
-            soon(waiter).await.expect("the waiter").1.unlock().await.expect("a lock held");
+        }
+        for (.., waiter) in self.locks {
+            soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
         }
     }
 }
@@ -104,10 +108,12 @@ impl HeldByUs {
     pub async fn are_kept(&mut self, spot: &impl Spot) {
         let shared = spot.sides();
         assert_eq!(shared.ours.renew_now().await.lost, 0);
-        for (kind, name, guard, waiter, java) in &mut self.locks {
-            assert!(guard.is_held(), "{kind:?} is lost");
+        for (kind, name, ..) in &self.locks {
             assert!(!shared.is_free_for_java(*kind, name).await, "{kind:?}: Java is in beside us");
-            renewed(spot.admin(), name).await;
+        }
+        join_all(self.locks.iter().map(|(_, name, ..)| renewed(spot.admin(), name))).await;
+        for (kind, _, guard, waiter, java) in &mut self.locks {
+            assert!(guard.is_held(), "{kind:?} is lost");
             match waiter.within(Duration::ZERO).await {
                 None => {}
                 Some(answer) if came_to_nothing(&answer) => {
@@ -120,8 +126,12 @@ impl HeldByUs {
     }
 
     pub async fn are_handed_over(self) {
+        let mut waiters = Vec::new();
         for (kind, _, guard, waiter, java) in self.locks {
-            guard.unlock().await.expect("a lock held");
+            guard.unlock().await.expect("unlock");
+            waiters.push((kind, waiter, java));
+        }
+        for (kind, waiter, java) in waiters {
             let had = soon(waiter).await;
             if came_to_nothing(&had) {
                 println!("{kind:?}: Redisson's waiter has given up: {had:?}");

@@ -37,7 +37,7 @@ impl Listener {
         wire.write_all(b"PSUBSCRIBE *\r\n").await.expect("to subscribe");
         let heard = Heard::default();
         let shared = Arc::clone(&heard);
-        assert_eq!(reply(&mut wire).await.expect("an answer")[0], b"psubscribe");
+        assert_eq!(reply(&mut wire).await.expect("reply")[0], b"psubscribe");
         let task = tokio::spawn(async move {
             while let Some(mut words) = reply(&mut wire).await {
                 let payload = words.pop().expect("a message");

@@ -60,7 +60,7 @@ macro_rules! beside {
         mod $versioned {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $body() {
-                crate::in_time(crate::$module::$body($version)).await;
+                crate::in_time(stringify!($body), crate::$module::$body($version)).await;
             })*
         }
     };
@@ -163,6 +163,10 @@ beside!(redisson_3_52_0, "3.52.0":
 );
 
 /// A test that takes longer hangs. A test on a busy machine may wait for several events.
-async fn in_time(body: impl Future<Output = ()>) {
-    tokio::time::timeout(Duration::from_secs(540), body).await.expect("the test hangs");
+const LIMIT: Duration = Duration::from_secs(540);
+
+async fn in_time(name: &str, body: impl Future<Output = ()>) {
+    if tokio::time::timeout(LIMIT, body).await.is_err() {
+        panic!("{name} has not ended within {LIMIT:?}: it hangs in a wait that has no limit of its own");
+    }
 }

@@ -15,20 +15,20 @@ pub async fn prefixes_meet(version: &str) {
     let bare = rig.client().await;
     let mut clients = vec![bare.clone()];
     for ((prefix, key, channel), agent) in PREFIXES.into_iter().zip(&rig.agents) {
-        let client = connect(rig.lasting_builder().name_prefix(prefix)).await;
+        let client = connect(rig.builder().name_prefix(prefix)).await;
         clients.push(client.clone());
         let (java, lock) = (agent.at(Kind::Reentrant, "job", 3), client.reentrant("job"));
 
         replied(java.lock()).await;
         assert_eq!(rig.keys().await, [key]);
-        assert!(lock.try_lock().await.expect("an answer").is_none(), "{prefix}");
-        assert!(bare.reentrant(key).try_lock().await.expect("an answer").is_none(), "{prefix}");
+        assert!(lock.try_lock().await.expect("try_lock").is_none(), "{prefix}");
+        assert!(bare.reentrant(key).try_lock().await.expect("try_lock").is_none(), "{prefix}");
         let before = rig.scripts().await;
         let ours = wait_for(&client, "job");
         rig.listeners(channel, 1).await;
         rig.scripts_since(before, 2).await;
         replied(java.unlock()).await;
-        let (_, guard) = soon(ours).await.expect("the waiter");
+        let guard = soon(ours).await.expect("the waiter");
 
         assert_eq!((guard.name(), rig.keys().await), ("job", vec![key.to_owned()]));
         assert_eq!(java.try_lock().await, Ok(false), "{prefix}");
@@ -39,10 +39,10 @@ pub async fn prefixes_meet(version: &str) {
         let mut heard = rig.admin.channels().await;
         heard.retain(|heard| PREFIXES.iter().all(|(.., known)| known == &channel || known != heard));
         assert_eq!(heard, [channel]);
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
         replied(theirs).await;
         // Without the prefix it is another lock.
-        bare.reentrant("job").try_lock().await.expect("an answer").expect("a free lock").unlock().await.expect("held");
+        bare.reentrant("job").try_lock().await.expect("try_lock").expect("a free lock").unlock().await.expect("unlock");
         replied(java.unlock()).await;
     }
     rig.end(clients).await;

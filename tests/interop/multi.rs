@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
+use bed::in_vain;
 use distlock::{Acquire, Client, DistLock, Error};
 use distlock_support::agent::{AgentOptions, JavaLock, Kind};
 
 use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
-use crate::rig::{LATCH, NEVER, Rig, ms, replied, until, until_is};
+use crate::rig::{LATCH, NEVER, Rig, had, lasting, ms, replied, soon, until, until_is};
 use crate::several::{count_together, hang_up, is_javas, is_ours, take};
 
 const ROWS: [&[Step]; 4] = [
     &[Lock, Unlock],
     &[Lock, Lock, Unlock, Unlock],
-    &[Leased(80_000), Unlock],
-    &[Try, Unlock, TryLeased(70_000), Unlock],
+    &[Leased(8_000), Unlock],
+    &[Try, Unlock, TryLeased(7_000), Unlock],
 ];
 
 pub fn java_multi(rig: &Rig, agent: usize, member: Kind, names: &[String], thread: i64) -> JavaLock {
@@ -34,7 +35,7 @@ pub fn named(prefix: &str, letters: &str) -> Vec<String> {
 
 /// After every step each member is as Redisson leaves it: fields, counts, leases; and as many messages were sent.
 pub async fn multi_states_are_the_same(version: &str) {
-    let rig = Rig::with(version).await;
+    let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;
     for (number, steps) in ROWS.iter().enumerate() {
@@ -42,17 +43,14 @@ pub async fn multi_states_are_the_same(version: &str) {
         let theirs = Theirs::of(&rig, &listener, "", java_multi(&rig, 0, Kind::Reentrant, &a, 7));
         let mut ours = Ours::of(&rig, &listener, "", multi(&client, &b), client.owner());
         for (at, step) in steps.iter().enumerate() {
-            let in_java = theirs.act(*step).await;
+            theirs.act(*step).await;
             rig.latches_gone().await;
             let messages = listener.take(&rig.admin).await.len();
-            let with_us = ours.act(*step).await;
+            ours.act(*step).await;
             assert_eq!(listener.take(&rig.admin).await.len(), messages, "{version}, step {at} of {steps:?}");
             for (a, b) in a.iter().zip(&b) {
                 let what = format!("{version}, {b}, step {at} of {steps:?}");
-                let mut left = [
-                    Left::look(&rig.admin, a, &listener, in_java).await,
-                    Left::look(&rig.admin, b, &listener, with_us).await,
-                ];
+                let mut left = [Left::look(&rig.admin, a, &listener).await, Left::look(&rig.admin, b, &listener).await];
                 left.iter_mut().for_each(|left| left.others.retain(|key| !key.starts_with(LATCH)));
                 left[1].assert_like(&what, &left[0]);
                 compared += 1;
@@ -104,25 +102,27 @@ pub async fn multi_is_all_or_nothing(version: &str) {
         let third = rig.java(held, 9);
         replied(third.lock()).await;
         for wait in [0, 120] {
-            assert!(ours.lock_for(ms(wait)).await.expect("an answer").is_none(), "{held} is held");
+            let outcome = ours.lock_for(ms(wait)).await;
+            assert!(in_vain(&outcome), "lock_for, while {held} is held: {outcome:?}");
             only(&[held], is_javas).await;
         }
         replied(third.unlock()).await;
         // By us.
         let third = take(&client.reentrant(held)).await;
         assert_eq!(java.try_lock().await, Ok(false));
-        assert_eq!(java.try_lock_within(ms(120)).await, Ok(false));
+        assert_eq!(had(java.start_try_lock(ms(120), None).await), None);
         only(&[held], is_ours).await;
-        third.unlock().await.expect("a lock held");
+        third.unlock().await.expect("unlock");
     }
     // And all of them.
-    let guard = ours.lock().await.expect("free locks");
+    let guard = ours.lock().await.expect("lock");
     only(&names.iter().collect::<Vec<_>>(), is_ours).await;
-    assert_eq!(java.try_lock_within(ms(50)).await, Ok(false));
-    guard.unlock().await.expect("locks held");
+    assert_eq!(had(java.start_try_lock(ms(50), None).await), None);
+    guard.unlock().await.expect("unlock");
     replied(java.lock()).await;
     only(&names.iter().collect::<Vec<_>>(), is_javas).await;
-    assert!(ours.lock_for(ms(50)).await.expect("an answer").is_none());
+    let outcome = ours.lock_for(ms(50)).await;
+    assert!(in_vain(&outcome), "lock_for, while all are held: {outcome:?}");
     replied(java.unlock()).await;
     hang_up(&rig).await;
     rig.end([client]).await;
@@ -136,7 +136,7 @@ pub async fn multi_unlock_goes_on(version: &str) {
     let (a, b) = (named("java", "abc"), named("rust", "abc"));
     let java = java_multi(&rig, 0, Kind::Reentrant, &a, 1);
     replied(java.lock()).await;
-    let guard = multi(&client, &b).lock().await.expect("free locks");
+    let guard = multi(&client, &b).lock().await.expect("lock");
     for names in [&a, &b] {
         assert!(rig.admin.cmd::<bool>(&["DEL", &names[1]]).await);
     }
@@ -154,28 +154,31 @@ pub async fn multi_leases_are_what_was_asked_for(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (a, b) = (named("java", "ab"), named("rust", "ab"));
-    let third = [take(&client.reentrant(&a[0])).await, take(&client.reentrant(&b[0])).await];
+    let third = take(&client.reentrant(&a[0])).await;
     let java = java_multi(&rig, 0, Kind::Reentrant, &a, 1);
+    // An attempt asks two or three times, and waits for half a second to one.
+    let before = rig.scripts().await;
     let theirs = java.start("lock", serde_json::json!({"lease_s": 1}));
-    let ours = tokio::spawn({
-        let lock = multi(&client, &b);
-        async move { lock.lock_leased(ms(20_000)).await }
-    });
-    // Its first attempt waits for half a second to one.
-    tokio::time::sleep(ms(1100)).await;
-    for guard in third {
-        guard.unlock().await.expect("a lock held");
-    }
+    rig.scripts_since(before, 4).await;
+    third.unlock().await.expect("unlock");
     replied(theirs).await;
-    let guard = crate::rig::soon(ours).await.expect("our task").expect("the locks");
-    for (names, low, high) in [(&a, 900_000, 1_000_000), (&b, 0, 20_000)] {
-        for name in names {
-            let left = rig.admin.pttl(name).await;
-            assert!((low..=high).contains(&left), "{version}: {name} has {left} ms");
-        }
+    for name in &a {
+        let left = rig.admin.pttl(name).await;
+        assert!(left > 100_000, "{version}: Redisson has learnt it: {name} has {left} ms");
+    }
+    replied(java.unlock()).await;
+
+    let third = take(&client.reentrant(&b[0])).await;
+    let lock = multi(&client, &b);
+    let ours = tokio::spawn(async move { lock.lock_leased(ms(100_000)).await });
+    rig.waiting(&client, 1).await;
+    third.unlock().await.expect("unlock");
+    let guard = soon(ours).await.expect("our task").expect("lock_leased");
+    for name in &b {
+        let left = rig.admin.pttl(name).await;
+        assert!(left <= 100_000, "{version}: {name} has {left} ms");
     }
     let _ = guard.unlock().await;
-    replied(java.unlock()).await;
     rig.end([client]).await;
 }
 
@@ -185,10 +188,10 @@ pub async fn multi_read_members_have_one_lease(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let java = java_multi(&rig, 0, Kind::Read, &named("java", "a"), 1);
-    assert_eq!(java.try_lock_for(ms(30_000), ms(9000)).await, Ok(true));
+    let (wait, lease) = (2 * NEVER, NEVER);
+    assert_eq!(java.try_lock_for(wait, lease).await, Ok(true));
     let ours = distlock::MultiLock::of(vec![client.lock(distlock::Flavour::Read, "rust:a:x")]);
-    let guard =
-        ours.acquire(Acquire::new().wait(ms(30_000)).lease(ms(9000))).await.expect("an answer").expect("the lock");
+    let guard = ours.acquire(Acquire::new().wait(wait).lease(lease)).await.expect("acquire").expect("the lock");
     let cover = async |name: &str| {
         let keys = rig.keys().await;
         let key = keys.iter().find(|key| key.starts_with(&format!("{{{name}}}:"))).expect("a cover");
@@ -197,9 +200,10 @@ pub async fn multi_read_members_have_one_lease(version: &str) {
         rig.admin.cmd::<(i64, i64)>(&["EVAL", both, "2", name, key]).await
     };
     let ((hash, covered), (our_hash, we_covered)) = (cover("java:a:x").await, cover("rust:a:x").await);
-    assert!(hash <= 9000 && covered > 9000, "Redisson has learnt it: {hash} ms, {covered} ms");
-    assert!(our_hash <= 9000 && (our_hash - we_covered).abs() <= 2, "ours: {our_hash} ms, {we_covered} ms");
-    guard.unlock().await.expect("a lock held");
+    let ms = lease.as_millis() as i64;
+    assert!(hash <= ms && covered > ms, "Redisson has learnt it: {hash} ms, {covered} ms");
+    assert!(our_hash <= ms && (our_hash - we_covered).abs() <= 2, "ours: {our_hash} ms, {we_covered} ms");
+    guard.unlock().await.expect("unlock");
     replied(java.unlock()).await;
     rig.end([client]).await;
 }
@@ -208,8 +212,8 @@ pub async fn multi_read_members_have_one_lease(version: &str) {
 /// with it they lose their places; ours does not.
 pub async fn multi_fair_members_keep_their_queue(version: &str) {
     let rig = Rig::with(version).await;
-    let client = rig.client().await;
-    let lease = ms(20_000);
+    let client = rig.watched_client().await;
+    let lease = NEVER;
     let java = java_multi(&rig, 0, Kind::Fair, &named("java", "a"), 1);
     let theirs = queued(&rig, "java:a:x", 4, || java.start_try_lock(NEVER, Some(lease))).await;
     assert_eq!(replied(theirs).await.value, true);
@@ -217,13 +221,13 @@ pub async fn multi_fair_members_keep_their_queue(version: &str) {
     let guard =
         queued(&rig, "rust:a:x", 5, || tokio::spawn(async move { ours.acquire(Acquire::new().lease(lease)).await }))
             .await;
-    let guard = crate::rig::soon(guard).await.expect("our task").expect("an answer").expect("the lock");
+    let guard = soon(guard).await.expect("our task").expect("acquire").expect("the lock");
     for key in ["redisson_lock_queue", "redisson_lock_timeout"] {
         let in_java = rig.admin.pttl(&format!("{key}:{{java:a:x}}")).await;
-        assert!((0..=20_000).contains(&in_java), "{version}: {key} has {in_java} ms");
+        assert!(in_java >= 0, "{version}: Redisson has learnt it: {key} has {in_java} ms");
         assert_eq!(rig.admin.pttl(&format!("{key}:{{rust:a:x}}")).await, -1, "{key}");
     }
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     replied(java.unlock()).await;
     // The second in each queue.
     for (name, thread) in [("java:a:x", 4), ("rust:a:x", 5)] {

@@ -31,14 +31,14 @@ pub const NAMES: [(&str, &str); 19] = [
 pub async fn odd_names_exclude_and_wake(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     // No subscription stays that could be taken for the next name's.
-    let client = connect(rig.lasting_builder().subscription_linger(ms(1))).await;
+    let client = connect(rig.builder().subscription_linger(ms(1))).await;
     for (name, channel) in NAMES {
         let (java, other) = (rig.java(name, 1), rig.java(name, 2));
         let lock = client.reentrant(name);
 
         replied(java.lock()).await;
         assert_eq!(rig.keys().await, [name]);
-        assert!(lock.try_lock().await.expect("an answer").is_none(), "{name:?}");
+        assert!(lock.try_lock().await.expect("try_lock").is_none(), "{name:?}");
         let before = rig.scripts().await;
         let ours = wait_for(&client, name);
         let theirs = other.start_lock();
@@ -53,26 +53,26 @@ pub async fn odd_names_exclude_and_wake(version: &str) {
         tokio::select! {
             first = &mut ours => {
                 assert_eq!(java.try_lock().await, Ok(false), "{name:?}");
-                first.expect("the waiter").1.unlock().await.expect("a lock held");
+                first.expect("the waiter").unlock().await.expect("unlock");
                 theirs.await.expect("the lock in Java");
                 replied(other.unlock()).await;
             }
             first = &mut theirs => {
                 first.expect("the lock in Java");
-                assert!(lock.try_lock().await.expect("an answer").is_none(), "{name:?}");
+                assert!(lock.try_lock().await.expect("try_lock").is_none(), "{name:?}");
                 replied(other.unlock()).await;
-                ours.await.expect("the waiter").1.unlock().await.expect("a lock held");
+                ours.await.expect("the waiter").unlock().await.expect("unlock");
             }
         }
 
-        let guard = lock.lock().await.expect("a free lock");
+        let guard = lock.lock().await.expect("lock");
         assert_eq!(rig.keys().await, [name]);
         assert_eq!(java.try_lock().await, Ok(false), "{name:?}");
         assert_eq!(java.is_locked().await, Ok(true), "{name:?}");
         let before = rig.scripts().await;
         let theirs = java.start_lock();
         rig.scripts_since(before, 2).await;
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
         replied(theirs).await;
         replied(java.unlock()).await;
     }

@@ -6,21 +6,22 @@ use distlock_support::agent::Kind;
 use crate::listener::Listener;
 use crate::reentry::Step::{Lock, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
-use crate::rig::{LATCH, Rig, ms, replied, until, wait_for_lock};
+use crate::rig::{LATCH, Rig, lasting, ms, replied, soon, until, wait_for_lock};
 
 const BOTH: [(Kind, Flavour); 2] = [(Kind::NonReentrant, Flavour::Reentrant), (Kind::NonReentrantFair, Flavour::Fair)];
 
 /// Whoever holds it is told at once that he does and keeps it, and the other side waits (Redisson's
 /// `testSameThreadReacquireThrows`). State, lease and messages are the same after every step.
 pub async fn nonreentrant_states_are_the_same(version: &str) {
-    let rig = Rig::with(version).await;
+    let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     for (kind, flavour) in BOTH {
         let (a, b) = (format!("java:{flavour}:x"), format!("rust:{flavour}:x"));
         let theirs = Theirs::of(&rig, &listener, &a, rig.agents[0].at(kind, &a, 7));
         let mut ours = Ours::of(&rig, &listener, &b, client.lock(flavour, &b), client.owner());
-        for step in [Lock, Unlock, TryLeased(70_000), Unlock] {
-            let (in_java, with_us) = (theirs.act(step).await, ours.act(step).await);
+        for step in [Lock, Unlock, TryLeased(7_000), Unlock] {
+            theirs.act(step).await;
+            ours.act(step).await;
             for refused in [false, true] {
                 let what = format!("{version}, {flavour}, {step:?}, refused: {refused}");
                 if refused && !ours.guards.is_empty() {
@@ -38,10 +39,8 @@ pub async fn nonreentrant_states_are_the_same(version: &str) {
                     }
                 }
                 rig.latches_gone().await;
-                let mut left = [
-                    Left::look(&rig.admin, &a, &listener, in_java).await,
-                    Left::look(&rig.admin, &b, &listener, with_us).await,
-                ];
+                let mut left =
+                    [Left::look(&rig.admin, &a, &listener).await, Left::look(&rig.admin, &b, &listener).await];
                 left.iter_mut().for_each(|left| left.others.retain(|key| !key.starts_with(LATCH)));
                 let messages: Vec<_> = left.iter_mut().flat_map(|left| left.messages.drain(..)).collect();
                 let told = usize::from(step == Unlock && flavour == Flavour::Reentrant && !refused);
@@ -62,21 +61,21 @@ pub async fn nonreentrant_locks_exclude_each_other(version: &str) {
         let name = &format!("one:{flavour}");
         let (java, ours) = (rig.agents[0].at(kind, name, 1), client.lock(flavour, name));
         replied(java.lock()).await;
-        assert!(alone(&client, flavour, name).await.expect("an answer").is_none());
+        assert!(alone(&client, flavour, name).await.expect("acquire").is_none());
         let waiter = wait_for_lock(ours.clone());
         rig.waiting(&client, 1).await;
         until("a sleeper", async || !rig.admin.channels().await.is_empty()).await;
         replied(java.unlock()).await;
-        let (_, guard) = crate::rig::soon(waiter).await.expect("the waiter");
+        let guard = soon(waiter).await.expect("the waiter");
         assert_eq!(java.try_lock().await, Ok(false));
         let before = rig.scripts().await;
         let theirs = java.start_lock();
         rig.scripts_since(before, 2).await;
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
         replied(theirs).await;
         replied(java.unlock()).await;
-        let guard = alone(&client, flavour, name).await.expect("an answer").expect("a free lock");
-        guard.unlock().await.expect("a lock held");
+        let guard = alone(&client, flavour, name).await.expect("acquire").expect("a free lock");
+        guard.unlock().await.expect("unlock");
     }
     rig.end([client]).await;
 }

@@ -16,15 +16,15 @@ pub async fn a_java_owner_is_released_by_us(version: &str) {
     let owner: Owner = rig.java_holder(7).parse().expect("an owner");
     replied(java.lock()).await;
     replied(java.lock()).await;
-    assert_eq!(lock.hold_count(&owner).await.expect("an answer"), 2);
+    assert_eq!(lock.hold_count(&owner).await.expect("hold_count"), 2);
 
     let before = rig.scripts().await;
     let waiter = other.start_lock();
     rig.scripts_since(before, 2).await;
     rig.listeners(&channel(name), 1).await;
-    assert_eq!(lock.release(&owner).await.expect("held"), Released::StillHeld(1));
+    assert_eq!(lock.release(&owner).await.expect("release"), Released::StillHeld(1));
     assert_eq!(java.hold_count().await, Ok(1));
-    assert_eq!(lock.release(&owner).await.expect("held"), Released::Free);
+    assert_eq!(lock.release(&owner).await.expect("release"), Released::Free);
     replied(waiter).await;
     match lock.release(&owner).await {
         Err(Error::NotHeld { why: NotHeld::HeldBy { owner }, .. }) => assert_eq!(owner, rig.java_holder(8)),
@@ -49,21 +49,21 @@ pub async fn a_java_owner_is_joined_by_us(version: &str) {
     };
     for ours_first in [true, false] {
         replied(java.lock()).await;
-        let guard = lock.acquire(Acquire::new().owner(&owner)).await.expect("an answer").expect("the lock");
+        let guard = lock.acquire(Acquire::new().owner(&owner)).await.expect("acquire").expect("the lock");
         count("2").await;
         assert_eq!((java.hold_count().await, guard.is_held()), (Ok(2), true));
         let waiter = wait_for(&client, name);
         rig.waiting(&client, 1).await;
         if ours_first {
-            assert_eq!(guard.unlock().await.expect("held"), Released::StillHeld(1));
+            assert_eq!(guard.unlock().await.expect("unlock"), Released::StillHeld(1));
             count("1").await;
             replied(java.unlock()).await;
         } else {
             replied(java.unlock()).await;
             count("1").await;
-            assert_eq!(guard.unlock().await.expect("held"), Released::Free);
+            assert_eq!(guard.unlock().await.expect("unlock"), Released::Free);
         }
-        crate::rig::soon(waiter).await.expect("the waiter").1.unlock().await.expect("a lock held");
+        crate::rig::soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
     }
     rig.end([client]).await;
 }
@@ -78,7 +78,7 @@ pub async fn nobody_shares_an_id(version: &str) {
     let mut owners = HashSet::new();
     for client in &clients {
         for _ in 0..100 {
-            let guard = client.reentrant("job").lock().await.expect("a free lock");
+            let guard = client.reentrant("job").lock().await.expect("lock");
             let held = rig.admin.hgetall("job").await;
             assert!(held.keys().eq([guard.owner().as_str()]), "{held:?}");
             owners.insert(guard.owner().to_string());

@@ -1,22 +1,22 @@
 //! Our RedLock and Redisson's over the same servers.
 
-use distlock_support::agent::monotonic_ns;
+use std::sync::Arc;
+
+use bed::in_vain;
+use distlock::{DistLock, RedLock};
+use distlock_support::agent::AgentOptions;
 
 use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
-use crate::rig::{Rig, channel, ms, replied, soon, until_is, wait_for_lock};
-use crate::several::{
-    clients_of, clients_with, count_together, hang_up, held_by, impatient, is_javas, is_ours, java_red, red, take,
-    waiting,
-};
-use distlock_support::agent::AgentOptions;
+use crate::rig::{PATIENCE, Rig, channel, had, lasting, ms, replied, soon, until_is, wait_for_lock};
+use crate::several::{clients_of, count_together, hang_up, held_by, is_javas, is_ours, java_red, red, take, waiting};
 
 const ROWS: [&[Step]; 4] = [
     &[Lock, Unlock, Stray],
     &[Lock, Lock, Unlock, Unlock],
-    &[Leased(80_000), Unlock],
-    &[Try, Unlock, TryLeased(70_000), Unlock],
+    &[Leased(8_000), Unlock],
+    &[Try, Unlock, TryLeased(7_000), Unlock],
 ];
 
 /// How many servers: five beside the newest, three beside the oldest.
@@ -27,7 +27,7 @@ fn servers(version: &str) -> usize {
 /// On every server, each step of ours leaves what Redisson's leaves: fields, counts, leases,
 /// messages.
 pub async fn red_states_are_the_same(version: &str) {
-    let rig = Rig::several(servers(version), vec![AgentOptions::version(version)]).await;
+    let rig = Rig::several(servers(version), vec![lasting(version)]).await;
     let clients = clients_of(&rig).await;
     let mut listeners = Vec::new();
     for server in rig.servers() {
@@ -40,13 +40,11 @@ pub async fn red_states_are_the_same(version: &str) {
         let mut ours = Ours::of(&rig, &listeners[0], &b, red(&clients, &b), clients[0].owner());
         for (at, step) in steps.iter().enumerate() {
             // Redisson's unlock ignores every error, ours tells.
-            let (in_java, with_us) = match step {
-                Stray => ((monotonic_ns(), monotonic_ns()), ours.act(*step).await),
-                _ => (theirs.act(*step).await, ours.act(*step).await),
-            };
-            if *step == Stray {
-                replied(theirs.lock.unlock()).await;
+            match step {
+                Stray => drop(replied(theirs.lock.unlock()).await),
+                _ => theirs.act(*step).await,
             }
+            ours.act(*step).await;
             let holds = steps[..=at].iter().fold(0, |holds: usize, step| match step {
                 Unlock => holds - 1,
                 Stray => holds,
@@ -56,8 +54,6 @@ pub async fn red_states_are_the_same(version: &str) {
             // The servers that were not needed for the majority may be later than the answer.
             held_by(&rig, &a, there, is_javas).await;
             held_by(&rig, &b, there, is_ours).await;
-            // So their leases may have begun after it.
-            let (in_java, with_us) = ((in_java.0, monotonic_ns()), (with_us.0, monotonic_ns()));
             rig.latches_gone().await;
             for (server, (admin, listener)) in rig.admins().zip(&listeners).enumerate() {
                 let what = format!("{version}, server {server}, step {at} of {steps:?}");
@@ -65,8 +61,7 @@ pub async fn red_states_are_the_same(version: &str) {
                 let messages = listener.take(admin).await;
                 let of = |name: &str| messages.iter().filter(|one| one.channel == channel(name)).count();
                 assert_eq!((of(&a), of(&b)), (usize::from(holds == 0 && *step == Unlock), of(&a)), "{what}");
-                let mut left =
-                    [Left::look(admin, &a, listener, in_java).await, Left::look(admin, &b, listener, with_us).await];
+                let mut left = [Left::look(admin, &a, listener).await, Left::look(admin, &b, listener).await];
                 for left in &mut left {
                     left.others.retain(|key| !key.starts_with(crate::rig::LATCH));
                     left.messages.clear();
@@ -97,35 +92,37 @@ pub async fn red_locks_exclude_each_other(version: &str) {
     let (name, wait) = ("only", ms(150));
     let (java, ours) = (java_red(&rig, 0, name, 1), red(&clients, name));
 
-    let guard = ours.lock().await.expect("a free lock");
+    let guard = ours.lock().await.expect("lock");
     assert_eq!(java.try_lock().await, Ok(false));
-    assert_eq!(java.try_lock_within(wait).await, Ok(false));
+    assert_eq!(had(java.start_try_lock(wait, None).await), None);
     held_by(&rig, name, 3, is_ours).await;
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     held_by(&rig, name, 0, is_ours).await;
 
     replied(java.lock()).await;
-    assert!(ours.try_lock().await.expect("an answer").is_none());
-    assert!(ours.lock_for(wait).await.expect("an answer").is_none());
+    assert!(ours.try_lock().await.expect("try_lock").is_none());
+    let outcome = ours.lock_for(wait).await;
+    assert!(in_vain(&outcome), "lock_for: {outcome:?}");
     held_by(&rig, name, 3, is_javas).await;
-    let state = ours.state().await.expect("an answer");
+    let state = ours.state().await.expect("state");
     assert!(state.is_locked(), "{state:?}");
     replied(java.unlock()).await;
 
     // A third holds one of the servers, the first: where both would wait.
     let third = take(&clients[0].reentrant(name)).await;
     assert_eq!(java.try_lock().await, Ok(true));
-    assert!(ours.try_lock().await.expect("an answer").is_none());
+    assert!(ours.try_lock().await.expect("try_lock").is_none());
     replied(java.unlock()).await;
-    let guard = ours.lock_for(wait).await.expect("an answer").expect("most of the servers");
+    let guard = ours.lock_for(PATIENCE).await.expect("lock_for").expect("most of the servers");
     assert_eq!(java.try_lock().await, Ok(false));
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     held_by(&rig, name, 1, is_ours).await;
 
     // A third holds two.
     let more = take(&clients[1].reentrant(name)).await;
     assert_eq!(java.try_lock().await, Ok(false));
-    assert!(ours.lock_for(wait).await.expect("an answer").is_none());
+    let outcome = ours.lock_for(wait).await;
+    assert!(in_vain(&outcome), "lock_for: {outcome:?}");
     held_by(&rig, name, 2, is_ours).await;
     drop((third, more));
     hang_up(&rig).await;
@@ -134,14 +131,15 @@ pub async fn red_locks_exclude_each_other(version: &str) {
 
 /// Four of Java's and four of ours count; first over three servers, then with one of them killed.
 pub async fn red_counts_are_exact(version: &str) {
-    let rig = Rig::several(3, vec![impatient(version), impatient(version)]).await;
-    let mut clients = Vec::new();
-    for _ in 0..2 {
-        clients.push(clients_with(&rig, |builder| builder.command_timeout(ms(500))).await);
-    }
+    // Redisson gives up a server that is down after one more attempt.
+    let options = AgentOptions { retries: Some(1), ..AgentOptions::version(version) };
+    let rig = Rig::several(3, vec![options; 2]).await;
+    let clients = [clients_of(&rig).await, clients_of(&rig).await];
     let name = "till";
     let java = [(0, 1), (0, 2), (1, 1), (1, 2)].map(|(agent, thread)| java_red(&rig, agent, name, thread));
-    let ours = || [0, 0, 1, 1].map(|at| red(&clients[at], name)).to_vec();
+    // Nor do we wait for long for a server that is down.
+    let ours =
+        || [0, 0, 1, 1].map(|at| Arc::new(RedLock::new(clients[at].clone(), name)) as Arc<dyn DistLock>).to_vec();
     count_together(&format!("{version}, RedLock over three servers"), &rig, &java, ours(), (20, 40)).await;
 
     let (gone, _) = &rig.more[1];
@@ -167,12 +165,12 @@ pub async fn red_releases_wake_the_other_side(version: &str) {
         // At one of them, the first of those that said no.
         waiting(&clients, 1).await;
         replied(java.unlock()).await;
-        let (_, guard) = soon(waiter).await.expect("the waiter");
+        let guard = soon(waiter).await.expect("the waiter");
 
         let before = rig.scripts().await;
         let waiter = java.start_lock();
         rig.scripts_since(before, 2).await;
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
         replied(waiter).await;
         replied(java.unlock()).await;
         held_by(&rig, name, 0, is_javas).await;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use distlock::{Acquire, Client, DistLock, Guard, Owner, Released};
 use distlock_support::Admin;
-use distlock_support::agent::{JavaLock, monotonic_ns};
+use distlock_support::agent::JavaLock;
 use serde_json::json;
 
 use crate::listener::{Listener, Message};
-use crate::rig::{LATCH, Rig, channel, ms, replied};
+use crate::rig::{LATCH, Rig, channel, lasting, ms, replied, soon};
 
+/// Leases in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// `lock()`.
@@ -32,17 +33,15 @@ use Step::{Leased, Lock, Stray, Try, TryLeased, Unlock};
 const SAME: [&[Step]; 7] = [
     &[Lock, Lock, Unlock, Unlock, Stray],
     &[Try, Lock, Try, Unlock, Unlock, Unlock],
-    &[Leased(80_000), Leased(80_000), Unlock, Unlock],
-    &[Leased(50_000), Leased(90_000), TryLeased(90_000), Unlock],
-    &[TryLeased(70_000), TryLeased(70_000), Unlock, TryLeased(70_000), Unlock, Unlock],
-    &[Lock, Unlock, Leased(60_000), Unlock, Lock, Unlock],
+    &[Leased(8_000), Leased(8_000), Unlock, Unlock],
+    &[Leased(5_000), Leased(9_000), TryLeased(9_000), Unlock],
+    &[TryLeased(7_000), TryLeased(7_000), Unlock, TryLeased(7_000), Unlock, Unlock],
+    &[Lock, Unlock, Leased(6_000), Unlock, Lock, Unlock],
     &[Stray, Lock, Unlock],
 ];
 
-/// A millisecond lost to rounding on either side of two readings.
-const GRAIN: i64 = 2;
-/// How far two leases may be apart: less than those that a test tells apart, and more than a slow machine takes for a few steps.
-const ALIKE: i64 = 4_000;
+/// How far two leases may be apart, in ms: less than those that a test tells apart, and more than a slow machine takes for its steps.
+const ALIKE: i64 = 500_000;
 
 /// What a step left.
 #[derive(Debug)]
@@ -51,19 +50,15 @@ pub struct Left {
     encoding: String,
     pub fields: Vec<String>,
     pub counts: Vec<String>,
-    /// The lease that was set, in ms: between these two. None: no key, or no lease.
-    pub lease: Option<(i64, i64)>,
+    /// What is left of the lease, in ms. None: no key, or no lease.
+    pub lease: Option<i64>,
     pub messages: Vec<Message>,
     pub others: Vec<String>,
 }
 
 impl Left {
-    pub async fn look(admin: &Admin, name: &str, listener: &Listener, step: (u64, u64)) -> Self {
-        let asked = monotonic_ns();
-        let pttl = admin.pttl(name).await;
-        let told = monotonic_ns();
-        let ms = |from: u64, to: u64| (to.saturating_sub(from) / 1_000_000) as i64;
-        let lease = (pttl >= 0).then(|| (pttl + ms(step.1, asked) - GRAIN, pttl + ms(step.0, told) + GRAIN));
+    pub async fn look(admin: &Admin, name: &str, listener: &Listener) -> Self {
+        let lease = Some(admin.pttl(name).await).filter(|pttl| *pttl >= 0);
         let (fields, counts) = admin.hgetall(name).await.into_iter().unzip();
         let kind: String = admin.cmd(&["TYPE", name]).await;
         let encoding: Option<String> = match kind.as_str() {
@@ -76,10 +71,10 @@ impl Left {
         Self { kind, encoding: encoding.unwrap_or_default(), fields, counts, lease, messages, others }
     }
 
-    /// Sets the lease in relation to this time, which it must be within [`ALIKE`] of.
-    pub fn assert_lease(&self, what: &str, ms: i64) {
-        let (low, high) = self.lease.unwrap_or_else(|| panic!("{what}: no lease in {self:?}"));
-        assert!(low <= ms + ALIKE && high >= ms - ALIKE, "{what}: the lease is {low} to {high} ms, not {ms}");
+    /// The lease is as long as this one, in seconds.
+    pub fn assert_lease(&self, what: &str, seconds: u64) {
+        let (ms, lease) = (1000 * seconds as i64, self.lease.unwrap_or_else(|| panic!("{what}: no lease in {self:?}")));
+        assert!((lease - ms).abs() <= ALIKE, "{what}: the lease is {lease} ms, not {ms}");
     }
 
     pub fn assert_like(&self, what: &str, theirs: &Self) {
@@ -88,8 +83,7 @@ impl Left {
         match (self.lease, theirs.lease) {
             (None, None) => {}
             (Some(ours), Some(theirs)) => {
-                let near = ours.0 <= theirs.1 + ALIKE && theirs.0 <= ours.1 + ALIKE;
-                assert!(near, "{what}: our lease is {ours:?} ms, Redisson's {theirs:?}");
+                assert!((ours - theirs).abs() <= ALIKE, "{what}: our lease is {ours} ms, Redisson's {theirs}");
             }
             other => panic!("{what}: ours, Redisson's: {other:?}"),
         }
@@ -126,8 +120,8 @@ impl<'a> Theirs<'a> {
     }
 
     pub async fn take(&self, step: Step) -> Left {
-        let times = self.act(step).await;
-        let mut left = Left::look(&self.rig.admin, &self.name, self.listener, times).await;
+        self.act(step).await;
+        let mut left = Left::look(&self.rig.admin, &self.name, self.listener).await;
         let latch = format!("{LATCH}{{{}}}:", self.name);
         assert!(left.others.iter().all(|key| key.starts_with(&latch)), "{:?}", left.others);
         self.rig.latches_gone().await;
@@ -135,27 +129,19 @@ impl<'a> Theirs<'a> {
         left
     }
 
-    /// Takes the step, and tells when it began and ended.
-    pub async fn act(&self, step: Step) -> (u64, u64) {
+    pub async fn act(&self, step: Step) {
         let call = match step {
             Lock => self.lock.start("lock", json!({})),
-            Leased(lease) => self.lock.start("lock", json!({"lease_ms": lease})),
+            Leased(lease) => self.lock.start("lock", json!({"lease_ms": 1000 * lease})),
             Try => self.lock.start("try_lock", json!({})),
-            TryLeased(lease) => self.lock.start("try_lock", json!({"wait_ms": 0, "lease_ms": lease})),
+            TryLeased(lease) => self.lock.start("try_lock", json!({"wait_ms": 0, "lease_ms": 1000 * lease})),
             Unlock | Stray => self.lock.start("unlock", json!({})),
         };
-        let from = monotonic_ns();
-        match (step, call.await) {
-            (Stray, Err(error)) => {
-                assert_eq!(error.error, "IllegalMonitorStateException");
-                (from, monotonic_ns())
-            }
+        match (step, soon(call).await) {
+            (Stray, Err(error)) => assert_eq!(error.error, "IllegalMonitorStateException"),
             (Stray, Ok(reply)) => panic!("unlocked what was not held: {reply:?}"),
-            (_, reply) => {
-                let reply = reply.expect("the step in Java");
-                assert_eq!(reply.value, true, "{step:?}");
-                (reply.t0, reply.t1)
-            }
+            (_, Ok(reply)) => assert_eq!(reply.value, true, "{step:?}"),
+            (_, Err(error)) => panic!("{step:?} in Java: {error:?}"),
         }
     }
 }
@@ -181,20 +167,18 @@ impl<'a> Ours<'a> {
     }
 
     pub async fn take(&mut self, step: Step) -> Left {
-        let times = self.act(step).await;
-        Left::look(&self.rig.admin, &self.name, self.listener, times).await
+        self.act(step).await;
+        Left::look(&self.rig.admin, &self.name, self.listener).await
     }
 
-    /// Takes the step, and tells when it began and ended.
-    pub async fn act(&mut self, step: Step) -> (u64, u64) {
+    pub async fn act(&mut self, step: Step) {
         let how = Acquire::new().owner(&self.me);
         let how = match step {
             Lock | Unlock | Stray => how,
-            Leased(lease) => how.lease(ms(lease)),
+            Leased(lease) => how.lease(ms(1000 * lease)),
             Try => how.wait(ms(0)),
-            TryLeased(lease) => how.wait(ms(0)).lease(ms(lease)),
+            TryLeased(lease) => how.wait(ms(0)).lease(ms(1000 * lease)),
         };
-        let from = monotonic_ns();
         match step {
             Unlock => {
                 let guard = self.guards.pop().expect("a guard to unlock");
@@ -202,7 +186,7 @@ impl<'a> Ours<'a> {
                     0 => Released::Free,
                     left => Released::StillHeld(left),
                 };
-                assert_eq!(guard.unlock().await.expect("a lock held"), left);
+                assert_eq!(guard.unlock().await.expect("unlock"), left);
             }
             Stray => {
                 // As somebody whom nobody else knows: this owner's own count stays ours to keep.
@@ -210,15 +194,14 @@ impl<'a> Ours<'a> {
                 let error = self.lock.release(&stranger).await.expect_err("not held");
                 assert!(matches!(error, distlock::Error::NotHeld { .. }), "{error:?}");
             }
-            _ => self.guards.push(self.lock.acquire(how).await.expect("an answer").expect("the lock")),
+            _ => self.guards.push(self.lock.acquire(how).await.expect("acquire").expect("the lock")),
         }
-        (from, monotonic_ns())
     }
 }
 
 /// State, leases and messages after every step.
 pub async fn states_are_the_same(version: &str) {
-    let rig = Rig::with(version).await;
+    let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;
     for (number, steps) in SAME.iter().enumerate() {
@@ -237,7 +220,7 @@ pub async fn states_are_the_same(version: &str) {
         // What is held at the end of a row goes the same way on both sides.
         while let Some(guard) = ours.guards.pop() {
             replied(theirs.lock.unlock()).await;
-            guard.unlock().await.expect("a lock held");
+            guard.unlock().await.expect("unlock");
         }
         listener.take(&rig.admin).await;
     }

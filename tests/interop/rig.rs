@@ -5,24 +5,24 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use bed::{PATIENCE, eventually as until, ms};
 use distlock::{Builder, Client, DistLock, Guard};
-use distlock_support::agent::{Agent, AgentOptions, CallResult, JavaLock, Kind, Reply, monotonic_ns};
+use distlock_support::agent::{Agent, AgentOptions, CallResult, JavaLock, Kind, Reply};
 use distlock_support::leak::alive_tasks;
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
 use tokio::task::JoinHandle;
 
-/// How long a test waits for an event. An event that a test waits for has a cause of its own, which is far quicker.
-pub const PATIENCE: Duration = Duration::from_secs(90);
-
 /// A poll cap or a lease that no test lives to see the end of: a waiter under it is woken by a message, or not at all.
 pub const NEVER: Duration = Duration::from_secs(3600);
 
+/// The default watchdog of both sides. A holder renews every 10 s, so that a process may stand still for that long and lose nothing.
+pub const WATCHDOG: Duration = Duration::from_secs(30);
+
+/// For how long a waiter of ours in a fair queue may stand still and keep its place: the longest that a client accepts.
+pub const FAIR_WAIT: Duration = Duration::from_secs(300);
+
 /// How the keys begin that make Redisson's unlocks idempotent.
 pub const LATCH: &str = "redisson_unlock_latch:";
-
-pub const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 /// A server of the test's own, with what is connected to it.
 pub struct Rig {
@@ -53,7 +53,7 @@ impl Rig {
             more.push((another, admin));
         }
         let latches_stay = agents.iter().any(|options| options.version == "3.52.0");
-        let agents = agents.into_iter().map(|options| Agent::start(&url, options));
+        let agents = agents.into_iter().map(|options| Agent::start(&url, patient(options)));
         let agents = futures::future::join_all(agents).await;
         Self { server, admin, more, agents, latches_stay, tasks: alive_tasks() }
     }
@@ -63,26 +63,19 @@ impl Rig {
         Self::start(vec![AgentOptions::version(version)]).await
     }
 
-    /// The options of our clients: no waiter wakes of its own impatience. A subscription outlives a round of a test, but not the
-    /// test. A waiter asks at once, and lets nobody go first: its questions are counted.
+    /// The options of our clients ([`builder`]).
     pub fn builder(&self) -> Builder {
-        let builder = Client::builder(&self.server.url()).poll_cap(NEVER);
-        builder.subscription_linger(ms(300)).take_turns(false)
+        builder(&self.server.url())
     }
 
-    /// The same options, with leases that outlast the test: a waiter for such a lock needs a message.
-    pub fn lasting_builder(&self) -> Builder {
-        self.builder().watchdog(NEVER).command_timeout(PATIENCE)
-    }
-
-    /// A client of ours.
+    /// A client of ours whose leases outlast the test.
     pub async fn client(&self) -> Client {
         connect(self.builder()).await
     }
 
-    /// A client of ours with this watchdog, and timeouts to match.
-    pub async fn watched_client(&self, watchdog: Duration) -> Client {
-        connect(self.builder().watchdog(watchdog).command_timeout(watchdog / 3)).await
+    /// A client of ours with the default [`WATCHDOG`].
+    pub async fn watched_client(&self) -> Client {
+        connect(watched(self.builder())).await
     }
 
     /// A reentrant lock in the first agent.
@@ -144,6 +137,11 @@ impl Rig {
         until(&format!("{more} more scripts"), async || self.scripts().await >= before + more).await;
     }
 
+    /// Sets a key that lives for this long. What comes after the key has gone comes later than this, by the server's clock.
+    pub async fn timer(&self, name: &str, time: Duration) {
+        self.admin.cmd::<()>(&["SET", name, "1", "PX", &time.as_millis().to_string()]).await;
+    }
+
     /// Waits until this many connections listen to a lock's channel.
     pub async fn listeners(&self, channel: &str, count: u64) {
         until(&format!("{count} listeners on {channel:?}"), async || self.admin.numsub(channel).await == count).await;
@@ -157,13 +155,7 @@ impl Rig {
     /// Ends the test: nothing may be held or waited for, our clients leave nothing behind, and the agents neither.
     pub async fn end(self, clients: impl IntoIterator<Item = Client>) {
         for client in clients {
-            until_is(
-                "work in our client",
-                async || client.stats(),
-                |stats| (stats.holds, stats.waiting, stats.under_way) == (0, 0, 0),
-            )
-            .await;
-            client.shutdown(PATIENCE).await.expect("a shutdown in time");
+            bed::end(client).await;
         }
         until_is("tasks", async || alive_tasks(), |tasks| *tasks <= self.tasks).await;
         until_is("keys", async || self.keys().await, Vec::is_empty).await;
@@ -180,13 +172,21 @@ impl Rig {
     }
 }
 
-pub async fn connect(builder: Builder) -> Client {
-    builder.connect().await.expect("the server of this test is there")
+/// The options of our clients: their leases outlast a test, and a waiter for such a lock needs a message, for no waiter wakes of its
+/// own impatience. A subscription outlives a round of a test, but not the test. A waiter asks at once, and lets nobody go first: its
+/// questions are counted.
+pub fn builder(url: &str) -> Builder {
+    let builder = bed::builder(url).watchdog(NEVER).command_timeout(PATIENCE).ack_timeout(PATIENCE);
+    builder.fair_wait(FAIR_WAIT).poll_cap(NEVER).subscription_linger(ms(300)).take_turns(false)
 }
 
-/// Waits until this is true.
-pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
-    until_is(what, check, |yes| *yes).await;
+/// The same options with the default watchdog, where a lease is to be renewed or to end.
+pub fn watched(builder: Builder) -> Builder {
+    builder.watchdog(WATCHDOG).command_timeout(WATCHDOG / 3)
+}
+
+pub async fn connect(builder: Builder) -> Client {
+    builder.connect().await.expect("connect")
 }
 
 /// Waits until what is looked at is fine.
@@ -217,6 +217,12 @@ pub async fn renewed(admin: &Admin, key: &str) {
     until(&format!("a renewal of {key:?}"), grew).await;
 }
 
+/// The same options, but a slow machine does not cost a command or its acknowledgement.
+pub fn patient(options: AgentOptions) -> AgentOptions {
+    let (timeout, sync_timeout) = (options.timeout.or(Some(PATIENCE)), options.sync_timeout.or(Some(PATIENCE)));
+    AgentOptions { timeout, sync_timeout, ..options }
+}
+
 /// An agent whose leases outlast the test: a waiter for such a lock needs a message.
 pub fn lasting(version: &str) -> AgentOptions {
     AgentOptions { watchdog: Some(NEVER), ..AgentOptions::version(version) }
@@ -227,25 +233,31 @@ pub fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// Waits for a lock of ours in a task of its own; tells when it had it, on the clock of Java's replies.
-pub fn wait_for(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
+/// Waits for a lock of ours in a task of its own.
+pub fn wait_for(client: &Client, name: &str) -> JoinHandle<Guard> {
     wait_for_lock(Arc::new(client.reentrant(name)))
 }
 
 /// The same for any lock.
-pub fn wait_for_lock(lock: Arc<dyn DistLock>) -> JoinHandle<(u64, Guard)> {
-    tokio::spawn(async move {
-        let guard = lock.lock().await.expect("the lock");
-        (monotonic_ns(), guard)
-    })
+pub fn wait_for_lock(lock: Arc<dyn DistLock>) -> JoinHandle<Guard> {
+    tokio::spawn(async move { lock.lock().await.expect("lock") })
 }
 
 /// Waits for a task or a call whose end something has caused.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("an event that this test has caused")
+    bed::ends("an event that this test has caused", what).await
 }
 
 /// The answer to a call that something lets end, and well.
 pub async fn replied(call: impl Future<Output = CallResult>) -> Reply {
-    soon(call).await.expect("what was asked of Java")
+    soon(call).await.expect("an operation in Java")
+}
+
+/// The answer to a try of Java's that got the lock. A brief wait may be over before Redisson has heard anything ("Unable to acquire
+/// subscription lock after 8ms").
+pub fn had(answer: CallResult) -> Option<Reply> {
+    match answer {
+        Err(error) if error.error == "RedisTimeoutException" => None,
+        answer => Some(answer.expect("a try in Java")).filter(|reply| reply.value != false && !reply.value.is_null()),
+    }
 }

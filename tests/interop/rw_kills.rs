@@ -9,11 +9,9 @@ use distlock_support::agent::{AgentOptions, Kind};
 use distlock_support::child::{self, Child};
 use futures::future::join_all;
 
-use crate::rig::{Rig, ms, renewed, replied, soon};
+use crate::rig::{Rig, connect, ms, renewed, replied, soon};
 use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, sits, wait_for_half};
 
-/// A holder renews every third of it.
-const WATCHDOG: Duration = Duration::from_secs(6);
 const AT: &str = "INTEROP_URL";
 /// `<half> <name>` for each to take, with commas between.
 const TO_TAKE: &str = "INTEROP_HALVES";
@@ -21,13 +19,10 @@ const TO_TAKE: &str = "INTEROP_HALVES";
 const CLIENTS: &str = "INTEROP_CLIENTS";
 const HOLDS: usize = 3;
 
-fn watched(version: &str) -> AgentOptions {
-    AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) }
-}
-
 /// A reader and a writer of each side, killed while their watchdog keeps what they hold and the other side waits.
 pub async fn rw_the_killed_are_succeeded(version: &str) {
-    let rig = Rig::start(vec![watched(version), watched(version).in_own_process()]).await;
+    let options = || AgentOptions::version(version);
+    let rig = Rig::start(vec![options(), options().in_own_process()]).await;
     let client = rig.client().await;
     let name = |half: Kind, whose: &str| format!("{whose}:{}", half.as_str());
     let other = |half: Kind| if half == Kind::Read { Kind::Write } else { Kind::Read };
@@ -42,11 +37,8 @@ pub async fn rw_the_killed_are_succeeded(version: &str) {
     let mut theirs = HALVES.map(|half| rig.agents[0].at(other(half), &name(half, "ours"), 1).start_lock());
     let mut ours = HALVES.map(|half| wait_for_half(&client, other(half), &name(half, "java")));
     rig.waiting(&client, 2).await;
-    for half in HALVES {
-        for whose in ["ours", "java"] {
-            renewed(&rig.admin, &name(half, whose)).await;
-        }
-    }
+    let names = HALVES.map(|half| ["ours", "java"].map(|whose| name(half, whose))).concat();
+    join_all(names.iter().map(|name| renewed(&rig.admin, name))).await;
     for (call, task) in theirs.iter_mut().zip(&ours) {
         assert_eq!(call.within(ms(0)).await, None, "Java is in beside us");
         assert!(!task.is_finished(), "we are in beside Java");
@@ -59,7 +51,7 @@ pub async fn rw_the_killed_are_succeeded(version: &str) {
         replied(rig.agents[0].at(other(half), &name(half, "ours"), 1).unlock()).await;
     }
     for task in &mut ours {
-        soon(task).await.expect("the waiter").1.unlock().await.expect("held");
+        soon(task).await.expect("the waiter").unlock().await.expect("unlock");
     }
     rig.end([client]).await;
 }
@@ -74,8 +66,7 @@ async fn rw_holder_to_be_killed() {
     let set = |name| std::env::var(name).expect("set by the parent");
     let (take, clients) = (set(TO_TAKE), set(CLIENTS).parse::<usize>().expect("a number"));
     let holds = join_all((0..clients).map(|_| async {
-        let builder = Client::builder(&set(AT)).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3);
-        let client = builder.connect().await.expect("the parent's server");
+        let client = connect(bed::builder(&set(AT))).await;
         let mut guards: Vec<Guard> = Vec::new();
         for (half, name) in take.split(',').filter_map(|one| one.split_once(' ')) {
             let half = if half == "write" { Kind::Write } else { Kind::Read };
@@ -95,8 +86,9 @@ async fn rw_holder_to_be_killed() {
 
 /// The covers of the dead run out although somebody reads on, and they do not count any more.
 pub async fn rw_zombie_readers_keep_nobody_out(version: &str) {
-    let rig = Rig::start(vec![watched(version), watched(version).in_own_process()]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let options = || AgentOptions::version(version);
+    let rig = Rig::start(vec![options(), options().in_own_process()]).await;
+    let client = rig.watched_client().await;
     tokio::join!(java_died(&rig, &client), ours_died(&rig, &client));
     rig.end([client]).await;
 }
@@ -122,7 +114,7 @@ async fn java_died(rig: &Rig, client: &Client) {
     assert!(guard.is_held());
     // Their fields are still there.
     assert_eq!(doc.look().await.fields.len(), DEAD + 2);
-    guard.unlock().await.expect("held");
+    guard.unlock().await.expect("unlock");
     replied(theirs).await;
     replied(doc.java(0, Kind::Write, 1).unlock()).await;
 }
@@ -151,13 +143,13 @@ async fn ours_died(rig: &Rig, client: &Client) {
     renewed(&rig.admin, doc.name).await;
     assert!(!waiter.is_finished(), "Java's reader was taken for dead");
     replied(java.unlock()).await;
-    soon(waiter).await.expect("the waiter").1.unlock().await.expect("held");
+    soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
 }
 
 /// Before 4.0.0 Redisson's watchdog fails where any reader has come in twice (protocol 12): it loses its own, but not ours.
 pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
-    let rig = Rig::start(vec![watched(version)]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
     let doc = Doc::new(&rig, "old");
     let owner = client.owner();
     let guard = enter(&client, Kind::Read, doc.name, &owner, None).await;
@@ -170,9 +162,9 @@ pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
     renewed(&rig.admin, doc.name).await;
     assert_eq!(writer.within(ms(0)).await, None, "our reader was lost with Java's");
     assert!(guard.is_held() && doc.look().await.covers_of(owner.as_str()).count() == 2);
-    again.unlock().await.expect("held");
+    again.unlock().await.expect("unlock");
     sits(&rig.agents[0], 2).await;
-    guard.unlock().await.expect("held");
+    guard.unlock().await.expect("unlock");
     replied(writer).await;
     assert!(java.unlock().await.is_err());
     replied(doc.java(0, Kind::Write, 2).unlock()).await;
@@ -183,7 +175,7 @@ pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
 pub async fn rw_the_last_live_reader_decides(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
-    let secs = |number: u64| Duration::from_secs(10 * number);
+    let secs = |number: u64| Duration::from_secs(1000 * number);
     for (number, (java, ours)) in [(10, 30), (30, 10), (20, 20)].into_iter().enumerate() {
         for java_leaves in [true, false] {
             let name = format!("last:{number}:{java_leaves}");
@@ -214,7 +206,7 @@ pub async fn rw_the_last_live_reader_decides(version: &str) {
                 refused(&client, Kind::Write, &name).await;
             }
             while let Some(guard) = guards.pop() {
-                guard.unlock().await.expect("held");
+                guard.unlock().await.expect("unlock");
                 let seen = doc.look().await;
                 if seen.mode().is_some() {
                     seen.assert_as_long_as_covered(&format!("{name}, we have {}", guards.len()));
@@ -233,8 +225,8 @@ pub async fn rw_the_last_live_reader_decides(version: &str) {
             }
             // The dead one goes with the last.
             doc.is_gone().await;
-            let guard = half_of(&client, Kind::Write, &name).try_lock().await.expect("an answer");
-            guard.expect("nobody reads").unlock().await.expect("held");
+            let guard = half_of(&client, Kind::Write, &name).try_lock().await.expect("try_lock");
+            guard.expect("nobody reads").unlock().await.expect("unlock");
         }
     }
     rig.end([client]).await;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Acquire, Client, Error, Guard, Prefer};
+use bed::in_vain;
+use distlock::{Acquire, Client, Guard, Prefer};
 use distlock_support::agent::{AgentOptions, JavaLock, monotonic_ns};
 use distlock_support::child::{self, Child};
 use distlock_support::{Admin, Numbers};
 use futures::future::join_all;
 use parking_lot::Mutex;
 
-use crate::rig::{Rig, ms};
+use crate::rig::{Rig, connect, had, ms, until, watched};
 use crate::rw_rig::{Doc, HALVES, half_of};
 
 const NAME: &str = "mixed";
@@ -22,8 +23,6 @@ const TASKS: u64 = 3;
 /// Two of each language, and one of ours in a process of its own.
 const CLIENTS: usize = 2;
 const ROUNDS: u64 = 1000;
-/// A waiter of Java's that misses its message sleeps for as long.
-const WATCHDOG: Duration = Duration::from_secs(6);
 const AT: &str = "INTEROP_URL";
 const SEED: &str = "INTEROP_SEED";
 
@@ -82,29 +81,30 @@ async fn in_java(tally: Arc<Tally>, [read, write]: [JavaLock; 2], admin: Admin, 
         let lock = if kind < 6 { &read } else { &write };
         let wait = ms(1 + dice.below(40));
         let call = if patient { lock.start_lock() } else { lock.start_try_lock(wait, None) };
-        let got = call.await.expect("an answer");
-        if got.value != true {
+        let Some(got) = had(call.await) else {
             tally.given_up.fetch_add(1, Ordering::Relaxed);
-        } else if kind < 6 {
+            continue;
+        };
+        if kind < 6 {
             let twice = kind < 2;
             if twice {
-                read.lock().await.expect("once more");
+                read.lock().await.expect("lock, once more");
             }
             tally.read(&admin).await;
             if twice {
-                read.unlock().await.expect("held twice");
+                read.unlock().await.expect("unlock");
             }
-            tally.log(false, who, got.t1, read.unlock().await.expect("held").t0);
+            tally.log(false, who, got.t1, read.unlock().await.expect("unlock").t0);
         } else {
             tally.write(&admin).await;
             if kind == 9 {
-                let reading = read.lock().await.expect("the writer reads");
-                tally.log(true, who, got.t1, write.unlock().await.expect("held").t0);
+                let reading = read.lock().await.expect("lock");
+                tally.log(true, who, got.t1, write.unlock().await.expect("unlock").t0);
                 tally.read(&admin).await;
-                tally.log(false, who, reading.t1, read.unlock().await.expect("held").t0);
+                tally.log(false, who, reading.t1, read.unlock().await.expect("unlock").t0);
                 tally.downgraded.fetch_add(1, Ordering::Relaxed);
             } else {
-                tally.log(true, who, got.t1, write.unlock().await.expect("held").t0);
+                tally.log(true, who, got.t1, write.unlock().await.expect("unlock").t0);
             }
         }
     }
@@ -119,14 +119,13 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, who: u64) {
         let (lock, owner, wait) = (&halves[usize::from(kind >= 6)], client.owner(), ms(1 + dice.below(40)));
         let ask = || Acquire::new().owner(&owner);
         let guard = match how {
-            0..=4 => lock.acquire(ask()).await.expect("an answer"),
+            0..=4 => lock.acquire(ask()).await.expect("acquire"),
             5 => match lock.acquire(ask().wait(wait)).await {
-                // The machine was busy: what comes of it is undone.
-                Err(Error::Timeout { .. }) => None,
-                got => got.expect("an answer"),
+                got if in_vain(&got) => None,
+                got => got.expect("acquire"),
             },
             // Dropped while it waits, or while it comes in.
-            _ => tokio::time::timeout(wait, lock.acquire(ask())).await.ok().and_then(|got| got.expect("an answer")),
+            _ => tokio::time::timeout(wait, lock.acquire(ask())).await.ok().and_then(|got| got.expect("acquire")),
         };
         let from = monotonic_ns();
         let Some(guard) = guard else {
@@ -134,7 +133,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, who: u64) {
             continue;
         };
         if kind < 6 {
-            let again = if kind < 2 { lock.acquire(ask()).await.expect("an answer") } else { None };
+            let again = if kind < 2 { lock.acquire(ask()).await.expect("acquire") } else { None };
             tally.read(&admin).await;
             drop(again);
             tally.log(false, who, from, monotonic_ns());
@@ -143,7 +142,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, who: u64) {
             tally.write(&admin).await;
             tally.log(true, who, from, monotonic_ns());
             if kind == 9 {
-                let guard = guard.downgrade().await.expect("held");
+                let guard = guard.downgrade().await.expect("downgrade");
                 let from = monotonic_ns();
                 tally.read(&admin).await;
                 tally.log(false, who, from, monotonic_ns());
@@ -160,7 +159,7 @@ async fn give_back(guard: Guard, drops: bool) {
     if drops {
         drop(guard);
     } else {
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
     }
 }
 
@@ -177,13 +176,13 @@ fn judge(spans: &mut [Span]) {
 
 /// A thousand rounds and those of another process.
 pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
-    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
-    let rig = Rig::start(vec![options; CLIENTS]).await;
+    // A waiter of Java's that misses its message sleeps for as long as a lease: it is the default one.
+    let rig = Rig::start(vec![AgentOptions::version(version); CLIENTS]).await;
     let mut clients = Vec::new();
     for prefer in [Prefer::Readers, Prefer::Writers] {
-        let builder = rig.builder().watchdog(WATCHDOG).command_timeout(WATCHDOG / 3).prefer(prefer);
+        let builder = watched(rig.builder()).prefer(prefer);
         // A mark outlives whoever set it by twice as long.
-        clients.push(builder.poll_cap(Duration::from_secs(2)).connect().await.expect("the server"));
+        clients.push(connect(builder.poll_cap(Duration::from_secs(2))).await);
     }
     let doc = Doc::new(&rig, NAME);
     let tally = Arc::new(Tally::default());
@@ -243,8 +242,7 @@ async fn rw_another_process() {
     child::init();
     let set = |name| std::env::var(name).expect("set by the parent");
     let seed: u64 = set(SEED).parse().expect("a number");
-    let client = Client::builder(&set(AT)).watchdog(WATCHDOG).command_timeout(WATCHDOG / 3);
-    let client = client.connect().await.expect("the parent's server");
+    let client = connect(bed::builder(&set(AT))).await;
     let tally = Arc::new(Tally::default());
     let mut tasks = Vec::new();
     for task in 0..TASKS {
@@ -252,11 +250,12 @@ async fn rw_another_process() {
         tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), admin, seed + task)));
     }
     assert_eq!(child::hear().await, "enough");
+    until("rounds in this process", async || tally.done.load(Ordering::Relaxed) > 20).await;
     tally.rounds.store(ROUNDS, Ordering::Relaxed);
     for ended in join_all(tasks).await {
         ended.expect("the rounds of one");
     }
-    client.shutdown(Duration::from_secs(5)).await.expect("a shutdown in time");
+    bed::end(client).await;
     for Span { writer, who, from, to } in tally.spans.lock().drain(..) {
         child::say(&format!("span {} {who} {from} {to}", u64::from(writer)));
     }

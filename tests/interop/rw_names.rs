@@ -38,7 +38,7 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
     let mine = we_wait(rig, client, Kind::Write, name, &channel, 2).await;
     replied(reader.unlock()).await;
     assert_eq!(rig.keys().await, keys(vec![key.to_owned(), covers[1].clone()]), "{name:?}");
-    ours.unlock().await.expect("held");
+    ours.unlock().await.expect("unlock");
 
     // Whoever is first, the other follows.
     let (mut mine, mut theirs) = (std::pin::pin!(soon(mine)), std::pin::pin!(replied(theirs)));
@@ -47,25 +47,25 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
             assert_eq!(reader.try_lock().await, Ok(false), "{name:?}");
             // Java has looked too, and sleeps again.
             sits(agent, 3).await;
-            first.expect("the waiter").1.unlock().await.expect("held");
+            first.expect("the waiter").unlock().await.expect("unlock");
             theirs.await;
         }
         _ = &mut theirs => {
             refused(client, Kind::Read, name).await;
             replied(agent.at(Kind::Write, name, 3).unlock()).await;
-            mine.await.expect("the waiter").1.unlock().await.expect("held");
+            mine.await.expect("the waiter").unlock().await.expect("unlock");
             replied(agent.at(Kind::Write, name, 3).lock()).await;
         }
     }
     assert_eq!(rig.keys().await, [key], "{name:?}");
     let mine = we_wait(rig, client, Kind::Read, name, &channel, 1).await;
     replied(agent.at(Kind::Write, name, 3).unlock()).await;
-    soon(mine).await.expect("the waiter").1.unlock().await.expect("held");
+    soon(mine).await.expect("the waiter").unlock().await.expect("unlock");
 
     let guard = enter(client, Kind::Write, name, &owner, None).await;
     assert_eq!(rig.keys().await, [key], "{name:?}");
     let theirs = java_waits(rig, agent, Kind::Read, name).await;
-    guard.unlock().await.expect("held");
+    guard.unlock().await.expect("unlock");
     replied(theirs).await;
     replied(agent.at(Kind::Read, name, 3).unlock()).await;
     assert_eq!(rig.keys().await, Vec::<String>::new(), "{name:?}");
@@ -87,7 +87,7 @@ async fn we_wait(
     name: &str,
     channel: &str,
     listeners: u64,
-) -> JoinHandle<(u64, distlock::Guard)> {
+) -> JoinHandle<distlock::Guard> {
     // What lingers would spare it the second look.
     rig.listeners(channel, listeners - 1).await;
     let before = rig.scripts().await;
@@ -103,7 +103,7 @@ async fn we_wait(
 pub async fn rw_odd_names_exclude_and_wake(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     // No subscription stays that could be taken for the next one.
-    let client = connect(rig.lasting_builder().subscription_linger(ms(1))).await;
+    let client = connect(rig.builder().subscription_linger(ms(1))).await;
     for (name, plain_channel) in NAMES {
         let tag = plain_channel.strip_prefix("redisson_lock__channel:").expect("the channel of a plain lock");
         meet(&rig, &client, &rig.agents[0], &Spelt { name, key: name, tag }).await;
@@ -120,7 +120,7 @@ pub async fn rw_prefixes_meet(version: &str) {
     let rig = Rig::start(prefixes.map(|(prefix, ..)| options(prefix)).to_vec()).await;
     let mut clients = Vec::new();
     for ((prefix, key, tag), agent) in prefixes.into_iter().zip(&rig.agents) {
-        let client = connect(rig.lasting_builder().name_prefix(prefix).subscription_linger(ms(1))).await;
+        let client = connect(rig.builder().name_prefix(prefix).subscription_linger(ms(1))).await;
         meet(&rig, &client, agent, &Spelt { name: "job", key, tag }).await;
         until_is("channels", async || rig.admin.channels().await, Vec::is_empty).await;
         clients.push(client);

@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use bed::in_vain;
 use distlock::{Client, Prefer};
-use distlock_support::agent::{JavaLock, Kind, monotonic_ns};
+use distlock_support::agent::{JavaLock, Kind};
 use futures::future::join_all;
 
-use crate::rig::{PATIENCE, Rig, connect, ms, replied, soon, until};
+use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, soon, until, watched};
 use crate::rw_rig::{Doc, HALVES, half_of, refused, wait_for_half};
 
-/// The default of `hold_back`.
-const HOLD_BACK: Duration = Duration::from_secs(1);
+/// Lives for nearly as long as the default of `hold_back`.
+const TIMER: &str = "prefers:timer";
+const LIFE: Duration = ms(950);
 
+/// Whose mark outlasts the test, and whose readers are held back as by default.
 async fn preferring(rig: &Rig) -> Client {
-    connect(rig.builder().prefer(Prefer::Writers).poll_cap(Duration::from_secs(2))).await
+    connect(rig.builder().prefer(Prefer::Writers).poll_cap(NEVER)).await
 }
 
 /// Who is held up by a writer that waits.
@@ -35,18 +38,17 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     assert_eq!(doc.java(0, Kind::Write, 3).try_lock().await, Ok(false));
     for client in [&client, &plain] {
         refused(client, Kind::Read, doc.name).await;
-        let asked = monotonic_ns();
-        let (had, guard) = soon(wait_for_half(client, Kind::Read, doc.name)).await.expect("a reader");
-        let waited = Duration::from_nanos(had - asked);
-        assert!(waited >= HOLD_BACK - ms(50), "a reader of ours was held back for {waited:?} only");
-        guard.unlock().await.expect("held");
+        rig.timer(TIMER, LIFE).await;
+        let guard = soon(wait_for_half(client, Kind::Read, doc.name)).await.expect("a reader");
+        assert!(!rig.admin.exists(TIMER).await, "a reader of ours was held back for less than {LIFE:?}");
+        guard.unlock().await.expect("unlock");
     }
     // A writer of Java's that waits as well is no writer of ours, nor behind one.
     let theirs = doc.java_waits(0, Kind::Write, 4).await;
     replied(first.unlock()).await;
     assert!(!writer.is_finished());
     replied(second.unlock()).await;
-    let ours = tokio::spawn(async move { soon(writer).await.expect("the writer").1.unlock().await.expect("held") });
+    let ours = tokio::spawn(async move { soon(writer).await.expect("the writer").unlock().await.expect("unlock") });
     replied(theirs).await;
     replied(doc.java(0, Kind::Write, 4).unlock()).await;
     soon(ours).await.expect("the writer");
@@ -55,13 +57,14 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     // Given up, whatever way: the mark goes.
     replied(first.lock()).await;
     let lock = half_of(&client, Kind::Write, doc.name);
-    assert!(lock.lock_for(ms(150)).await.expect("an answer").is_none());
+    let outcome = lock.lock_for(ms(150)).await;
+    assert!(in_vain(&outcome), "lock_for: {outcome:?}");
     until("no mark", async || !marked().await).await;
     let writer = wait_for_half(&client, Kind::Write, doc.name);
     until("a mark", marked).await;
     writer.abort();
     until("no mark", async || !marked().await).await;
-    drop(half_of(&plain, Kind::Read, doc.name).try_lock().await.expect("an answer").expect("nobody waits"));
+    drop(half_of(&plain, Kind::Read, doc.name).try_lock().await.expect("try_lock").expect("nobody waits"));
     replied(first.unlock()).await;
     rig.end([client, plain]).await;
 }
@@ -72,7 +75,8 @@ const TURNS: usize = 6;
 /// Everybody at it at once: all of them get their turns.
 pub async fn rw_preferred_writers_disturb_nobody(version: &str) {
     let rig = Rig::with(version).await;
-    let client = preferring(&rig).await;
+    let builder = watched(rig.builder()).prefer(Prefer::Writers);
+    let client = connect(builder.poll_cap(Duration::from_secs(2))).await;
     let doc = Doc::new(&rig, "busy");
     let lacking = Arc::new(AtomicI64::new(4 * TASKS));
     let mut tasks = Vec::new();
@@ -96,7 +100,8 @@ pub async fn rw_preferred_writers_disturb_nobody(version: &str) {
             }
         }
     };
-    let ended = tokio::time::timeout(PATIENCE, ended).await;
+    // As long as several events take on a slow machine.
+    let ended = tokio::time::timeout(4 * PATIENCE, ended).await;
     let all = ended.unwrap_or_else(|_| panic!("{} tasks never had {TURNS} turns", lacking.load(Ordering::Relaxed)));
     all.into_iter().for_each(|ended| ended.expect("one of them"));
     assert!(!rig.admin.exists(&doc.waiting()).await, "a mark of nobody");
@@ -106,11 +111,11 @@ pub async fn rw_preferred_writers_disturb_nobody(version: &str) {
 async fn in_java(lock: JavaLock, lacking: Arc<AtomicI64>) {
     let mut turns = 0;
     while lacking.load(Ordering::Relaxed) > 0 {
-        lock.lock().await.expect("the lock");
+        lock.lock().await.expect("lock");
         turns += 1;
         lacking.fetch_sub(i64::from(turns == TURNS), Ordering::Relaxed);
         tokio::time::sleep(ms(1)).await;
-        lock.unlock().await.expect("held");
+        lock.unlock().await.expect("unlock");
         tokio::time::sleep(ms(4)).await;
     }
 }
@@ -118,11 +123,11 @@ async fn in_java(lock: JavaLock, lacking: Arc<AtomicI64>) {
 async fn in_rust(client: Client, half: Kind, name: String, lacking: Arc<AtomicI64>) {
     let (lock, mut turns) = (half_of(&client, half, &name), 0);
     while lacking.load(Ordering::Relaxed) > 0 {
-        let guard = lock.lock().await.expect("the lock");
+        let guard = lock.lock().await.expect("lock");
         turns += 1;
         lacking.fetch_sub(i64::from(turns == TURNS), Ordering::Relaxed);
         tokio::time::sleep(ms(1)).await;
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
         tokio::time::sleep(ms(4)).await;
     }
 }

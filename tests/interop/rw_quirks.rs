@@ -1,29 +1,21 @@
 //! What Redisson's read-write lock does wrong with leases (protocol 10.7, 13.2), shown, and that ours does not.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use distlock::{Acquire, Client};
 use distlock_support::agent::{AgentOptions, Kind};
 
-use crate::rig::{Rig, ms, replied, until};
-use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused};
+use crate::rig::{NEVER, Rig, WATCHDOG, ms, replied, soon, until};
+use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, wait_for_half};
 
-/// A holder renews every third of it.
-const WATCHDOG: Duration = Duration::from_secs(6);
-/// The same, as Redis tells it.
-const WATCHDOG_MS: i64 = 6_000;
-const LONG: Duration = Duration::from_secs(600);
+/// As Redis tells it.
+const WATCHDOG_MS: i64 = WATCHDOG.as_millis() as i64;
 
-fn watched(version: &str) -> AgentOptions {
-    AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) }
-}
-
-/// It is as it should be until this has happened, and for half a watchdog more.
+/// It is as it should be until this has happened, and for a round of the watchdog more.
 async fn stays_until(doc: &Doc<'_>, fine: impl Fn(&Seen) -> bool, event: impl Future<Output = ()>) {
     let event = async {
         event.await;
-        tokio::time::sleep(WATCHDOG / 2).await;
+        tokio::time::sleep(WATCHDOG / 3).await;
     };
     let mut event = std::pin::pin!(event);
     loop {
@@ -44,8 +36,8 @@ async fn lapses(doc: &Doc<'_>, what: &str) {
 /// A read inside a write, both by the watchdog: giving back the read stops the renewal of the write in Redisson
 /// (10.7 a, 13.2.4).
 pub async fn rw_a_nested_read_leaves_the_write_watched(version: &str) {
-    let rig = Rig::start(vec![watched(version)]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
     let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
     let [read, write] = HALVES.map(|half| theirs.java(0, half, 1));
     replied(write.lock()).await;
@@ -54,25 +46,26 @@ pub async fn rw_a_nested_read_leaves_the_write_watched(version: &str) {
 
     let owner = client.owner();
     let guard = enter(&client, Kind::Write, ours.name, &owner, None).await;
-    enter(&client, Kind::Read, ours.name, &owner, None).await.unlock().await.expect("held");
+    enter(&client, Kind::Read, ours.name, &owner, None).await.unlock().await.expect("unlock");
     let fine = |seen: &Seen| seen.mode() == Some("write") && seen.ttl > 0 && seen.covers.is_empty();
     stays_until(&ours, fine, lapses(&theirs, "keep the write")).await;
     assert_eq!(write.unlock().await.expect_err("it lapsed").error, "IllegalMonitorStateException");
-    guard.unlock().await.expect("held");
+    guard.unlock().await.expect("unlock");
     rig.end([client]).await;
 }
 
 /// A watchdog's renewal cuts the lease of the whole lock to its own, and the long-leased reader goes with it when the other
 /// dies (10.7 b). Under a reader of ours the lease is kept up; and our watchdog cuts nobody's.
 pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
-    let rig = Rig::start(vec![AgentOptions::version(version), watched(version).in_own_process()]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let options = || AgentOptions::version(version);
+    let rig = Rig::start(vec![options(), options().in_own_process()]).await;
+    let client = rig.watched_client().await;
     let [theirs, ours, beside] = ["theirs", "ours", "beside"].map(|name| Doc::new(&rig, name));
     let long = 2 * WATCHDOG_MS;
 
-    replied(theirs.java(0, Kind::Read, 1).lock_for(LONG)).await;
-    let guard = enter(&client, Kind::Read, ours.name, &client.owner(), Some(LONG)).await;
-    replied(beside.java(0, Kind::Read, 1).lock_for(LONG)).await;
+    replied(theirs.java(0, Kind::Read, 1).lock_for(NEVER)).await;
+    let guard = enter(&client, Kind::Read, ours.name, &client.owner(), Some(NEVER)).await;
+    replied(beside.java(0, Kind::Read, 1).lock_for(NEVER)).await;
     for doc in [theirs, ours] {
         replied(doc.java(1, Kind::Read, 1).lock()).await;
     }
@@ -98,43 +91,43 @@ pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
         let covers: Vec<_> = theirs.look().await.covers.values().copied().collect();
         assert!(covers.iter().any(|left| *left > long), "the reader's own lease was over: {covers:?}");
         // It reads, as it believes, and a writer comes in.
-        let writer = half_of(&client, Kind::Write, theirs.name).try_lock().await.expect("an answer");
-        writer.expect("the lock lapsed").unlock().await.expect("held");
+        let writer = half_of(&client, Kind::Write, theirs.name).try_lock().await.expect("try_lock");
+        writer.expect("the lock lapsed").unlock().await.expect("unlock");
         rig.admin.cmd::<()>(&["DEL", &theirs.cover(&theirs.java_owner(0, 1), 1)]).await;
     };
     stays_until(&ours, |seen| seen.mode() == Some("read") && seen.ttl > 0, lapsed).await;
     assert!(ours.look().await.ttl > long);
     assert_eq!(ours.java(0, Kind::Write, 2).try_lock().await, Ok(false));
     assert!(guard.is_held());
-    guard.unlock().await.expect("held");
-    watching.unlock().await.expect("held");
+    guard.unlock().await.expect("unlock");
+    watching.unlock().await.expect("unlock");
     replied(beside.java(0, Kind::Read, 1).unlock()).await;
     rig.end([client]).await;
 }
 
 /// From a watched write to a leased read: the lock lasts as long as the last renewal of the write says (10.7 c).
 pub async fn rw_a_leased_read_outlives_its_downgrade(version: &str) {
-    let rig = Rig::start(vec![watched(version)]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
     let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
     let [read, write] = HALVES.map(|half| theirs.java(0, half, 1));
     replied(write.lock()).await;
-    replied(read.lock_for(LONG)).await;
+    replied(read.lock_for(NEVER)).await;
     let owner = client.owner();
     let writing = enter(&client, Kind::Write, ours.name, &owner, None).await;
-    let reading = enter(&client, Kind::Read, ours.name, &owner, Some(LONG)).await;
+    let reading = enter(&client, Kind::Read, ours.name, &owner, Some(NEVER)).await;
     theirs.until("a renewal that cuts", |seen| seen.ttl <= WATCHDOG_MS).await;
     // Ours has been renewed as well by then.
     assert_eq!(client.renew_now().await.lost, 0);
     replied(write.unlock()).await;
-    writing.unlock().await.expect("held");
+    writing.unlock().await.expect("unlock");
     assert_eq!(theirs.look().await.mode(), Some("read"));
     let fine = |seen: &Seen| seen.mode() == Some("read") && seen.ttl > WATCHDOG_MS;
     stays_until(&ours, fine, lapses(&theirs, "keep a lease that it gave")).await;
     let covers = theirs.look().await.covers;
     assert!(covers.values().all(|left| *left > 50_000) && covers.len() == 1, "{covers:?}");
     assert!(reading.is_held());
-    reading.unlock().await.expect("held");
+    reading.unlock().await.expect("unlock");
     rig.admin.cmd::<()>(&["DEL", &theirs.cover(&theirs.java_owner(0, 1), 1)]).await;
     rig.end([client]).await;
 }
@@ -148,24 +141,27 @@ pub async fn rw_dead_readers_under_a_long_lease(version: &str) {
         let name = format!("dead:{java_dies}");
         let doc = Doc::new(&rig, &name);
         if java_dies {
-            replied(doc.java(0, Kind::Write, 1).lock_for(LONG)).await;
+            replied(doc.java(0, Kind::Write, 1).lock_for(NEVER)).await;
             replied(doc.java(0, Kind::Read, 1).lock_for(ms(500))).await;
             replied(doc.java(0, Kind::Write, 1).unlock()).await;
         } else {
             let owner = client.owner();
-            let writing = enter(&client, Kind::Write, &name, &owner, Some(LONG)).await;
+            let writing = enter(&client, Kind::Write, &name, &owner, Some(NEVER)).await;
             let _dead = enter(&client, Kind::Read, &name, &owner, Some(ms(500))).await.into_owner();
-            writing.unlock().await.expect("held");
+            writing.unlock().await.expect("unlock");
         }
-        let waiter = doc.we_wait(&client, Kind::Write, 2).await;
-        assert!(doc.look().await.ttl > WATCHDOG_MS);
+        // Where the cover is over already, ours frees the lock with its write.
+        let waiter = wait_for_half(&client, Kind::Write, &name);
         doc.until("the cover over", |seen| seen.covers.is_empty()).await;
-        assert_eq!(doc.java(0, Kind::Write, 2).try_lock().await, Ok(false), "Redisson looks at covers");
-        let (_, guard) = crate::rig::soon(waiter).await.expect("the waiter");
+        if java_dies {
+            assert!(doc.look().await.ttl > WATCHDOG_MS);
+            assert_eq!(doc.java(0, Kind::Write, 2).try_lock().await, Ok(false), "Redisson looks at covers");
+        }
+        let guard = soon(waiter).await.expect("the waiter");
         assert_eq!(doc.look().await.mode(), Some("write"));
         assert!(guard.is_held());
         assert_eq!(doc.java(0, Kind::Read, 3).try_lock().await, Ok(false));
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
         doc.is_gone().await;
     }
     rig.end([client]).await;
@@ -190,15 +186,15 @@ pub async fn rw_a_lapsed_lease_does_not_stick(version: &str) {
         assert!(seen.ttl <= 300, "Redisson has learnt to forget: {seen:?}");
         assert!(mine.ttl > 25_000 && mine.covers.values().all(|left| *left > 25_000), "{mine:?}");
         lapses(&theirs, "forget a lease").await;
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
     }
     rig.end([client]).await;
 }
 
 /// A watched hold with a leased one inside, given back: Redisson stops the watchdog of the outer one (13.2.3).
 pub async fn rw_the_outer_hold_stays_watched(version: &str) {
-    let rig = Rig::start(vec![watched(version)]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
     let case = async |half: Kind| {
         let [a, b] = ["theirs", "ours"].map(|whose| format!("{whose}:{}", half.as_str()));
         let (theirs, ours) = (Doc::new(&rig, &a), Doc::new(&rig, &b));
@@ -207,11 +203,11 @@ pub async fn rw_the_outer_hold_stays_watched(version: &str) {
         replied(java.lock_for(WATCHDOG)).await;
         replied(java.unlock()).await;
         let guard = enter(&client, half, ours.name, &owner, None).await;
-        enter(&client, half, ours.name, &owner, Some(WATCHDOG)).await.unlock().await.expect("held");
+        enter(&client, half, ours.name, &owner, Some(WATCHDOG)).await.unlock().await.expect("unlock");
         let fine = |seen: &Seen| seen.mode() == Some(half.as_str()) && seen.ttl > 0;
         stays_until(&ours, fine, lapses(&theirs, "keep the outer hold")).await;
         assert!(guard.is_held());
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
     };
     tokio::join!(case(Kind::Read), case(Kind::Write));
     rig.end([client]).await;
@@ -220,8 +216,8 @@ pub async fn rw_the_outer_hold_stays_watched(version: &str) {
 /// Holds that were forced open: Redisson goes on asking for them first, and who came after lapses while watched (13.2.3).
 pub async fn rw_forced_holds_delay_no_renewal(version: &str) {
     const DEEP: usize = 6;
-    let rig = Rig::start(vec![watched(version)]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
     let other: Client = rig.client().await;
     let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
     let owner = client.owner();
@@ -230,7 +226,7 @@ pub async fn rw_forced_holds_delay_no_renewal(version: &str) {
         replied(theirs.java(0, Kind::Write, 1).lock()).await;
         stale.push(enter(&client, Kind::Write, ours.name, &owner, None).await);
     }
-    assert!(half_of(&other, Kind::Write, theirs.name).force_unlock().await.expect("an answer"));
+    assert!(half_of(&other, Kind::Write, theirs.name).force_unlock().await.expect("force_unlock"));
     assert_eq!(ours.java(0, Kind::Write, 9).force_unlock().await, Ok(true));
     replied(theirs.java(0, Kind::Write, 2).lock()).await;
     let guard = enter(&client, Kind::Write, ours.name, &client.owner(), None).await;
@@ -238,25 +234,25 @@ pub async fn rw_forced_holds_delay_no_renewal(version: &str) {
     stays_until(&ours, fine, lapses(&theirs, "renew who holds")).await;
     assert!(guard.is_held() && !stale.iter().any(distlock::Guard::is_held));
     drop(stale);
-    guard.unlock().await.expect("held");
+    guard.unlock().await.expect("unlock");
     rig.end([client, other]).await;
 }
 
 /// Who reads without a cover is dead to everybody (13.1.3), on either side; so covers are what we renew.
 pub async fn rw_without_a_cover_nobody_reads(version: &str) {
-    let rig = Rig::start(vec![watched(version)]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
     for java_is_bare in [true, false] {
         let name = format!("bare:{java_is_bare}");
         let doc = Doc::new(&rig, &name);
         let owner = client.owner();
         replied(doc.java(0, Kind::Read, 1).lock()).await;
         let guard = half_of(&client, Kind::Read, &name).acquire(Acquire::new().owner(&owner)).await;
-        let guard = guard.expect("an answer").expect("a reader beside a reader");
+        let guard = guard.expect("acquire").expect("a reader beside a reader");
         let bare = if java_is_bare { doc.java_owner(0, 1) } else { owner.as_str().to_owned() };
         rig.admin.cmd::<()>(&["DEL", &doc.cover(&bare, 1)]).await;
         if java_is_bare {
-            guard.unlock().await.expect("held");
+            guard.unlock().await.expect("unlock");
             doc.is_gone().await;
             assert!(doc.java(0, Kind::Read, 1).unlock().await.is_err());
         } else {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner};
-use distlock_support::agent::{Agent, Call, JavaLock, Kind, monotonic_ns};
+use distlock_support::agent::{Agent, Call, JavaLock, Kind};
 use tokio::task::JoinHandle;
 
-use crate::rig::{Rig, until, until_is};
+use crate::rig::{Rig, soon, until, until_is, wait_for_lock};
 
 pub const HALVES: [Kind; 2] = [Kind::Read, Kind::Write];
 
@@ -126,7 +126,7 @@ impl<'a> Doc<'a> {
 
     /// Has this client wait for a half, and waits until it has looked so often: twice where it has to subscribe, once where
     /// a subscription lingers.
-    pub async fn we_wait(&self, client: &Client, half: Kind, looks: u64) -> JoinHandle<(u64, Guard)> {
+    pub async fn we_wait(&self, client: &Client, half: Kind, looks: u64) -> JoinHandle<Guard> {
         let (before, waiting) = (self.rig.scripts().await, client.stats().waiting);
         let task = wait_for_half(client, half, self.name);
         self.rig.waiting(client, waiting + 1).await;
@@ -145,24 +145,21 @@ pub fn half_of(client: &Client, half: Kind, name: &str) -> Arc<dyn DistLock> {
     client.lock(if half == Kind::Write { Flavour::Write } else { Flavour::Read }, name)
 }
 
-/// Waits for a half in a task of its own; tells when it had it.
-pub fn wait_for_half(client: &Client, half: Kind, name: &str) -> JoinHandle<(u64, Guard)> {
-    let lock = half_of(client, half, name);
-    tokio::spawn(async move {
-        let guard = lock.lock().await.expect("the lock");
-        (monotonic_ns(), guard)
-    })
+/// Waits for a half in a task of its own.
+pub fn wait_for_half(client: &Client, half: Kind, name: &str) -> JoinHandle<Guard> {
+    wait_for_lock(half_of(client, half, name))
 }
 
-/// Takes a half that is to be had, as this owner; `None`: the watchdog's lease.
+/// Takes a half that is to be had, as this owner; `None`: the watchdog's lease. A grant that comes after the end of a brief lease is asked
+/// for again.
 pub async fn enter(client: &Client, half: Kind, name: &str, owner: &Owner, lease: Option<Duration>) -> Guard {
-    let how = Acquire::new().owner(owner).wait(Duration::ZERO);
+    let how = Acquire::new().owner(owner);
     let how = lease.map_or(how.clone(), |lease| how.lease(lease));
-    half_of(client, half, name).acquire(how).await.expect("an answer").expect("a half to be had")
+    soon(half_of(client, half, name).acquire(how)).await.expect("acquire").expect("a half to be had")
 }
 
 /// Nobody of ours who comes now gets it.
 pub async fn refused(client: &Client, half: Kind, name: &str) {
-    let got = half_of(client, half, name).try_lock().await.expect("an answer");
+    let got = half_of(client, half, name).try_lock().await.expect("try_lock");
     assert!(got.is_none(), "{name}: {half:?} was to be had");
 }

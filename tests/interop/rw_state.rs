@@ -10,7 +10,10 @@ use crate::listener::Listener;
 use crate::rig::{Rig, replied};
 use crate::rw_rig::{Doc, HALVES, enter, half_of};
 
-/// What one of the cast does. Leases in seconds, and so long that a slow machine does not blur which is which.
+/// The unit of leases, in ms: so long that a slow machine does not blur which is which.
+const UNIT: i64 = 100_000;
+
+/// What one of the cast does. Leases in units.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Read(u64),
@@ -139,7 +142,7 @@ impl<'a> Actor<'a> {
     }
 
     async fn enter(&mut self, half: Kind, lease: u64) {
-        let lease = Duration::from_secs(lease);
+        let lease = Duration::from_millis(lease * UNIT as u64);
         match &mut self.side {
             Side::Java(thread) => {
                 assert_eq!(self.doc.java(0, half, *thread).try_lock_for(Duration::ZERO, lease).await, Ok(true));
@@ -154,7 +157,7 @@ impl<'a> Actor<'a> {
         match &mut self.side {
             Side::Java(thread) => drop(replied(self.doc.java(0, half, *thread).unlock()).await),
             Side::Ours(_, guards) => {
-                guards[index(half)].pop().expect("a hold").unlock().await.expect("held");
+                guards[index(half)].pop().expect("a hold").unlock().await.expect("unlock");
             }
         }
     }
@@ -177,7 +180,7 @@ impl<'a> Actor<'a> {
     async fn downgrade(&mut self, lease: u64) {
         if let Side::Ours(_, guards) = &mut self.side {
             let writing = guards[index(Kind::Write)].pop().expect("a hold");
-            guards[index(Kind::Read)].push(writing.downgrade().await.expect("held"));
+            guards[index(Kind::Read)].push(writing.downgrade().await.expect("downgrade"));
         } else {
             self.enter(Kind::Read, lease).await;
             self.leave(Kind::Write).await;
@@ -186,8 +189,8 @@ impl<'a> Actor<'a> {
 
     async fn force(&mut self, half: Kind) -> bool {
         match &self.side {
-            Side::Java(thread) => self.doc.java(0, half, *thread).force_unlock().await.expect("an answer"),
-            Side::Ours(..) => half_of(self.client, half, self.doc.name).force_unlock().await.expect("an answer"),
+            Side::Java(thread) => self.doc.java(0, half, *thread).force_unlock().await.expect("force_unlock"),
+            Side::Ours(..) => half_of(self.client, half, self.doc.name).force_unlock().await.expect("force_unlock"),
         }
     }
 
@@ -209,8 +212,8 @@ impl<'a> Actor<'a> {
 }
 
 /// Rounded up, so that what has passed since does not matter; a release of ours may add some milliseconds.
-fn seconds(ms: i64) -> i64 {
-    (ms - 100 + 49_999) / 50_000 * 50
+fn units(ms: i64) -> i64 {
+    (ms - 100 + 50 * UNIT - 1) / (50 * UNIT) * 50
 }
 
 /// What stands there, owners as letters of the cast.
@@ -232,11 +235,11 @@ async fn seen(doc: &Doc<'_>, cast: &[Actor<'_>], listener: &Listener, mute: bool
         };
     }
     if seen.ttl != -2 {
-        text += &format!(" {}", seconds(seen.ttl));
+        text += &format!(" {}", units(seen.ttl));
     }
     let covers = seen.covers.iter().map(|(cover, left)| {
         let (owner, n) = cover.split_once(":rwlock_timeout:").expect("a cover");
-        format!("{}/{n} {}", letter(owner), seconds(*left))
+        format!("{}/{n} {}", letter(owner), units(*left))
     });
     let mut covers: Vec<_> = covers.collect();
     covers.sort();
@@ -268,8 +271,8 @@ async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java:
         }
         before = now;
         for half in HALVES {
-            let theirs = doc.java(0, half, 99).is_locked().await.expect("an answer");
-            let ours = half_of(client, half, name).is_locked().await.expect("an answer");
+            let theirs = doc.java(0, half, 99).is_locked().await.expect("is_locked");
+            let ours = half_of(client, half, name).is_locked().await.expect("is_locked");
             // Java counts the fields beside a writer's, the list of its holds among them (docs/wire-format.md).
             let lists = rig.admin.hgetall_whole(name).await.keys().any(|field| field.ends_with(":write:holds"));
             let counted = half == HALVES[0] && lists && theirs && !ours;

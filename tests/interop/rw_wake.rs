@@ -32,7 +32,7 @@ async fn rust_to_java(rig: &Rig, client: &Client, (held, wanted): (Kind, Kind)) 
     for _ in 0..ROUNDS {
         let guard = enter(client, held, doc.name, &client.owner(), Some(NEVER)).await;
         let waiter = doc.java_waits(0, wanted, 1).await;
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
         replied(waiter).await;
         replied(doc.java(0, wanted, 1).unlock()).await;
         // Redisson subscribes for each wait; our subscription is not there.
@@ -48,7 +48,7 @@ async fn java_to_rust(rig: &Rig, client: &Client, (held, wanted): (Kind, Kind)) 
         replied(java.lock_for(NEVER)).await;
         let waiter = doc.we_wait(client, wanted, 2).await;
         replied(java.unlock()).await;
-        soon(waiter).await.expect("the waiter").1.unlock().await.expect("held");
+        soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
     }
 }
 
@@ -69,7 +69,7 @@ async fn java_reads(rig: &Rig, client: &Client) {
     for thread in threads.clone() {
         calls.push(doc.java_waits(0, Kind::Read, thread).await);
     }
-    guard.unlock().await.expect("held");
+    guard.unlock().await.expect("unlock");
     join_all(calls.into_iter().map(replied)).await;
     assert_eq!(doc.look().await.covers.len(), READERS);
     join_all(threads.map(async |thread| replied(doc.java(0, Kind::Read, thread).unlock()).await)).await;
@@ -88,11 +88,11 @@ async fn we_read(rig: &Rig, clients: &[Client; 2]) {
     replied(java.unlock()).await;
     let mut guards = Vec::new();
     for task in tasks {
-        guards.push(soon(task).await.expect("a reader").1);
+        guards.push(soon(task).await.expect("a reader"));
     }
     assert_eq!(doc.look().await.covers.len(), READERS);
     for guard in guards {
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
     }
     doc.is_gone().await;
 }
@@ -107,12 +107,12 @@ pub async fn rw_downgrades_of_ours_let_readers_in(version: &str) {
         let guard = enter(&client, Kind::Write, &name, &client.owner(), Some(NEVER)).await;
         let reader = doc.java_waits(0, Kind::Read, 1).await;
         let mut writer = doc.java_waits(0, Kind::Write, 2).await;
-        let guard = guard.downgrade().await.expect("held");
+        let guard = guard.downgrade().await.expect("downgrade");
         replied(reader).await;
         assert_eq!(writer.within(ms(5)).await, None, "a writer beside readers");
         replied(doc.java(0, Kind::Read, 1).unlock()).await;
         sits(&rig.agents[0], 2).await;
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
         replied(writer).await;
         replied(doc.java(0, Kind::Write, 2).unlock()).await;
     }
@@ -130,10 +130,10 @@ pub async fn rw_downgrades_of_javas_are_seen_by_us_alone(version: &str) {
     let ours = doc.we_wait(&client, Kind::Read, 2).await;
     replied(reading.lock_for(NEVER)).await;
     replied(writing.unlock()).await;
-    let (_, guard) = soon(ours).await.expect("the reader");
+    let guard = soon(ours).await.expect("the reader");
     assert_eq!(theirs.within(ms(500)).await, None, "Redisson tells its readers of a downgrade");
     // Nor does Java hear of a reader that leaves beside others.
-    guard.unlock().await.expect("held");
+    guard.unlock().await.expect("unlock");
     assert_eq!(theirs.within(ms(100)).await, None);
     replied(reading.unlock()).await;
     replied(theirs).await;
@@ -151,7 +151,7 @@ pub async fn rw_an_upgrade_never_hangs(version: &str) {
     let guard = enter(&client, Kind::Read, doc.name, &owner, Some(NEVER)).await;
     let error = soon(half_of(&client, Kind::Write, doc.name).acquire(Acquire::new().owner(&owner))).await;
     assert!(matches!(error, Err(distlock::Error::WouldDeadlock { .. })), "{error:?}");
-    guard.unlock().await.expect("held");
+    guard.unlock().await.expect("unlock");
     // Alone, and still it waits.
     let mut hangs = doc.java_waits(0, Kind::Write, 1).await;
     assert_eq!(hangs.within(ms(300)).await, None, "Redisson upgrades");

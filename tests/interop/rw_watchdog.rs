@@ -2,16 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use distlock_support::TtlSampler;
-use distlock_support::agent::{AgentOptions, Kind};
+use distlock_support::agent::Kind;
 
 use crate::rig::{Rig, ms, replied, soon, until};
 use crate::rw_rig::{Doc, HALVES, Seen, enter, refused, wait_for_half};
-
-/// A holder renews every third of it.
-const WATCHDOG: Duration = Duration::from_secs(6);
 
 /// Waits until every lease here, of locks and of covers, has been renewed three times, which takes as long as a lease; `check` looks
 /// in between. How many leases there are.
@@ -38,9 +34,8 @@ async fn renewed(docs: &[Doc<'_>], check: impl AsyncFn()) -> usize {
 
 /// Every hold is kept: of both halves, of both sides, and of readers of both sides together.
 pub async fn rw_both_keep_what_they_hold(version: &str) {
-    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
-    let rig = Rig::start(vec![options]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
     let waiter = rig.client().await;
     let sampler = TtlSampler::start(&rig.server.url()).await;
     let owner = client.owner();
@@ -80,7 +75,7 @@ pub async fn rw_both_keep_what_they_hold(version: &str) {
     assert!(!ours.iter().any(tokio::task::JoinHandle::is_finished));
 
     for guard in guards {
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
     }
     for lock in &held {
         replied(lock.unlock()).await;
@@ -91,7 +86,7 @@ pub async fn rw_both_keep_what_they_hold(version: &str) {
         replied(doc.java(0, Kind::Write, 2).unlock()).await;
     }
     for task in ours {
-        soon(task).await.expect("the waiter").1.unlock().await.expect("held");
+        soon(task).await.expect("the waiter").unlock().await.expect("unlock");
     }
     assert_eq!(sampler.stop().await, [], "a lock without an end");
     rig.end([client, waiter]).await;
@@ -99,9 +94,8 @@ pub async fn rw_both_keep_what_they_hold(version: &str) {
 
 /// The order of calls for a downgrade, both ways of giving back, by the watchdog: what is left is kept.
 pub async fn rw_what_is_left_is_kept(version: &str) {
-    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
-    let rig = Rig::start(vec![options]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
     let owner = client.owner();
     let [reads, writes] = HALVES.map(|half| format!("left:{}", half.as_str()));
     let mut kept = Vec::new();
@@ -109,7 +103,7 @@ pub async fn rw_what_is_left_is_kept(version: &str) {
         let writing = enter(&client, Kind::Write, name, &owner, None).await;
         let reading = enter(&client, Kind::Read, name, &owner, None).await;
         let (give, keep) = if *name == reads { (writing, reading) } else { (reading, writing) };
-        give.unlock().await.expect("held");
+        give.unlock().await.expect("unlock");
         kept.push(keep);
     }
     let java = Doc::new(&rig, "java:read");
@@ -126,7 +120,7 @@ pub async fn rw_what_is_left_is_kept(version: &str) {
     renewed(&docs, check).await;
     assert!(kept.iter().all(distlock::Guard::is_held));
     for guard in kept {
-        guard.unlock().await.expect("held");
+        guard.unlock().await.expect("unlock");
     }
     replied(java.java(0, Kind::Read, 1).unlock()).await;
     rig.end([client]).await;

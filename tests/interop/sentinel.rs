@@ -2,19 +2,22 @@
 //! languages, and a failover lets nobody in. The same over replicated servers.
 
 use std::ops::Deref;
-use std::time::Duration;
 
 use distlock_support::agent::{Agent, AgentOptions, Kind};
 use distlock_support::{Admin, Replicas, ReplicasOptions, Sentinels, SentinelsOptions, ServerSet};
 use serde_json::json;
 
 use crate::held::{HeldByJava, HeldByUs, Spot};
-use crate::rig::{LATCH, NEVER, PATIENCE, replied, soon, until, until_is, wait_for_lock};
+use crate::rig::{LATCH, NEVER, PATIENCE, ms, patient, replied, soon, until, until_is, wait_for_lock};
 use crate::rw_rig::sits;
-use crate::sides::{PATIENT, RIVALS, Sides, announced, flavour};
+use crate::sides::{RIVALS, Sides, announced, flavour};
+
+/// So long, in ms, that no server is suspected because it is slow, or frozen by a test.
+const UNSUSPECTED: u64 = 60_000;
 
 async fn watched() -> ServerSet {
-    ServerSet::Watched(Box::new(Sentinels::start(SentinelsOptions::default().swift()).await))
+    let options = SentinelsOptions::default().swift().down_after(UNSUSPECTED);
+    ServerSet::Watched(Box::new(Sentinels::start(options).await))
 }
 
 async fn alone() -> ServerSet {
@@ -36,11 +39,6 @@ impl Deref for Shared {
 }
 
 impl Shared {
-    async fn start(version: &str, set: ServerSet, watchdog: Option<Duration>) -> Self {
-        let sides = Sides::start(version, &set.url(), watchdog).await;
-        Self { set, sides }
-    }
-
     async fn admin(&self) -> &Admin {
         self.set.primary().await.admin()
     }
@@ -102,18 +100,16 @@ impl Spot for AtPrimary<'_> {
 /// waited for all the same. Users and passwords of servers and of sentinels are their own.
 pub async fn sentinel_has_javas_locks_acknowledged(version: &str) {
     let servers = ReplicasOptions::default().replicas(1).user("app", "data/1");
-    // Nobody is suspected for a frozen replica.
-    let options = SentinelsOptions::default().swift().servers(servers).password("watch").down_after(30_000);
+    let options = SentinelsOptions::default().swift().servers(servers).password("watch").down_after(UNSUSPECTED);
     let bed = Sentinels::start(options).await;
     let admin = bed.server(0).admin();
     for check_synced in [None, Some(false)] {
-        let options = AgentOptions {
+        let options = || AgentOptions {
             check_synced,
             sentinel_password: Some("watch".to_owned()),
-            sync_timeout: Some(Duration::from_millis(300)),
-            ..AgentOptions::version(version)
+            ..patient(AgentOptions::version(version))
         };
-        let java = Agent::start(&bed.url(), options).await;
+        let java = Agent::start(&bed.url(), options()).await;
         let lock = java.at(Kind::Reentrant, "order", 1);
         admin.reset_stats().await;
         replied(lock.lock()).await;
@@ -122,9 +118,11 @@ pub async fn sentinel_has_javas_locks_acknowledged(version: &str) {
         assert!(!admin.exists("order").await);
         let waits = admin.calls("wait").await;
         assert!(waits > 0, "{version}, checkLockSyncedSlaves {check_synced:?}: no WAIT for a lock and its unlock");
+        java.close().await;
 
+        let java = Agent::start(&bed.url(), AgentOptions { sync_timeout: Some(ms(300)), ..options() }).await;
         bed.server(1).stop();
-        let answer = soon(lock.start("try_lock", json!({}))).await;
+        let answer = soon(java.at(Kind::Reentrant, "order", 1).start("try_lock", json!({}))).await;
         assert_eq!(answer.is_ok(), check_synced == Some(false), "{version}, nobody acknowledges: {answer:?}");
         bed.server(1).cont();
         java.close().await;
@@ -133,7 +131,8 @@ pub async fn sentinel_has_javas_locks_acknowledged(version: &str) {
 }
 
 async fn exclude(version: &str, set: ServerSet) {
-    let shared = Shared::start(version, set, None).await;
+    let sides = Sides::lasting(version, &set.url()).await;
+    let shared = Shared { set, sides };
     let admin = shared.admin().await;
     for (held, out) in RIVALS {
         let name = format!("{held:?}:{out:?}");
@@ -141,7 +140,7 @@ async fn exclude(version: &str, set: ServerSet) {
         assert!(admin.exists(&name).await, "{name} is elsewhere");
         assert!(!shared.is_free_for_java(out, &name).await, "{name}: Java is in beside us");
         assert!(held != Kind::Read || shared.is_free_for_java(held, &name).await, "{name}: Java may read too");
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
 
         let java = shared.java.at(held, &name, 1);
         replied(java.lock()).await;
@@ -156,7 +155,8 @@ async fn exclude(version: &str, set: ServerSet) {
 
 /// The message wakes: no poll cap and no lease ends within the test.
 async fn wake(version: &str, set: ServerSet) {
-    let shared = Shared::start(version, set, None).await;
+    let sides = Sides::lasting(version, &set.url()).await;
+    let shared = Shared { set, sides };
     for (held, waits) in announced() {
         java_to_us(&shared, held, waits).await;
         us_to_java(&shared, held, waits).await;
@@ -175,17 +175,17 @@ async fn java_to_us(shared: &Shared, held: Kind, waits: Kind) {
     replied(java.unlock()).await;
     let woken = tokio::time::timeout(PATIENCE, waiter).await;
     let Ok(woken) = woken else { panic!("{name}: our waiter sleeps: {:?}", shared.ours.stats()) };
-    woken.expect("the waiter").1.unlock().await.expect("a lock held");
+    woken.expect("the waiter").unlock().await.expect("unlock");
 }
 
 async fn us_to_java(shared: &Shared, held: Kind, waits: Kind) {
     let name = format!("rust:{held:?}:{waits:?}");
     let java = shared.java.at(waits, &name, 1);
-    let guard = shared.ours.lock(flavour(held), &name).lock_leased(NEVER).await.expect("a free lock");
+    let guard = shared.ours.lock(flavour(held), &name).lock_leased(NEVER).await.expect("lock_leased");
     let waiter = java.start_lock();
     shared.listened_to(&name, 1).await;
     sits(&shared.java, 1).await;
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     replied(waiter).await;
     replied(java.unlock()).await;
     shared.listened_to(&name, 0).await;
@@ -193,7 +193,8 @@ async fn us_to_java(shared: &Shared, held: Kind, waits: Kind) {
 
 /// Another server takes over by request while one side holds and the other waits; then the next one does, the other way round.
 async fn let_nobody_in(version: &str, set: ServerSet) {
-    let shared = Shared::start(version, set, Some(PATIENT)).await;
+    let sides = Sides::watched(version, &set.url()).await;
+    let shared = Shared { set, sides };
 
     let held = HeldByJava::at(&shared.spot().await, "java").await;
     shared.set.fail_over().await;

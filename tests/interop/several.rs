@@ -2,41 +2,27 @@
 
 use std::sync::Arc;
 
-use distlock::{Builder, Client, DistLock, Guard, RedLock};
-use distlock_support::agent::{AgentOptions, JavaLock, Kind};
+use distlock::{Client, DistLock, Guard, RedLock};
+use distlock_support::agent::{JavaLock, Kind};
 use futures::future::join_all;
 
 use crate::counter::{COUNTER, count_here};
-use crate::rig::{NEVER, Rig, connect, ms, until_is};
+use crate::rig::{PATIENCE, Rig, builder, connect, until_is};
 
 /// A client of ours for every server.
 pub async fn clients_of(rig: &Rig) -> Vec<Client> {
-    clients_with(rig, |builder| builder).await
-}
-
-/// The same, with these options.
-pub async fn clients_with(rig: &Rig, options: impl Fn(Builder) -> Builder) -> Vec<Client> {
-    let builder = |url: &str| {
-        let builder = Client::builder(url).poll_cap(NEVER).subscription_linger(ms(300));
-        options(builder)
-    };
     join_all(rig.servers().map(|server| connect(builder(&server.url())))).await
 }
 
-/// Our RedLock over the servers of these clients.
+/// Our RedLock over the servers of these clients. None of them is away because it is slow.
 pub fn red(clients: &[Client], name: &str) -> Arc<dyn DistLock> {
-    Arc::new(RedLock::new(clients.iter().cloned(), name))
+    Arc::new(RedLock::new(clients.iter().cloned(), name).node_timeout(PATIENCE))
 }
 
 /// Java's RedLock over all servers.
 pub fn java_red(rig: &Rig, agent: usize, name: &str, thread: i64) -> JavaLock {
     let names: Vec<_> = (0..rig.servers().count()).map(|server| (server, name)).collect();
     rig.agents[agent].at_servers(true, Kind::Reentrant, &names, thread)
-}
-
-/// An agent that gives a server up soon.
-pub fn impatient(version: &str) -> AgentOptions {
-    AgentOptions { timeout: Some(ms(700)), retries: Some(1), ..AgentOptions::version(version) }
 }
 
 /// Waits for clients of ours to have so many waiters together.
@@ -56,7 +42,7 @@ pub async fn hang_up(rig: &Rig) {
 
 /// Takes what is free.
 pub async fn take(lock: &dyn DistLock) -> Guard {
-    lock.try_lock().await.expect("an answer").expect("a free lock")
+    lock.try_lock().await.expect("try_lock").expect("a free lock")
 }
 
 /// Who holds this name, server by server.

@@ -1,12 +1,10 @@
 //! A client of each side, at servers that both share: what one of them asks, and who keeps whom out.
 
-use std::time::Duration;
-
 use distlock::{Client, Flavour, Guard};
 use distlock_support::agent::{Agent, AgentOptions, CallResult, Kind, Reply};
 use serde_json::json;
 
-use crate::rig::{NEVER, PATIENCE, connect, ms, replied, soon, until_is};
+use crate::rig::{WATCHDOG, builder, connect, lasting, ms, patient, replied, soon, until_is, watched};
 
 /// Who holds, and who is kept out by that. The last one looks for itself, all others are told.
 pub const RIVALS: [(Kind, Kind); 7] = [
@@ -34,9 +32,6 @@ pub fn flavour(kind: Kind) -> Flavour {
     }
 }
 
-/// So long that Redisson, whose watchdog does not try again before its next round, may fail twice while primaries change.
-pub const PATIENT: Duration = Duration::from_secs(12);
-
 /// A client of Java's, and one of ours.
 pub struct Sides {
     pub java: Agent,
@@ -44,26 +39,27 @@ pub struct Sides {
 }
 
 impl Sides {
-    pub async fn start(version: &str, url: &str, watchdog: Option<Duration>) -> Self {
-        let java = Agent::start(url, AgentOptions { watchdog, ..AgentOptions::version(version) }).await;
-        let builder = bed::builder(url).poll_cap(NEVER);
-        let builder = builder.subscription_linger(ms(300)).take_turns(false);
-        let ours = connect(match watchdog {
-            Some(watchdog) => builder.watchdog(watchdog).command_timeout(watchdog / 3),
-            None => builder,
-        })
-        .await;
-        Self { java, ours }
+    /// Whose leases outlast the test.
+    pub async fn lasting(version: &str, url: &str) -> Self {
+        Self { java: Agent::start(url, patient(lasting(version))).await, ours: connect(builder(url)).await }
+    }
+
+    /// With the default watchdog of either. Redisson's does not try again before its next round: it may fail twice while servers
+    /// change.
+    pub async fn watched(version: &str, url: &str) -> Self {
+        let limit = Some(WATCHDOG / 3);
+        let options = AgentOptions { timeout: limit, sync_timeout: limit, ..AgentOptions::version(version) };
+        Self { java: Agent::start(url, options).await, ours: connect(watched(builder(url))).await }
     }
 
     pub async fn lock(&self, kind: Kind, name: &str) -> Guard {
-        soon(self.ours.lock(flavour(kind), name).lock()).await.expect("a free lock")
+        soon(self.ours.lock(flavour(kind), name).lock()).await.expect("lock")
     }
 
     pub async fn is_free_for_us(&self, kind: Kind, name: &str) -> bool {
-        let taken = soon(self.ours.lock(flavour(kind), name).try_lock()).await.expect("an answer");
+        let taken = soon(self.ours.lock(flavour(kind), name).try_lock()).await.expect("try_lock");
         let Some(guard) = taken else { return false };
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
         true
     }
 
@@ -84,7 +80,7 @@ impl Sides {
     /// Our client leaves; Java's is left to be killed when its traces have been looked for.
     pub async fn end(&self) {
         self.waits(0).await;
-        self.ours.shutdown(PATIENCE).await.expect("a shutdown in time");
+        bed::end(self.ours.clone()).await;
     }
 }
 
@@ -102,7 +98,7 @@ pub async fn answered(ask: impl AsyncFn() -> CallResult) -> Reply {
         loop {
             let answer = ask().await;
             if !came_to_nothing(&answer) {
-                return answer.expect("an answer");
+                return answer.expect("an operation in Java");
             }
             tokio::time::sleep(ms(20)).await;
         }

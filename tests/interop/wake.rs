@@ -4,7 +4,8 @@
 use distlock::{Client, Flavour};
 use distlock_support::agent::Kind;
 
-use crate::rig::{NEVER, Rig, channel, connect, ms, replied, soon, until, wait_for, wait_for_lock};
+use crate::rig::{NEVER, Rig, channel, connect, ms, replied, soon, wait_for, wait_for_lock};
+use crate::rw_rig::sits;
 
 const ROUNDS: usize = 10;
 const REENTRANT: (Kind, Flavour) = (Kind::Reentrant, Flavour::Reentrant);
@@ -21,13 +22,13 @@ pub async fn a_release_in_java_wakes_us(version: &str) {
 pub async fn java_to_us(rig: &Rig, client: &Client, (kind, flavour): (Kind, Flavour), name: &str, rounds: usize) {
     let java = rig.agents[0].at(kind, name, 1);
     for _ in 0..rounds {
-        java.lock_for(NEVER).await.expect("a free lock");
+        java.lock_for(NEVER).await.expect("lock_for");
         let waiter = wait_for_lock(client.lock(flavour, name));
         rig.waiting(client, 1).await;
         rig.listeners(&channel(name), 1).await;
         replied(java.unlock()).await;
-        let (_, guard) = soon(waiter).await.expect("the waiter");
-        guard.unlock().await.expect("a lock held");
+        let guard = soon(waiter).await.expect("the waiter");
+        guard.unlock().await.expect("unlock");
     }
 }
 
@@ -43,10 +44,10 @@ pub async fn our_release_wakes_java(version: &str) {
 pub async fn us_to_java(rig: &Rig, client: &Client, (kind, flavour): (Kind, Flavour), name: &str, rounds: usize) {
     let (lock, java) = (client.lock(flavour, name), rig.agents[0].at(kind, name, 1));
     for _ in 0..rounds {
-        let guard = lock.lock_leased(NEVER).await.expect("a free lock");
+        let guard = lock.lock_leased(NEVER).await.expect("lock_leased");
         let waiter = java.start_lock();
         rig.listeners(&channel(name), 1).await;
-        guard.unlock().await.expect("a lock held");
+        guard.unlock().await.expect("unlock");
         replied(waiter).await;
         replied(java.unlock()).await;
         // Redisson subscribes for each wait.
@@ -60,22 +61,28 @@ pub async fn nothing_but_the_message_wakes(version: &str) {
     let client = rig.client().await;
     let name = "silent";
     let held = rig.java(name, 1);
+    // The scripts are known to the server: each look is one command.
+    client.reentrant(name).lock().await.expect("lock").unlock().await.expect("unlock");
+    rig.listeners(&channel(name), 0).await;
 
-    held.lock_for(NEVER).await.expect("a free lock");
+    held.lock_for(NEVER).await.expect("lock_for");
+    let before = rig.scripts().await;
     let mut ours = wait_for(&client, name);
+    // It looks, subscribes, and looks once more.
+    rig.scripts_since(before, 2).await;
     rig.listeners(&channel(name), 1).await;
-    rig.waiting(&client, 1).await;
     silently_free(&rig, name).await;
     assert!(tokio::time::timeout(ms(300), &mut ours).await.is_err(), "we did not wait for the message");
     assert_eq!(rig.admin.publish(&channel(name), b"0").await, 1);
-    let (_, guard) = soon(ours).await.expect("the waiter");
-    guard.unlock().await.expect("a lock held");
+    let guard = soon(ours).await.expect("the waiter");
+    guard.unlock().await.expect("unlock");
 
-    let guard = client.reentrant(name).lock_leased(NEVER).await.expect("a free lock");
+    let guard = client.reentrant(name).lock_leased(NEVER).await.expect("lock_leased");
     let java = rig.java(name, 2);
+    let before = rig.scripts().await;
     let mut theirs = java.start_lock();
-    rig.listeners(&channel(name), 2).await;
-    until("Java's thread asleep", async || rig.agents[0].sleeps(2).await).await;
+    rig.scripts_since(before, 2).await;
+    sits(&rig.agents[0], 2).await;
     silently_free(&rig, name).await;
     assert_eq!(theirs.within(ms(300)).await, None, "Redisson does not wait for the message any more");
     rig.admin.publish(&channel(name), b"0").await;
@@ -86,16 +93,9 @@ pub async fn nothing_but_the_message_wakes(version: &str) {
     rig.end([client]).await;
 }
 
-/// Deletes the key once no look is in flight.
+/// Deletes the key, and nobody is told.
 async fn silently_free(rig: &Rig, name: &str) {
-    let looks = std::cell::Cell::new(u64::MAX);
-    let quiet = async || {
-        tokio::time::sleep(ms(50)).await;
-        let now = rig.scripts().await;
-        now == looks.replace(now)
-    };
-    until("no look in flight", quiet).await;
-    assert!(rig.admin.cmd::<bool>(&["DEL", name]).await);
+    assert!(rig.admin.cmd::<bool>(&["DEL", name]).await, "nobody held it");
 }
 
 /// A foreign lock without a lease: Redisson waits for a message without bound, we look after every poll cap.
@@ -105,15 +105,16 @@ pub async fn a_lock_without_end_is_looked_at_again(version: &str) {
     let name = "endless";
     rig.admin.cmd::<()>(&["HSET", name, "71b96ce8-2746-4c3a-9d0e-0123456789ab:1", "1"]).await;
     let java = rig.java(name, 1);
+    let before = rig.scripts().await;
     let mut theirs = java.start_lock();
-    rig.listeners(&channel(name), 1).await;
-    until("Java's thread asleep", async || rig.agents[0].sleeps(1).await).await;
+    rig.scripts_since(before, 2).await;
+    sits(&rig.agents[0], 1).await;
     let ours = wait_for(&client, name);
     rig.listeners(&channel(name), 2).await;
-    assert!(rig.admin.cmd::<bool>(&["DEL", name]).await);
-    let (_, guard) = soon(ours).await.expect("the waiter");
+    silently_free(&rig, name).await;
+    let guard = soon(ours).await.expect("the waiter");
     let _owner = guard.into_owner();
-    assert!(rig.admin.cmd::<bool>(&["DEL", name]).await);
+    silently_free(&rig, name).await;
     assert_eq!(theirs.within(ms(900)).await, None, "Redisson looks again by itself");
     rig.admin.publish(&channel(name), b"0").await;
     replied(theirs).await;

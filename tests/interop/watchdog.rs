@@ -1,23 +1,16 @@
 //! Each side's watchdog keeps what it holds from the other, for as long as it is held.
 
-use std::time::Duration;
-
 use distlock_support::TtlSampler;
-use distlock_support::agent::AgentOptions;
 
 use crate::rig::{Rig, channel, ms, renewed, replied, soon, wait_for};
 
-/// A holder renews every third of it.
-const WATCHDOG: Duration = Duration::from_secs(6);
-
 /// Both hold for longer than a lease while the other side waits and asks.
 pub async fn both_keep_what_they_hold(version: &str) {
-    let options = AgentOptions { watchdog: Some(WATCHDOG), ..AgentOptions::version(version) };
-    let rig = Rig::start(vec![options]).await;
-    let client = rig.watched_client(WATCHDOG).await;
+    let rig = Rig::with(version).await;
+    let client = rig.watched_client().await;
     let sampler = TtlSampler::start(&rig.server.url()).await;
 
-    let guard = client.reentrant("ours").lock().await.expect("a free lock");
+    let guard = client.reentrant("ours").lock().await.expect("lock");
     let (java, keeper, asker) = (rig.java("ours", 1), rig.java("theirs", 2), rig.java("ours", 3));
     replied(keeper.lock()).await;
     let (mut theirs, mut ours) = (java.start_lock(), wait_for(&client, "theirs"));
@@ -27,24 +20,22 @@ pub async fn both_keep_what_they_hold(version: &str) {
     for _ in 0..3 {
         futures::join!(renewed(&rig.admin, "ours"), renewed(&rig.admin, "theirs"));
         assert_eq!(asker.try_lock().await, Ok(false), "Java is in beside us");
-        assert!(client.reentrant("theirs").try_lock().await.expect("an answer").is_none(), "we are in beside Java");
+        assert!(client.reentrant("theirs").try_lock().await.expect("try_lock").is_none(), "we are in beside Java");
         assert!(guard.is_held());
     }
     assert_eq!(theirs.within(ms(0)).await, None, "Java is in beside us");
     assert!(!ours.is_finished(), "we are in beside Java");
 
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     replied(theirs).await;
     replied(keeper.unlock()).await;
-    let (_, guard) = soon(&mut ours).await.expect("the waiter");
+    let guard = soon(&mut ours).await.expect("the waiter");
 
     // The other way round now: what was waited for is kept as well.
-    for _ in 0..3 {
-        futures::join!(renewed(&rig.admin, "ours"), renewed(&rig.admin, "theirs"));
-    }
+    futures::join!(renewed(&rig.admin, "ours"), renewed(&rig.admin, "theirs"));
     assert!(guard.is_held());
     assert_eq!((java.is_held().await, keeper.is_locked().await), (Ok(true), Ok(true)));
-    guard.unlock().await.expect("a lock held");
+    guard.unlock().await.expect("unlock");
     replied(java.unlock()).await;
     assert_eq!(sampler.stop().await, [], "a lock without an end");
     rig.end([client]).await;

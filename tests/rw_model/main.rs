@@ -14,8 +14,8 @@ mod story;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
+use bed::PATIENCE;
 use distlock::Client;
 use tokio::task::JoinSet;
 
@@ -82,14 +82,15 @@ async fn a_release_makes_good_what_java_cut_short() {
 }
 
 async fn connect(rig: &Rig) -> [Client; 2] {
-    let connect = || Client::builder(&rig.server.url()).watchdog(ms(WATCHDOG.lo)).connect();
-    let (one, two) = tokio::try_join!(connect(), connect()).expect("the server of this test is there");
+    let builder = || Client::builder(&rig.server.url()).watchdog(ms(WATCHDOG.lo));
+    let connect = || builder().command_timeout(PATIENCE).connect_timeout(PATIENCE).connect();
+    let (one, two) = tokio::try_join!(connect(), connect()).expect("connect");
     [one, two]
 }
 
 async fn close(clients: [Client; 2]) {
     for client in clients {
-        client.shutdown(Duration::from_secs(90)).await.expect("a shutdown in time");
+        client.shutdown(PATIENCE).await.expect("shutdown");
     }
 }
 

@@ -140,12 +140,13 @@ impl State {
     }
 
     /// `left`: the count afterwards, None: one less; `promised`: until when what is left is to be covered at least, and until
-    /// when it is covered if it is not.
+    /// when it is covered if it is not; `untimed`: the client may not know the server's time.
     pub fn our_unread(
         &mut self,
         who: usize,
         left: Option<i64>,
         promised: Option<(Span, Span)>,
+        untimed: bool,
         t: Span,
         why: &mut Why,
         said: &mut String,
@@ -177,9 +178,9 @@ impl State {
             let key = (who, left);
             let old = self.covers.insert(key, promised);
             if best.is_some_and(|best| !best.before(least)) {
-                self.either = Some((key, old));
+                self.either.push((key, old));
             }
-            let unlike = self.either.is_some().then_some(self.end);
+            let unlike = (!self.either.is_empty()).then_some(self.end);
             self.end = match mode {
                 Some(Half::Read) => self.live().unwrap_or(promised).max(best.unwrap_or_default()).set_again(t),
                 _ => self.end.max(promised),
@@ -187,6 +188,12 @@ impl State {
             if let Some(end) = unlike {
                 self.end = Span { lo: self.end.lo.min(end.lo), hi: self.end.hi.max(end.hi) };
             }
+        }
+        if let Some(longest) = was.covered(who).filter(|_| untimed && left > 0 && self.mode.is_some()) {
+            // What is left keeps the longest cover of all then.
+            let kept = longest.max(promised.map_or(longest, |(_, promised)| promised)).set_again(t);
+            self.either.push(((who, left), Some(kept)));
+            self.end.hi = self.end.hi.max(kept.hi);
         }
         if mode == Some(Half::Read) && self.mode.is_some() {
             // Those who wait are told of an end that comes sooner by a second.

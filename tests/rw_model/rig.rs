@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bed::PATIENCE;
 use distlock_support::agent::{Agent, AgentError, AgentOptions};
 use distlock_support::leak::alive_tasks;
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
@@ -97,7 +98,8 @@ impl Rig {
         let server = RedisServer::start();
         let admin = Admin::connect(&server).await;
         let heard = listen(&server.url());
-        let options = AgentOptions { watchdog: Some(ms(WATCHDOG.lo)), ..AgentOptions::default() };
+        let options =
+            AgentOptions { watchdog: Some(ms(WATCHDOG.lo)), timeout: Some(PATIENCE), ..AgentOptions::default() };
         let baseline = Baseline::take(&admin).await;
         let agent = Agent::start(&server.url(), options).await;
         let baseline = baseline.tasks(alive_tasks());

@@ -68,9 +68,9 @@ pub struct State {
     pub end: Span,
     /// By owner and number.
     pub covers: BTreeMap<(usize, i64), Span>,
-    /// What a cover may be just as well, or that there is none: two times were too close to each other to tell which is the
-    /// longer.
-    pub either: Option<((usize, i64), Option<Span>)>,
+    /// What covers may be just as well, or that there is none: two times were too close to each other to tell which is the
+    /// longer, or the client did not know the server's time.
+    pub either: Vec<((usize, i64), Option<Span>)>,
 }
 
 impl State {
@@ -115,8 +115,7 @@ impl State {
                 (Some(end), Some(seen)) => end.takes(seen.lo),
                 (end, seen) => end == seen,
             };
-            let either = self.either.as_ref().filter(|(other, _)| other == key);
-            if !fits(end) && !either.is_some_and(|(_, end)| fits(end.as_ref())) {
+            if !fits(end) && !self.either.iter().any(|(other, end)| other == key && fits(end.as_ref())) {
                 return Some(format!("the end of cover {key:?}: {seen:?}, not {end:?}"));
             }
         }
@@ -150,6 +149,6 @@ impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(mode) = self.mode else { return write!(f, "free {:?}", self.covers) };
         write!(f, "{mode:?} r{:?} w{:?} until {:?} {:?}", self.reads, self.writes, self.end, self.covers)?;
-        if let Some(either) = self.either { write!(f, " or {either:?}") } else { Ok(()) }
+        if self.either.is_empty() { Ok(()) } else { write!(f, " or {:?}", self.either) }
     }
 }

@@ -35,7 +35,7 @@ async fn come_in_again_and_drop(lock: &RwLock, client: &Client, numbers: &mut Nu
     let polls = numbers.below(6);
     cut(half(lock, numbers).acquire(how()), polls, Duration::ZERO).await;
     if let Err(error) = first.unlock().await {
-        panic!("{error:?}");
+        panic!("unlock of the first hold: {error:?}");
     }
 }
 

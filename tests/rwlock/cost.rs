@@ -6,9 +6,9 @@ use distlock::{Acquire, Client, DistLock, Flavour, Guard, Prefer};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::rig::{BOTH, RIVALS, channel, cover, marks, unlock_all};
+use crate::rig::{BOTH, HOUR, RIVALS, channel, cover, marked, marks, unlock_all, waits};
 use bed::cost::{only, renewal, sent, turns};
-use bed::{Bed, ends, eventually, ms, rw, secs};
+use bed::{Bed, becomes, ends, in_vain, ms, passer, rw};
 
 /// Local readers of one name.
 const READERS: usize = 1_000;
@@ -18,13 +18,15 @@ const TOGETHER: u64 = 64;
 
 /// A client. The server knows all scripts, also those of many calls at once.
 async fn begin(bed: &Bed) -> Client {
-    let client = bed.client().await;
+    let client = bed.still_client().await;
     for half in BOTH {
         bed::cost::warm(bed, &client, half).await;
     }
     let guard = client.rw("warm").read().lock().await.unwrap();
-    let preferred = client.rw("warm").prefer(Prefer::Writers).write();
-    assert!(preferred.lock_for(ms(20)).await.unwrap().is_none());
+    let leaves = passer(client.rw("warm").prefer(Prefer::Writers).write());
+    marked(bed, "warm").await;
+    leaves.abort();
+    assert!(leaves.await.is_err(), "a writer beside a reader");
     guard.unlock().await.unwrap();
     let many = (0..8).map(|n| client.rw(&format!("warm {n}")).read());
     futures::future::join_all(many.map(async |lock| lock.lock().await.unwrap().unlock().await.unwrap())).await;
@@ -103,7 +105,7 @@ async fn lock_and_unlock_or_drop_of_a_free_half_are_two_commands() {
 #[tokio::test]
 async fn try_lock_of_a_busy_half_is_one_command() {
     rw(async |bed| {
-        let (client, other) = (begin(bed).await, bed.client().await);
+        let (client, other) = (begin(bed).await, bed.still_client().await);
         for (held, asked) in RIVALS {
             let guard = client.lock(held, "x").lock().await.unwrap();
             sent(bed).await;
@@ -135,7 +137,7 @@ async fn each_re_entry_release_query_extension_and_refusal_is_one_command() {
         let second = read.acquire(how()).await.unwrap().unwrap();
         one("read again").await;
         for guard in [&outer, &first] {
-            guard.extend(secs(40)).await.unwrap();
+            guard.extend(2 * HOUR).await.unwrap();
             one("extend").await;
         }
         for half in [&read as &dyn DistLock, &write] {
@@ -163,7 +165,7 @@ async fn each_re_entry_release_query_extension_and_refusal_is_one_command() {
 async fn a_downgrade_is_two_commands() {
     rw(async |bed| {
         let client = begin(bed).await;
-        for lease in [None, Some(secs(20))] {
+        for lease in [None, Some(2 * HOUR)] {
             let how = lease.map_or(Acquire::new(), |lease| Acquire::new().lease(lease));
             let guard = client.rw("x").write().acquire(how).await.unwrap().unwrap();
             sent(bed).await;
@@ -181,19 +183,23 @@ async fn a_downgrade_is_two_commands() {
 #[tokio::test]
 async fn giving_up_costs_a_preferred_writer_one_command_more() {
     rw(async |bed| {
-        let (holder, client) = (begin(bed).await, bed.connect(bed.builder().subscription_linger(ms(0))).await);
+        let (holder, client) = (begin(bed).await, bed.connect(bed.still_builder().subscription_linger(ms(0))).await);
         let guard = holder.rw("x").read().lock().await.unwrap();
         for (prefer, scripts) in [(Prefer::Readers, 2), (Prefer::Writers, 3)] {
-            let listeners = async || bed.admin.numsub(&channel("x")).await;
-            eventually("nobody listens", async || listeners().await == 0).await;
-            bed.admin.reset_stats().await;
             let lock = client.rw("x").prefer(prefer).write();
-            // Both attempts, the second behind the confirmed subscription, fit in with room.
-            assert!(lock.lock_for(secs(1)).await.unwrap().is_none());
-            bed::idle(&client).await;
-            let stats = sent(bed).await;
-            assert_eq!(stats.get("evalsha"), Some(&scripts), "{prefer:?}: {stats:?}");
-            assert!(!bed.admin.exists(&marks("x")).await);
+            let mut wait = ms(500);
+            // Until the wait is long enough for both attempts, the second behind the confirmed subscription.
+            let waits = async || {
+                wait *= 2;
+                becomes("listeners", 0, async || bed.admin.numsub(&channel("x")).await).await;
+                bed.admin.reset_stats().await;
+                let outcome = lock.lock_for(wait).await;
+                assert!(in_vain(&outcome), "{prefer:?}: {outcome:?}");
+                bed::idle(&client).await;
+                sent(bed).await.get("evalsha").copied()
+            };
+            becomes(&format!("scripts of a wait in vain, {prefer:?}"), Some(scripts), waits).await;
+            assert!(!bed.admin.exists(&marks("x")).await, "{prefer:?}: a mark is left");
         }
         guard.unlock().await.unwrap();
     })
@@ -205,13 +211,13 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_together() {
     rw(async |bed| {
-        let (holder, client) = (begin(bed).await, bed.client().await);
+        let (holder, client) = (begin(bed).await, bed.still_client().await);
         let writer = holder.rw("x").write().lock().await.unwrap();
         bed.admin.reset_stats().await;
         let inside = std::sync::Arc::new(Barrier::new(READERS + 1));
         let readers = read_all(&client, &inside).await;
-        eventually("all wait", async || client.stats().waiting == READERS).await;
-        eventually("two attempts", async || scripts(bed).await == 2).await;
+        becomes("waiters", READERS, async || client.stats().waiting).await;
+        becomes("attempts", 2, async || scripts(bed).await).await;
         // The other readers send nothing.
         tokio::time::sleep(ms(200)).await;
         let mut all = sent(bed).await;
@@ -282,20 +288,19 @@ async fn a_reader_held_back_asks_a_bounded_number_of_times() {
     rw(async |bed| {
         const HOLD_BACK: Duration = ms(800);
         let holder = begin(bed).await;
-        let (writing, reading) = (bed.client().await, bed.connect(bed.builder().hold_back(HOLD_BACK)).await);
+        let (writing, reading) =
+            (bed.still_client().await, bed.connect(bed.still_builder().hold_back(HOLD_BACK)).await);
         let guard = holder.rw("x").read().lock().await.unwrap();
-        let lock = writing.rw("x").prefer(Prefer::Writers).write();
-        let writer = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
-        eventually("the writer waits", async || scripts(bed).await >= 3).await;
-        eventually("it listens", async || bed.admin.numsub(&channel("x")).await == 1).await;
-        tokio::time::sleep(ms(50)).await;
+        let writer = passer(writing.rw("x").prefer(Prefer::Writers).write());
+        waits(bed, &writing, "x", 1).await;
         bed.admin.reset_stats().await;
         ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
         let stats = sent(bed).await;
-        // Two attempts in vain, the one that succeeds, and the release; the writer may look meanwhile.
-        assert!(stats.get("evalsha").is_some_and(|scripts| (4..=6).contains(scripts)), "{stats:?}");
+        // Two attempts in vain, fewer where its patience is over before; the one that succeeds, and the release. The writer
+        // may look meanwhile.
+        assert!(stats.get("evalsha").is_some_and(|scripts| (2..=6).contains(scripts)), "{stats:?}");
         guard.unlock().await.unwrap();
-        writer.await.unwrap();
+        ends("the writer", writer).await.unwrap();
     })
     .await;
 }

@@ -44,6 +44,8 @@ pub fn is_ours(owner: &str) -> bool {
 /// The lock as the server has it.
 #[derive(Debug)]
 pub struct Seen {
+    /// When, in ms of the server's clock.
+    pub at: i64,
     /// Remaining ms of the hash; −2: there is none.
     pub left: i64,
     pub fields: BTreeMap<String, String>,
@@ -73,7 +75,8 @@ end
 redis.call('pexpire', KEYS[1], ARGV[1])";
 
 const LOOK: &str = "
-local out, flat = {redis.call('pttl', KEYS[1])}, redis.call('hgetall', KEYS[1])
+local now, flat = redis.call('time'), redis.call('hgetall', KEYS[1])
+local out = {now[1] * 1000 + math.floor(now[2] / 1000), redis.call('pttl', KEYS[1])}
 for i = 1, #flat, 2 do
   local best = 0
   for n = 1, tonumber(flat[i + 1]) or 0 do
@@ -117,14 +120,14 @@ impl<'a> Crowd<'a> {
         let text = |value: &Value| redis::from_redis_value::<String>(value.clone()).unwrap();
         let number = |value: &Value| redis::from_redis_value::<i64>(value.clone()).unwrap();
         let (mut fields, mut readers) = (BTreeMap::new(), BTreeMap::new());
-        for field in words[1..].chunks(3) {
+        for field in words[2..].chunks(3) {
             let (name, value) = (text(&field[0]), text(&field[1]));
             if value.parse::<u32>().is_ok() {
                 readers.insert(name.clone(), number(&field[2]));
             }
             fields.insert(name, value);
         }
-        Seen { left: number(&words[0]), fields, readers }
+        Seen { at: number(&words[0]), left: number(&words[1]), fields, readers }
     }
 
     async fn run(&self, script: &str, keys: &[&str], args: &[&str]) -> Value {

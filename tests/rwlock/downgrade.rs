@@ -3,20 +3,20 @@
 
 use distlock::{DistLock as _, Error, Lost};
 
-use crate::rig::{Scene, keys_gone, lease, passes};
+use crate::rig::{HOUR, Scene, keys_gone, lease, passes};
 use bed::{ends, enter, ms, passer, rw, secs, text};
 
 #[tokio::test]
 async fn a_downgraded_guard_holds_the_reading_half_only() {
     rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
         let (lock, me) = (client.rw("a"), client.owner());
         let scene = Scene::new(bed, "a").await;
         let reading = enter(&lock.write(), &me).await.downgrade().await.unwrap();
         assert_eq!((reading.owner(), reading.name()), (&me, "a"));
-        scene.is("downgraded", "read", &[(text(&me), 1)], 30_000).await;
-        scene.covered("downgraded", &me, &[30_000]).await;
-        assert!(reading.is_held() && reading.remaining() > secs(25));
+        scene.is("downgraded", "read", &[(text(&me), 1)]).await;
+        scene.covered("downgraded", &me, 1).await;
+        assert!(reading.is_held() && reading.remaining() > HOUR / 2, "{reading:?}");
         assert_eq!(client.renew_now().await.renewed, 1, "the watchdog keeps it");
         passes("beside a reader", &other.rw("a").read()).await;
         assert!(other.rw("a").write().try_lock().await.unwrap().is_none());
@@ -26,10 +26,10 @@ async fn a_downgraded_guard_holds_the_reading_half_only() {
         assert!(what.contains("read") && what.contains("write"), "{what}");
         keys_gone(bed).await;
         // An explicit lease goes on as it is.
-        let writing = lease(&lock.write(), &me, secs(10)).await;
+        let writing = lease(&lock.write(), &me, 10 * HOUR).await;
         let before = writing.remaining();
         let reading = writing.downgrade().await.unwrap();
-        assert!(reading.remaining() <= before + ms(2) && reading.remaining() > secs(5), "{before:?}, {reading:?}");
+        assert!(reading.remaining() <= before + ms(2) && reading.remaining() > 5 * HOUR, "{before:?}, {reading:?}");
         assert_eq!(client.renew_now().await.renewed, 0, "an explicit lease is not renewed");
         reading.unlock().await.unwrap();
     })
@@ -63,8 +63,8 @@ async fn a_write_hold_that_has_ended_is_not_downgraded_and_leaves_nothing() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, me) = (client.rw("a"), client.owner());
-        let over = lease(&lock.write(), &me, ms(100)).await;
-        tokio::time::sleep(ms(120)).await;
+        let over = lease(&lock.write(), &me, secs(1)).await;
+        ends("the lease", over.lost()).await;
         let lost = over.downgrade().await;
         assert!(matches!(lost, Err(Error::Lost { why: Lost::Expired, .. })), "{lost:?}");
 

@@ -3,13 +3,13 @@
 
 use distlock::{DistLock as _, Error, Flavour, Lost};
 
-use crate::rig::{Scene, covers, granted, lease, near, passes, sweep_covers, waiter, waits, writes};
-use bed::{enter, eventually, ms, rw, secs, text};
+use crate::rig::{HOUR, Scene, covers, granted, lease, near, passes, served, sweep_covers, waiter, waits, writes};
+use bed::{becomes, enter, ms, rw, text};
 
 #[tokio::test]
 async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads() {
     rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
         let (lock, there, me) = (client.rw("a"), other.rw("a"), client.owner());
         let scene = Scene::new(bed, "a").await;
 
@@ -40,7 +40,7 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
         for half in [lock.read(), there.read()] {
             assert!(!half.force_unlock().await.unwrap());
         }
-        scene.is("held", "write", &[(writes(&me), 1), (text(&me), 1)], 30_000).await;
+        scene.is("held", "write", &[(writes(&me), 1), (text(&me), 1)]).await;
         assert!(there.write().force_unlock().await.unwrap());
         assert!(!bed.admin.exists("a").await, "with the reads of the writer");
         assert_eq!(client.renew_now().await.lost, 2);
@@ -63,14 +63,14 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
 #[tokio::test]
 async fn covers_left_behind_belong_to_no_hold() {
     rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
         let (lock, me) = (client.rw("a").read(), client.owner());
-        let before = [lease(&lock, &me, secs(20)).await, lease(&lock, &me, secs(20)).await];
+        let before = [lease(&lock, &me, 10 * HOUR).await, lease(&lock, &me, 10 * HOUR).await];
         let writer = waiter(&other, Flavour::Write, "a");
         waits(bed, &other, "a", 1).await;
         assert!(other.rw("a").read().force_unlock().await.unwrap());
         let writing = granted("the writer", writer).await;
-        let refused = before[0].extend(secs(5)).await;
+        let refused = before[0].extend(HOUR).await;
         assert!(matches!(refused, Err(Error::Lost { why: Lost::Gone, .. })), "{refused:?}");
         assert!(writing.is_held());
         writing.unlock().await.unwrap();
@@ -79,17 +79,19 @@ async fn covers_left_behind_belong_to_no_hold() {
             assert!(matches!(lost, Err(Error::Lost { .. } | Error::NotHeld { .. })), "{lost:?}");
         }
         let left = covers(bed, "a", &me).await;
-        assert!(left.len() == 2 && left.iter().all(|left| near(*left, 20_000)), "{left:?}");
-        // One hold, for a much shorter time.
-        let guard = lease(&lock, &me, ms(300)).await;
-        assert_eq!(bed.admin.hgetall("a").await[&text(&me)], "1");
-        let first = covers(bed, "a", &me).await[0];
-        assert!(first <= 300, "{first}");
-        granted("a writer", waiter(&other, Flavour::Write, "a")).await.unlock().await.unwrap();
+        assert!(left.len() == 2 && left.iter().all(|left| near(*left, 10 * HOUR)), "{left:?}");
+        // One hold, for a much shorter time: of the two covers the second is left over.
+        let guard = lease(&lock, &me, HOUR).await;
+        Scene::new(bed, "a").await.is("one hold", "read", &[(text(&me), 1)]).await;
+        let left = covers(bed, "a", &me).await;
+        assert!(left.len() == 2 && near(left[0], HOUR) && near(left[1], 10 * HOUR), "{left:?}");
+        // Its lease ends, before or behind the reply.
+        let extended = guard.extend(ms(300)).await;
+        assert!(matches!(extended, Ok(()) | Err(Error::Lost { .. })), "{extended:?}");
+        served("a writer, when the lease is over", waiter(&other, Flavour::Write, "a")).await;
         drop(guard);
-        eventually("one cover at the most", async || bed.admin.keys().await.len() <= 1).await;
-        let left = bed.admin.keys().await.len();
-        sweep_covers(bed, left).await;
+        becomes("keys", 1, async || bed.admin.keys().await.len()).await;
+        sweep_covers(bed, 1).await;
     })
     .await;
 }

@@ -7,7 +7,7 @@ use crate::crowd::{Crowd, Reader};
 use bed::rw;
 
 /// No lease ends during a test.
-const LONG: i64 = 600_000;
+const LONG: i64 = 6_000_000;
 
 const STRANGER: &str = "0a1b2c3d-0000-8000-9000-00000000000c";
 

@@ -4,12 +4,12 @@
 
 use distlock::{Client, Error, Flavour, Prefer};
 
-use crate::rig::{keys_gone, lease, marks, passes, served, unlock_all, waiter, waits};
-use bed::{Bed, becomes, ends, in_vain, ms, passer, rw, secs};
+use crate::rig::{HOUR, cover, keys_gone, lease, marks, passes, served, unlock_all, waiter, waits};
+use bed::{Bed, becomes, ends, eventually, in_vain, ms, passer, rw, secs, text};
 
 /// A client whose writers are preferred, and whose readers wait for them for ever.
 async fn preferring(bed: &Bed) -> Client {
-    bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(secs(3600)).poll_cap(secs(3600))).await
+    bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(HOUR).poll_cap(HOUR)).await
 }
 
 /// Waits until so many writers have a mark.
@@ -35,24 +35,27 @@ async fn a_writer_that_waits_no_more_takes_its_mark_back(way: Way) {
         let (lock, owner) = (writing.rw("a").write(), writing.owner());
         let writer = tokio::spawn(async move {
             match way {
-                Way::Timeout => assert!(in_vain(&lock.lock_for(secs(4)).await)),
-                Way::TimeoutOfAnOwner => assert!(in_vain(&owner.scope(lock.lock_for(secs(4))).await)),
-                Way::Drop => assert!(tokio::time::timeout(secs(4), lock.lock()).await.is_err()),
+                Way::Timeout => assert!(in_vain(&lock.lock_for(secs(2)).await)),
+                Way::TimeoutOfAnOwner => assert!(in_vain(&owner.scope(lock.lock_for(secs(2))).await)),
+                Way::Drop => assert!(tokio::time::timeout(secs(2), lock.lock()).await.is_err()),
                 Way::Abort | Way::Close => assert!(matches!(lock.lock().await, Err(Error::Closed))),
             }
         });
-        writers_wait(bed, 1).await;
+        // On a slow machine the wait may be over before the mark is there, or before the readers are.
+        let marked = async || writer.is_finished() || bed.admin.exists(&marks("a")).await;
+        eventually("the writer has left its mark, or waits no more", marked).await;
         let mut readers = vec![waiter(&reading, Flavour::Read, "a")];
         if way != Way::Close {
             readers.push(waiter(&writing, Flavour::Read, "a"));
         }
-        waits(bed, &reading, "a", 1).await;
         match way {
             Way::Abort => {
+                waits(bed, &reading, "a", 1).await;
                 assert!(readers.iter().all(|reader| !reader.is_finished()));
                 writer.abort();
             }
             Way::Close => {
+                waits(bed, &reading, "a", 1).await;
                 writing.shutdown(bed::PATIENCE).await.unwrap();
                 writer.await.unwrap();
             }
@@ -82,7 +85,8 @@ async fn a_writer_that_fails_takes_its_mark_back() {
     rw(async |bed| {
         let writing = bed.connect(bed.builder().prefer(Prefer::Writers).poll_cap(ms(200))).await;
         let reading = bed.client().await;
-        let first = lease(&reading.rw("a").read(), &reading.owner(), secs(1)).await;
+        let owner = reading.owner();
+        let first = lease(&reading.rw("a").read(), &owner, HOUR).await;
         let lock = writing.rw("a").write();
         let writer = tokio::spawn(async move { lock.lock().await.map(drop) });
         writers_wait(bed, 1).await;
@@ -92,6 +96,7 @@ async fn a_writer_that_fails_takes_its_mark_back() {
         writers_wait(bed, 0).await;
         let _: u64 = bed.admin.cmd(&["DEL", "a"]).await;
         assert!(first.unlock().await.is_err());
+        let _: u64 = bed.admin.cmd(&["DEL", &cover("a", &text(&owner), 1)]).await;
     })
     .await;
 }
@@ -149,7 +154,7 @@ async fn a_mark_whose_time_is_over_holds_nobody_back() {
         let client = bed.connect(bed.builder().hold_back(ms(300))).await;
         let plant = async |score: f64| {
             let _: u64 = bed.admin.cmd(&["ZADD", &marks("a"), &score.to_string(), "dead:1"]).await;
-            let _: u64 = bed.admin.cmd(&["PEXPIRE", &marks("a"), "20000"]).await;
+            let _: u64 = bed.admin.cmd(&["PEXPIRE", &marks("a"), "3600000"]).await;
         };
         plant(1.0).await;
         let first = client.rw("a").read().try_lock().await.unwrap().expect("nobody waits");

@@ -6,7 +6,8 @@ use distlock::{Client, DistLock, Guard, Prefer};
 use distlock_support::{Child, child};
 use parking_lot::Mutex;
 
-use bed::{Bed, ms};
+use crate::rig::HOUR;
+use bed::{Bed, PATIENCE, builder, ms};
 
 /// A peer, seen from the parent. Killed when dropped.
 pub struct Peer {
@@ -16,7 +17,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts one with these options: `WATCHDOG` and `POLL_CAP` in ms, `WRITERS` to prefer writers.
+    /// Starts one with these options: `POLL_CAP` in ms, `WRITERS` to prefer writers.
     pub async fn start(bed: &Bed, options: &[(&str, &str)]) -> Self {
         let mut child = Child::spawn("peer::peer_process", &[&[("URL", &*bed.server.url())], options].concat());
         let id = child.line().await.unwrap_or_else(|| panic!("no peer: {}", child.output()));
@@ -24,8 +25,8 @@ impl Peer {
     }
 
     /// Several, started side by side.
-    pub async fn several(bed: &Bed, count: usize, options: &[(&str, &str)]) -> Vec<Self> {
-        futures::future::join_all((0..count).map(|_| Self::start(bed, options))).await
+    pub async fn several(bed: &Bed, count: usize) -> Vec<Self> {
+        futures::future::join_all((0..count).map(|_| Self::start(bed, &[]))).await
     }
 
     /// Has tasks take a half (`read` or `write`) of a lock, each `holds` times as one owner, and keep it.
@@ -52,7 +53,7 @@ async fn take(client: Client, lock: Arc<dyn DistLock>, holds: usize) -> Vec<Guar
     for _ in 0..holds {
         // A single hold needs no given owner.
         let taken = if holds == 1 { lock.lock().await } else { owner.scope(lock.lock()).await };
-        guards.push(taken.unwrap_or_else(|error| panic!("{error:?}")));
+        guards.push(taken.unwrap_or_else(|error| panic!("lock: {error:?}")));
     }
     guards
 }
@@ -64,11 +65,7 @@ async fn peer_process() {
         return;
     }
     child::init();
-    let mut builder = Client::builder(&std::env::var("URL").unwrap());
-    if let Ok(watchdog) = std::env::var("WATCHDOG") {
-        let watchdog = ms(watchdog.parse().unwrap());
-        builder = builder.watchdog(watchdog).command_timeout(watchdog / 3);
-    }
+    let mut builder = builder(&std::env::var("URL").unwrap()).watchdog(HOUR).command_timeout(PATIENCE);
     if let Ok(cap) = std::env::var("POLL_CAP") {
         builder = builder.poll_cap(ms(cap.parse().unwrap()));
     }

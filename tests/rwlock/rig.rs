@@ -9,7 +9,11 @@ use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner};
 use tokio::task::JoinHandle;
 
 use bed::events::Events;
-use bed::{Bed, ends, eventually, ms, text};
+use bed::fault::got;
+use bed::{Bed, becomes, ends, eventually, secs, text};
+
+/// A watchdog, or a lease, that outlasts every test.
+pub const HOUR: Duration = secs(3600);
 
 pub const BOTH: [Flavour; 2] = [Flavour::Read, Flavour::Write];
 
@@ -60,58 +64,61 @@ pub fn fields(mode: &str, holds: &[(String, u32)]) -> BTreeMap<String, String> {
     all
 }
 
-/// True for the remaining ms of a lease that was set a moment ago, on a busy machine.
-pub fn near(left: i64, lease: i64) -> bool {
-    left <= lease + 1 && left > lease - 2_000
+/// True for the remaining ms of a lease of this length, of hours, that was set in the same test. Other leases of the test
+/// are several times longer or shorter.
+pub fn near(left: i64, lease: Duration) -> bool {
+    let lease = i64::try_from(lease.as_millis()).expect("a lease of hours");
+    left <= lease + 1 && left > lease / 2
 }
 
 /// Acquires as this owner with an explicit lease.
 pub async fn lease(lock: &(impl DistLock + ?Sized), owner: &Owner, lease: Duration) -> Guard {
-    lock.acquire(Acquire::new().owner(owner).lease(lease)).await.unwrap().unwrap()
+    got(lock.name(), "acquire with a lease", lock.acquire(Acquire::new().owner(owner).lease(lease)).await)
 }
 
 /// A task that waits for a half.
 pub fn waiter(client: &Client, half: Flavour, name: &str) -> JoinHandle<Guard> {
     let lock = client.lock(half, name);
-    tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("{half}: {error:?}")) })
+    tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("lock, {half}: {error:?}")) })
 }
 
 /// The guard of a waiter that must acquire.
 pub async fn granted(what: &str, waiter: JoinHandle<Guard>) -> Guard {
-    ends(what, waiter).await.unwrap()
+    ends(what, waiter).await.unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
 /// The waiter must acquire, and releases.
 pub async fn served(what: &str, waiter: JoinHandle<Guard>) {
-    granted(what, waiter).await.unlock().await.unwrap();
+    unlock(what, granted(what, waiter).await).await;
+}
+
+async fn unlock(what: &str, guard: Guard) {
+    if let Err(error) = guard.unlock().await {
+        panic!("{what}: unlock: {error:?}");
+    }
 }
 
 /// Releases all of these.
 pub async fn unlock_all(guards: impl IntoIterator<Item = Guard>) {
-    for guard in guards {
-        guard.unlock().await.unwrap();
+    for (n, guard) in guards.into_iter().enumerate() {
+        unlock(&format!("guard {n}"), guard).await;
     }
 }
 
 /// Acquires at once, and releases.
 pub async fn passes(what: &str, lock: &impl DistLock) {
-    let guard = lock.try_lock().await.unwrap();
-    guard.unwrap_or_else(|| panic!("{what}: the lock is busy")).unlock().await.unwrap();
+    unlock(what, got(what, "try_lock", lock.try_lock().await)).await;
 }
 
-/// Waits until this number of the client's acquires wait, and listen to the channel.
+/// Waits until this number of the client's acquires wait, with somebody listening to the channel and no command in
+/// flight. The attempt that follows a subscription may still be to come.
 pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
-    let all_wait = async || client.stats().waiting == count && bed.admin.numsub(&channel(name)).await > 0;
-    eventually(&format!("{count} wait for {name}"), all_wait).await;
-    // The attempts behind the subscriptions are over when no script runs any more.
-    let mut asked = 0;
-    loop {
-        let now = bed.admin.calls("evalsha").await;
-        if std::mem::replace(&mut asked, now) == now {
-            return;
-        }
-        tokio::time::sleep(ms(10)).await;
-    }
+    let look = async || {
+        let heard = bed.admin.numsub(&channel(name)).await > 0;
+        let stats = client.stats();
+        (heard, stats.waiting, stats.under_way)
+    };
+    becomes(&format!("{name}: listened to, waiters, commands in flight"), (true, count, 0), look).await;
 }
 
 /// Waits until no key is left of any lock.
@@ -187,19 +194,19 @@ impl<'a> Scene<'a> {
         (self.events.count(&on, "0"), self.events.count(&on, "1"))
     }
 
-    /// The hash must be this, and last for about this number of ms (0: there is none).
-    pub async fn is(&self, step: &str, mode: &str, holds: &[(String, u32)], lasts: i64) {
+    /// The hash must be this, with a lease of an [`HOUR`]; without holds there must be none.
+    pub async fn is(&self, step: &str, mode: &str, holds: &[(String, u32)]) {
         let found = self.bed.admin.hgetall(self.name).await;
         let left = self.bed.admin.pttl(self.name).await;
         assert_eq!(found, fields(mode, holds), "{step}");
-        assert!(if lasts == 0 { left == -2 } else { near(left, lasts) }, "{step}: {left} ms left, expected {lasts}");
+        assert!(if holds.is_empty() { left == -2 } else { near(left, HOUR) }, "{step}: the hash has {left} ms left");
     }
 
-    /// The owner must have exactly these covers, by their ms.
-    pub async fn covered(&self, step: &str, owner: &Owner, lasts: &[i64]) {
+    /// The owner must have this number of covers, each with a lease of an [`HOUR`].
+    pub async fn covered(&self, step: &str, owner: &Owner, count: usize) {
         let found = covers(self.bed, self.name, owner).await;
-        let fits = found.len() == lasts.len() && found.iter().zip(lasts).all(|(left, lease)| near(*left, *lease));
-        assert!(fits, "{step}: {found:?}, expected {lasts:?}");
+        let fits = found.len() == count && found.iter().all(|left| near(*left, HOUR));
+        assert!(fits, "{step}: {count} covers of an hour expected, found {found:?} ms");
     }
 
     /// No key may be left.

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use distlock::{DistLock, Error, Flavour, Guard, NotHeld, Owner, Released, RwLock};
+use distlock::{Acquire, DistLock, Error, Flavour, Guard, NotHeld, Owner, Released, RwLock};
 
-use crate::rig::{BOTH, Scene, lease, passes, writes};
-use bed::{Bed, enter, rw, secs, text};
+use crate::rig::{BOTH, HOUR, Scene, lease, near, passes, writes};
+use bed::{Bed, enter, rw, text};
 
 /// The fields of an owner with so many holds for writing and for reading.
 fn holds(owner: &Owner, [written, read]: [u32; 2]) -> Vec<(String, u32)> {
@@ -35,7 +35,7 @@ async fn answers(step: &str, locks: &[RwLock], owner: &Owner, [written, read]: [
 /// every order: exactly the others remain, with their leases. Others read once nobody writes, and write once the lock
 /// is free.
 async fn holds_of_both_halves_are_given_back_in_any_order(bed: &Bed, known: bool) {
-    let (client, other) = (bed.client().await, bed.client().await);
+    let (client, other) = (bed.still_client().await, bed.still_client().await);
     for order in ["wwrr", "wrwr", "wrrw", "rwwr", "rwrw", "rrww"] {
         let locks = [client.rw(order), other.rw(order)];
         let [lock, there] = &locks;
@@ -53,21 +53,24 @@ async fn holds_of_both_halves_are_given_back_in_any_order(bed: &Bed, known: bool
         let mut told = (0, 0);
         for half in order.chars() {
             let reads = usize::from(half == 'r');
+            // All leases end at once: of an end that comes sooner by a second those who wait are told.
+            client.renew_now().await;
             // First in, first out: a guard is one hold, not a certain one.
             let released = guards[reads].remove(0).unlock().await.unwrap();
             let left = [guards[0].len() as u32, guards[1].len() as u32];
             let expected = if left[reads] == 0 { Released::Free } else { Released::StillHeld(left[reads]) };
             assert_eq!(released, expected, "{order}");
-            let (mode, lasts) = match left {
-                [0, 0] => ("", 0),
-                [0, _] => ("read", 30_000),
-                _ => ("write", 30_000),
+            let mode = match left {
+                [0, 0] => "",
+                [0, _] => "read",
+                _ => "write",
             };
-            scene.is(order, mode, &holds(&me, left), lasts).await;
-            scene.covered(order, &me, &vec![30_000; left[1] as usize]).await;
+            scene.is(order, mode, &holds(&me, left)).await;
+            scene.covered(order, &me, left[1] as usize).await;
             assert!(guards.iter().flatten().all(Guard::is_held), "{order}");
             answers(order, &locks, &me, left).await;
-            let reader = there.read().try_lock().await.unwrap();
+            let once = Acquire::new().lease(HOUR / 4).wait(Duration::ZERO);
+            let reader = there.read().acquire(once).await.unwrap();
             assert_eq!(reader.is_some(), left[0] == 0, "{order}: a reader beside {left:?}");
             assert!(
                 left == [0, 0] || there.write().try_lock().await.unwrap().is_none(),
@@ -102,7 +105,7 @@ async fn holds_of_both_halves_of_a_known_owner_go_in_any_order() {
 #[tokio::test]
 async fn holds_without_guards_are_released_by_another_client_and_not_renewed() {
     rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
         for first in BOTH {
             let (lock, me) = (client.rw("a"), client.owner());
             let scene = Scene::new(bed, "a").await;
@@ -121,14 +124,14 @@ async fn holds_without_guards_are_released_by_another_client_and_not_renewed() {
             }
             assert_eq!(client.renew_now().await.renewed, 0, "all is given");
             let (there, owner) = (other.rw("a"), me.to_string().parse().unwrap());
-            scene.is("all is given", "write", &holds(&me, [2, 2]), 30_000).await;
+            scene.is("all is given", "write", &holds(&me, [2, 2])).await;
             assert_eq!(there.read().release(&owner).await.unwrap(), Released::StillHeld(1));
-            scene.is("a read hold", "write", &holds(&me, [2, 1]), 30_000).await;
-            scene.covered("a read hold", &me, &[30_000]).await;
+            scene.is("a read hold", "write", &holds(&me, [2, 1])).await;
+            scene.covered("a read hold", &me, 1).await;
             assert_eq!(there.write().release(&owner).await.unwrap(), Released::StillHeld(1));
-            scene.is("a write hold", "write", &holds(&me, [1, 1]), 30_000).await;
+            scene.is("a write hold", "write", &holds(&me, [1, 1])).await;
             assert_eq!(there.write().release(&owner).await.unwrap(), Released::Free);
-            scene.is("all write holds", "read", &holds(&me, [0, 1]), 30_000).await;
+            scene.is("all write holds", "read", &holds(&me, [0, 1])).await;
             assert_eq!(there.read().release(&owner).await.unwrap(), Released::Free);
             scene.gone("all").await;
             assert!(there.read().release(&owner).await.is_err() && lock.write().release(&owner).await.is_err());
@@ -141,18 +144,18 @@ async fn holds_without_guards_are_released_by_another_client_and_not_renewed() {
 #[tokio::test]
 async fn the_time_left_for_reading_is_that_of_the_longest_cover() {
     rw(async |bed| {
-        let client = bed.client().await;
+        let client = bed.still_client().await;
         let lock = client.rw("a").read();
         let is_near = async |lease: Duration| {
             let left = lock.remaining_ttl().await.unwrap().unwrap_or_default();
-            assert!(left <= lease && left + secs(2) > lease, "{left:?} left of {lease:?}");
+            assert!(near(left.as_millis() as i64, lease), "{left:?} left of {lease:?}");
         };
-        let short = lease(&lock, &client.owner(), secs(10)).await;
-        let long = lease(&lock, &client.owner(), secs(40)).await;
-        is_near(secs(40)).await;
+        let short = lease(&lock, &client.owner(), 10 * HOUR).await;
+        let long = lease(&lock, &client.owner(), 100 * HOUR).await;
+        is_near(100 * HOUR).await;
         long.unlock().await.unwrap();
-        for (hash, lasts) in [("30000", secs(10)), ("5000", secs(5))] {
-            assert!(bed.admin.cmd::<bool>(&["PEXPIRE", "a", hash]).await);
+        for (hash, lasts) in [(30 * HOUR, 10 * HOUR), (HOUR, HOUR)] {
+            assert!(bed.admin.cmd::<bool>(&["PEXPIRE", "a", &hash.as_millis().to_string()]).await);
             is_near(lasts).await;
         }
         short.unlock().await.unwrap();
@@ -165,7 +168,7 @@ async fn the_time_left_for_reading_is_that_of_the_longest_cover() {
 #[tokio::test]
 async fn a_release_by_a_non_holder_names_the_holder_and_changes_nothing() {
     rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
         for n in 0..16 {
             if n == 1 {
                 // The older of its two names: 6.2 knows no other.

@@ -48,7 +48,7 @@ async fn come(client: Client, who: Who, n: usize) -> distlock::Result<Option<Gua
     let me = client.owner();
     match who {
         Who::Owners => how = how.owner(&me),
-        Who::Leases => how = how.lease(secs(60) + Duration::from_millis(n as u64 * 7_919 % 600_000)),
+        Who::Leases => how = how.lease(secs(3600) + Duration::from_millis(n as u64 * 7_919 % 600_000)),
         Who::Tasks(_) => {}
     }
     lock.acquire(how).await

@@ -3,7 +3,7 @@
 
 use distlock::{Acquire, DistLock, Error, Flavour, Guard, Owner, Prefer, Result};
 
-use crate::rig::{Scene, lease, marks, passes, served, unlock_all, waiter, waits};
+use crate::rig::{HOUR, Scene, lease, marks, near, passes, served, unlock_all, waiter, waits};
 use bed::{Bed, ends, enter, eventually, ms, rw, secs, text};
 
 /// Every way to ask for the lock as this owner.
@@ -13,7 +13,7 @@ async fn every_way(lock: &dyn DistLock, me: &Owner) -> Vec<(&'static str, Result
         ("lock", me.scope(lock.lock()).await.map(Some)),
         ("lock_for", me.scope(lock.lock_for(secs(3600))).await),
         ("lock_leased", me.scope(lock.lock_leased(secs(5))).await.map(Some)),
-        ("leased, by name", lock.acquire(Acquire::new().owner(me).lease(secs(5)).wait(secs(3600))).await),
+        ("leased, by name", lock.acquire(Acquire::new().owner(me).lease(secs(5)).wait(HOUR)).await),
         ("leased, once", lock.acquire(Acquire::new().owner(me).lease(secs(5)).wait(ms(0))).await),
     ]
 }
@@ -38,7 +38,7 @@ async fn refused(bed: &Bed, lock: &dyn DistLock, me: &Owner) {
 #[tokio::test]
 async fn a_reader_that_wants_to_write_is_told_at_once() {
     rw(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
         for prefer in [Prefer::Readers, Prefer::Writers] {
             for known in [false, true] {
                 let (lock, me) = (client.rw("a").prefer(prefer), client.owner());
@@ -46,10 +46,10 @@ async fn a_reader_that_wants_to_write_is_told_at_once() {
                     drop(me.to_string());
                 }
                 let mut scene = Scene::new(bed, "a").await;
-                let first = lease(&lock.read(), &me, secs(20)).await;
+                let first = lease(&lock.read(), &me, HOUR / 4).await;
                 refused(bed, &lock.write(), &me).await;
-                let ttl = bed.admin.pttl("a").await;
-                assert!(ttl > 15_000 && ttl <= 20_000, "{ttl}");
+                let left = bed.admin.pttl("a").await;
+                assert!(near(left, HOUR / 4), "a refused upgrade leaves a lease of {left} ms");
                 // Twice in, and beside another reader.
                 let second = enter(&lock.read(), &me).await;
                 refused(bed, &lock.write(), &me).await;

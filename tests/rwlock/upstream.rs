@@ -7,8 +7,8 @@ use distlock::{Client, DistLock as _, Flavour, Prefer};
 use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
-use crate::rig::{Inside, served, unlock_all, waiter};
-use bed::{Bed, enter, eventually, ms, rw, secs};
+use crate::rig::{HOUR, Inside, served, unlock_all, waiter};
+use bed::{Bed, becomes, enter, ms, rw};
 
 /// Reads, writes, writes and downgrades, or writes and reads inside, by chance; releases by unlock or by drop. Now and
 /// then with a round of renewals beside the others, which finds everything held (`testReadLockExpirationRenewal`).
@@ -91,10 +91,10 @@ async fn both_halves_of(names: &[&str], bed: &Bed) {
         let (lock, me) = (client.rw(name), client.owner());
         let (writing, reading) = (enter(&lock.write(), &me).await, enter(&lock.read(), &me).await);
         let writer = waiter(&client, Flavour::Write, name);
-        eventually("it waits", async || bed.admin.keys().await.len() == 3).await;
+        becomes("keys", 3, async || bed.admin.keys().await.len()).await;
         assert_eq!(client.renew_now().await.renewed, 2, "{name}");
-        writing.extend(secs(40)).await.unwrap();
-        reading.extend(secs(40)).await.unwrap();
+        writing.extend(HOUR).await.unwrap();
+        reading.extend(HOUR).await.unwrap();
         assert!(lock.read().is_locked().await.unwrap() && lock.write().is_locked().await.unwrap());
         unlock_all([writing.downgrade().await.unwrap(), reading]).await;
         served(name, writer).await;

@@ -139,8 +139,10 @@ pub async fn dropped_waiters_leave_nothing(bed: &Subject<'_>) {
         let lock = if n % 3 == 0 { bed.lock(&ours, "job") } else { lock.clone() };
         waiters.spawn(async move { tokio::time::timeout(after, lock.lock()).await });
     }
-    while let Some(done) = waiters.join_next().await {
-        done.unwrap();
+    while let Some(waited) = waiters.join_next().await {
+        if let Ok(Err(error)) = waited.unwrap() {
+            panic!("lock: {error:?}");
+        }
     }
     freed(&lock).await;
     freed(&bed.lock(&ours, "job")).await;

@@ -106,6 +106,7 @@ final class Connection {
         }
         if (options.timeoutMs > 0) {
             server.setTimeout(options.timeoutMs);
+            server.setSubscriptionTimeout(Math.max(server.getSubscriptionTimeout(), options.timeoutMs));
         }
         if (options.retries >= 0) {
             server.setRetryAttempts(options.retries);
