@@ -266,7 +266,7 @@ async fn sentinel_failovers_cost_no_more_than_redissons() {
         assert!(us.median() <= redisson.median() + NOISE, "{what}: {us:?}, Redisson {redisson:?}");
         assert!(us.worst() <= redisson.worst() + 2 * NOISE, "{what}: {us:?}, Redisson {redisson:?}");
     }
-    ours.shutdown(Duration::from_secs(10)).await.expect("a shutdown in time");
+    ours.shutdown(Duration::from_secs(10)).await.expect("shutdown");
     java.close().await;
 }
 
@@ -278,7 +278,7 @@ async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
             let request = json!({
                 "op": "bench_uncontended", "prefix": "bench:", "tasks": tasks, "seconds": SECONDS, "warmup_seconds": 2,
             });
-            let told = tokio::time::timeout(Duration::from_secs(60), agent.call(request)).await.expect("timeout");
+            let told = tokio::time::timeout(Duration::from_secs(60), agent.call(request)).await.expect("an answer to bench_uncontended");
             let told = told.expect("a bench").value;
             told["pairs"].as_f64().expect("a number") / told["seconds"].as_f64().expect("a number")
         }
@@ -326,7 +326,7 @@ async fn sentinel_locks_a_second_are_no_fewer_than_redissons() {
         assert!(cfg!(debug_assertions) || all[0] >= 0.9 * all[1], "{tasks} tasks: {all:?}");
     }
     replied(java.call(json!({"op": "ping"}))).await;
-    ours.shutdown(Duration::from_secs(10)).await.expect("a shutdown in time");
+    ours.shutdown(Duration::from_secs(10)).await.expect("shutdown");
     java.close().await;
 }
 

@@ -171,7 +171,7 @@ impl<'a> Actor<'a> {
                 if half == Kind::Write && !guards[index(Kind::Read)].is_empty() {
                     assert!(matches!(got, Err(Error::WouldDeadlock { .. })), "{got:?}");
                 } else {
-                    assert!(got.expect("an answer").is_none());
+                    assert!(got.expect("acquire").is_none());
                 }
             }
         }

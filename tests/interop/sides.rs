@@ -57,8 +57,17 @@ impl Sides {
     }
 
     pub async fn is_free_for_us(&self, kind: Kind, name: &str) -> bool {
-        let taken = soon(self.ours.lock(flavour(kind), name).try_lock()).await.expect("try_lock");
-        let Some(guard) = taken else { return false };
+        let lock = self.ours.lock(flavour(kind), name);
+        // As with Java's: a question that came to nothing while servers changed is asked once more.
+        let taken = soon(async {
+            loop {
+                match lock.try_lock().await {
+                    Err(error) if error.is_retryable() => tokio::time::sleep(ms(20)).await,
+                    outcome => return outcome.expect("try_lock"),
+                }
+            }
+        });
+        let Some(guard) = taken.await else { return false };
         guard.unlock().await.expect("unlock");
         true
     }

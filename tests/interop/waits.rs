@@ -60,7 +60,7 @@ pub async fn waits_are_met(version: &str) {
     rig.listeners(&channel("m"), 1).await;
     rig.waiting(&client, 1).await;
     replied(java.unlock()).await;
-    let guard = soon(ours).await.expect("the waiter").expect("an answer").expect("the lock");
+    let guard = soon(ours).await.expect("the waiter").expect("lock_for").expect("the lock");
     guard.unlock().await.expect("unlock");
     rig.end([client]).await;
 }
