@@ -278,7 +278,9 @@ async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
             let request = json!({
                 "op": "bench_uncontended", "prefix": "bench:", "tasks": tasks, "seconds": SECONDS, "warmup_seconds": 2,
             });
-            let told = tokio::time::timeout(Duration::from_secs(60), agent.call(request)).await.expect("an answer to bench_uncontended");
+            let told = tokio::time::timeout(Duration::from_secs(60), agent.call(request))
+                .await
+                .expect("an answer to bench_uncontended");
             let told = told.expect("a bench").value;
             told["pairs"].as_f64().expect("a number") / told["seconds"].as_f64().expect("a number")
         }

@@ -142,10 +142,9 @@ impl Model {
                     book.until_all().filter(|until| t.before(*until)).map(|until| t.plus(reaching(until, t)));
                 // A renewal under way may promise the watchdog's in full.
                 let full = if book.is_watched() { t.plus(WATCHDOG) } else { Span::default() };
-                let promised = promised.map(|least| (least, least.max(full)));
                 // The client asks for the server's time where the lease may become shorter, and forgets it after a minute.
-                let untimed = promised.is_some_and(|(_, left)| !left.before(until));
-                self.state.our_unread(who, left, promised, untimed, t, &mut self.why, &mut self.said)
+                let promised = promised.map(|least| (least, least.max(full), !least.max(full).before(until)));
+                self.state.our_unread(who, left, promised, t, &mut self.why, &mut self.said)
             }
             Half::Write => self.state.our_unwrite(who, left, book.lease(), t, &mut self.why, &mut self.said),
         };

@@ -140,13 +140,12 @@ impl State {
     }
 
     /// `left`: the count afterwards, None: one less; `promised`: until when what is left is to be covered at least, and until
-    /// when it is covered if it is not; `untimed`: the client may not know the server's time.
+    /// when it is covered if it is not, and whether the client may not know the server's time.
     pub fn our_unread(
         &mut self,
         who: usize,
         left: Option<i64>,
-        promised: Option<(Span, Span)>,
-        untimed: bool,
+        promised: Option<(Span, Span, bool)>,
         t: Span,
         why: &mut Why,
         said: &mut String,
@@ -166,7 +165,7 @@ impl State {
         }
         let best = self.covered(who);
         let short = |least: Span| !best.is_some_and(|best| least.before(best));
-        if let Some((least, promised)) = promised.filter(|(least, _)| left > 0 && short(*least)) {
+        if let Some((least, promised, _)) = promised.filter(|(least, ..)| left > 0 && short(*least)) {
             note(why, Unlike::Promise);
             if self.mode.is_none() {
                 // Not the last live reader after all.
@@ -189,9 +188,12 @@ impl State {
                 self.end = Span { lo: self.end.lo.min(end.lo), hi: self.end.hi.max(end.hi) };
             }
         }
-        if let Some(longest) = was.covered(who).filter(|_| untimed && left > 0 && self.mode.is_some()) {
+        if let (Some(longest), Some((_, promised, true))) = (was.covered(who), promised)
+            && left > 0
+            && self.mode.is_some()
+        {
             // What is left keeps the longest cover of all then.
-            let kept = longest.max(promised.map_or(longest, |(_, promised)| promised)).set_again(t);
+            let kept = longest.max(promised).set_again(t);
             self.either.push(((who, left), Some(kept)));
             self.end.hi = self.end.hi.max(kept.hi);
         }
