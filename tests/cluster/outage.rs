@@ -101,8 +101,7 @@ async fn refuses(node: &Node, key: &str) -> bool {
 async fn healthy_shards_work_on((replicas, full_coverage): (usize, bool)) {
     let options = ClusterOptions::default().replicas(replicas).require_full_coverage(full_coverage);
     let cluster = Cluster::start(options).await;
-    let connect =
-        async || bed::builder(&cluster.url()).watchdog(secs(3600)).retry_attempts(1_000).connect().await.unwrap();
+    let connect = async || bed::builder(&cluster.url()).retry_attempts(1_000).connect().await.unwrap();
     let clients = [connect().await, connect().await];
     let load = Load::start(&clients).await;
     for how in [How::Stopped, How::Killed] {
