@@ -17,22 +17,32 @@ use crate::world::Moment;
 /// How long after a suspend it is found, at the most.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// By how much the clocks may have parted unnoticed: they are read one after the other.
+/// By how much the clocks may have parted unnoticed.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// The clock of deadlines and that of timers, as they stood together.
+/// How long reading both clocks may take. A thread that was preempted in between tells nothing of a suspend.
+const READING: Duration = Duration::from_millis(5);
+
+/// The clock of deadlines and the clock of timers, read at the same time.
+#[derive(Clone, Copy)]
 struct Clocks {
     moment: Moment,
     instant: Instant,
 }
 
 impl Clocks {
+    /// Both clocks at the same time; None where too much time passed between the readings.
+    fn read(moment: impl FnOnce() -> Moment, instant: impl Fn() -> Instant) -> Option<Self> {
+        let (before, moment, instant) = (instant(), moment(), instant());
+        (instant.saturating_duration_since(before) <= READING).then_some(Self { moment, instant })
+    }
+
     /// True when timers have fallen behind, by what has come together since that was last so.
-    fn have_parted(&mut self, moment: Moment, instant: Instant) -> bool {
-        let (real, timed) = (moment.since(self.moment), instant.saturating_duration_since(self.instant));
+    fn have_parted(&mut self, now: Self) -> bool {
+        let (real, timed) = (now.moment.since(self.moment), now.instant.saturating_duration_since(self.instant));
         let parted = real > timed + SLACK;
         if parted || real < timed {
-            *self = Self { moment, instant };
+            *self = now;
         }
         parted
     }
@@ -44,8 +54,9 @@ pub(crate) async fn run(engine: Weak<Engine>, mut closing: watch::Receiver<bool>
     loop {
         {
             let Some(engine) = engine.upgrade() else { return };
-            let (moment, instant) = (engine.now(), Instant::now());
-            if clocks.get_or_insert(Clocks { moment, instant }).have_parted(moment, instant) {
+            // Preempted ten times in a row: the next look is in a second.
+            let now = (0..10).find_map(|_| Clocks::read(|| engine.now(), Instant::now));
+            if now.is_some_and(|now| clocks.get_or_insert(now).have_parted(now)) {
                 tracing::debug!("timers stood still for a while: the machine was suspended");
                 engine.resumed();
             }
@@ -73,18 +84,44 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
     fn clocks_part_when_timers_fall_behind_be_it_little_by_little() {
         let began = Instant::now();
-        let (real, timed) = (|ms: u64| Moment::from_nanos(ms * 1_000_000), |ms| began + Duration::from_millis(ms));
-        let mut clocks = Clocks { moment: real(0), instant: timed(0) };
-        assert!(!clocks.have_parted(real(1_000), timed(1_000)));
-        assert!(clocks.have_parted(real(2_100), timed(2_000)) && !clocks.have_parted(real(3_100), timed(3_000)));
-        assert!(!clocks.have_parted(real(4_110), timed(4_000)) && clocks.have_parted(real(5_121), timed(5_000)));
+        let at = |real: u64, timed: u64| Clocks {
+            moment: Moment::from_nanos(real * 1_000_000),
+            instant: began + Duration::from_millis(timed),
+        };
+        let mut clocks = at(0, 0);
+        assert!(!clocks.have_parted(at(1_000, 1_000)));
+        assert!(clocks.have_parted(at(2_100, 2_000)) && !clocks.have_parted(at(3_100, 3_000)));
+        assert!(!clocks.have_parted(at(4_110, 4_000)) && clocks.have_parted(at(5_121, 5_000)));
         // Timers that are ahead, as a test's may be: what comes after that counts from there.
-        assert!(!clocks.have_parted(real(5_121), timed(60_000)) && !clocks.have_parted(real(6_121), timed(61_000)));
-        assert!(clocks.have_parted(real(7_142), timed(62_000)));
+        assert!(!clocks.have_parted(at(5_121, 60_000)) && !clocks.have_parted(at(6_121, 61_000)));
+        assert!(clocks.have_parted(at(7_142, 62_000)));
+    }
+
+    /// A machine under load: the thread loses its processor between reading one clock and the other, and nothing was suspended.
+    #[test]
+    fn a_reading_that_was_interrupted_is_no_suspend() {
+        let began = Instant::now();
+        let passed = Cell::new(0);
+        let read = |interrupted: u64| {
+            let moment = || {
+                let moment = Moment::from_nanos(passed.get() * 1_000_000);
+                passed.set(passed.get() + interrupted);
+                moment
+            };
+            Clocks::read(moment, || began + Duration::from_millis(passed.get()))
+        };
+        let mut clocks = read(0).expect("a reading without a pause");
+        for interrupted in [0, 1, 30, 0, 4_000, 2, 0] {
+            passed.set(passed.get() + 1_000);
+            let parted = read(interrupted).is_some_and(|now| clocks.have_parted(now));
+            assert!(!parted, "interrupted for {interrupted} ms, {} ms in", passed.get());
+        }
     }
 }

@@ -71,7 +71,7 @@ impl Shared {
         assert!(plain.is_empty(), "{plain:?}");
     }
 
-    /// Waits until all servers together have so many of this name's channels. Redisson may not know yet which is the primary.
+    /// Waits until all servers together have so many of this name's channels.
     async fn listened_to_anywhere(&self, name: &str, count: usize) {
         let channels = async || {
             let mut all = BTreeSet::new();
@@ -108,7 +108,7 @@ impl Shared {
     }
 }
 
-/// Those that belong to this name.
+/// The channels of this name.
 fn of_name(mut channels: Vec<String>, name: &str) -> Vec<String> {
     let tag = format!("{{{name}}}");
     channels.retain(|channel| channel.contains(&tag));
@@ -131,7 +131,11 @@ impl Spot for AtNode<'_> {
         key_in(self.2, prefix)
     }
 
-    async fn listened_to(&self, name: &str) {
+    async fn ours_listens(&self, name: &str) {
+        self.0.listened_to(self.1, name, 1).await;
+    }
+
+    async fn java_listens(&self, name: &str) {
         self.0.listened_to_anywhere(name, 1).await;
     }
 }

@@ -95,7 +95,7 @@ async fn both_have_turns(rig: &Rig, flavour: &str) {
 
 /// No two at once at the same lock where one of them is alone in it; and every token is above those before it.
 fn judge(flavour: &str, mut spans: Vec<Span>) {
-    // Of those that were over before anybody knew of them nothing is certain.
+    // A span that was over before its holder knew of it proves nothing.
     spans.retain(|span| span.from < span.to);
     spans.sort_by_key(|span| span.from);
     for (at, one) in spans.iter().enumerate() {

@@ -28,7 +28,7 @@ const ROUNDS: u64 = 100;
 
 /// In each window both languages have so many turns, and one of them perhaps more.
 const TURNS: u64 = 20;
-/// What stands still on a slow machine, and for how long, is within one window or two.
+/// An odd number: a standstill of a slow machine spoils one window or two, and the median is one of the others.
 const WINDOWS: usize = 9;
 
 /// The least part of all turns that a language has with half of the clients, in most windows. Without letting each other go first, Java

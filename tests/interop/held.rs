@@ -22,11 +22,14 @@ pub trait Spot {
     /// A name of this beginning.
     fn name(&self, prefix: &str) -> String;
 
-    /// Waits until somebody listens for the release of this lock.
-    async fn listened_to(&self, name: &str);
+    /// Waits until our client listens for the release of this lock, at the server that has the lock.
+    async fn ours_listens(&self, name: &str);
+
+    /// Waits until Redisson listens. After a failover it may not know yet which server has the lock.
+    async fn java_listens(&self, name: &str);
 }
 
-/// Those whose holder is alone.
+/// The kinds of lock that have one holder.
 const ALONE: [Kind; 5] = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Fenced, Kind::Spin];
 
 type Ours = JoinHandle<Guard>;
@@ -48,7 +51,7 @@ impl HeldByJava {
             let waiter = wait_for_lock(shared.ours.lock(flavour(kind), &name));
             shared.waits(locks.len() + 1).await;
             if kind != Kind::Spin {
-                spot.listened_to(&name).await;
+                spot.ours_listens(&name).await;
             }
             locks.push((kind, name, java, waiter));
         }
@@ -98,7 +101,7 @@ impl HeldByUs {
             if kind == Kind::Spin {
                 until("a question", async || spot.admin().calls("evalsha").await > before).await;
             } else {
-                spot.listened_to(&name).await;
+                spot.java_listens(&name).await;
             }
             locks.push((kind, name, guard, waiter, java));
         }

@@ -91,7 +91,11 @@ impl Spot for AtPrimary<'_> {
         prefix.to_owned()
     }
 
-    async fn listened_to(&self, name: &str) {
+    async fn ours_listens(&self, name: &str) {
+        self.0.listened_to(name, 1).await;
+    }
+
+    async fn java_listens(&self, name: &str) {
         self.0.listened_to(name, 1).await;
     }
 }

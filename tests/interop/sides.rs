@@ -58,7 +58,7 @@ impl Sides {
 
     pub async fn is_free_for_us(&self, kind: Kind, name: &str) -> bool {
         let lock = self.ours.lock(flavour(kind), name);
-        // As with Java's: a question that came to nothing while servers changed is asked once more.
+        // A failover may leave the question without an answer. `answered` does the same for Java.
         let taken = soon(async {
             loop {
                 match lock.try_lock().await {

@@ -69,6 +69,8 @@ pub struct Model {
     pub state: State,
     pub books: [[Book; 2]; 2],
     pub why: Why,
+    /// The clients are older than a minute, and may not know the server's time any more.
+    pub is_clock_stale: bool,
     /// What was published.
     pub said: String,
 }
@@ -142,8 +144,10 @@ impl Model {
                     book.until_all().filter(|until| t.before(*until)).map(|until| t.plus(reaching(until, t)));
                 // A renewal under way may promise the watchdog's in full.
                 let full = if book.is_watched() { t.plus(WATCHDOG) } else { Span::default() };
-                // The client asks for the server's time where the lease may become shorter, and forgets it after a minute.
-                let promised = promised.map(|least| (least, least.max(full), !least.max(full).before(until)));
+                // The client asks for the server's time where the lease becomes shorter.
+                let asks = |full: Span| full.before(until);
+                let untimed = |full| self.is_clock_stale && !asks(full);
+                let promised = promised.map(|least| (least, least.max(full), untimed(least.max(full))));
                 self.state.our_unread(who, left, promised, t, &mut self.why, &mut self.said)
             }
             Half::Write => self.state.our_unwrite(who, left, book.lease(), t, &mut self.why, &mut self.said),

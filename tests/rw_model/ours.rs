@@ -139,8 +139,8 @@ impl State {
         Answer::Held
     }
 
-    /// `left`: the count afterwards, None: one less; `promised`: until when what is left is to be covered at least, and until
-    /// when it is covered if it is not, and whether the client may not know the server's time.
+    /// `left`: the count afterwards, None: one less. `promised`: until when the holds that are left must be covered at least, until when
+    /// they are covered if they are not, and whether the client may not know the server's time.
     pub fn our_unread(
         &mut self,
         who: usize,

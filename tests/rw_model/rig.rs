@@ -80,6 +80,7 @@ pub struct Rig {
     pub server: RedisServer,
     pub admin: Admin,
     pub agent: Agent,
+    started: i64,
     baseline: Baseline,
     heard: Heard,
 }
@@ -103,13 +104,18 @@ impl Rig {
         let baseline = Baseline::take(&admin).await;
         let agent = Agent::start(&server.url(), options).await;
         let baseline = baseline.tasks(alive_tasks());
-        let rig = Self { server, admin, agent, baseline, heard };
+        let rig = Self { server, admin, agent, started: now(), baseline, heard };
         // Java is slow at first.
         for half in [Half::Read, Half::Write].repeat(20) {
             rig.java_lock("warm", 0, half, None).await;
             rig.java_unlock("warm", 0, half).await;
         }
         rig
+    }
+
+    /// Whether a client may have forgotten the server's time, which it believes for a minute, by the end of a short story.
+    pub fn is_clock_stale(&self) -> bool {
+        now() - self.started > 50_000
     }
 
     /// What stands in Redis for these locks, the owners being these, and when.

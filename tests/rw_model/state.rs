@@ -68,8 +68,8 @@ pub struct State {
     pub end: Span,
     /// By owner and number.
     pub covers: BTreeMap<(usize, i64), Span>,
-    /// What covers may be just as well, or that there is none: two times were too close to each other to tell which is the
-    /// longer, or the client did not know the server's time.
+    /// Other ends that a cover may have; None: it may be missing. Two times were too close to tell which is later, or the client
+    /// did not know the server's time.
     pub either: Vec<((usize, i64), Option<Span>)>,
 }
 

@@ -127,7 +127,7 @@ impl<'a> Story<'a> {
             locks,
             hands: Vec::new(),
             next: 0,
-            model: Model::default(),
+            model: Model { is_clock_stale: rig.is_clock_stale(), ..Model::default() },
             java: State::default(),
             java_said: String::new(),
             java_watched: [false; 2],
