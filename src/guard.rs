@@ -290,7 +290,7 @@ impl Guard {
     /// *Cancel safety*: once begun it is carried out in the background; dropped before its first poll, the guard is
     /// dropped, which releases too. *Errors*: [`Error::Lost`] when the hold had been lost before; [`Error::NotHeld`] when
     /// its lease was over, with who holds the lock now; [`Error::Connection`], [`Error::Timeout`] and [`Error::Server`]
-    /// when no answer can be had: the release goes on in the background then, and the lock is not renewed any more.
+    /// when there is no answer: the release continues in the background, and the lock is not renewed any more.
     pub async fn unlock(self) -> Result<Released> {
         self.1.touch();
         match self.0 {

@@ -166,9 +166,10 @@ async fn take_turns(client: Client, flavour: Flavour, inside: Arc<Inside>, done:
     let lock = lock(&client, flavour, &name(flavour));
     while !done.load(Ordering::SeqCst) {
         let guard = lock.acquire(Acquire::new().wait(secs(300))).await;
-        let guard = guard.unwrap_or_else(|error| panic!("{flavour}: {error:?}")).expect("the wait ran out");
+        let guard = guard.unwrap_or_else(|error| panic!("{flavour}: acquire: {error:?}"));
+        let guard = guard.unwrap_or_else(|| panic!("{flavour}: acquire: the wait ran out"));
         inside.turn(flavour, &guard).await;
-        guard.unlock().await.unwrap_or_else(|error| panic!("{flavour}: {error:?}"));
+        guard.unlock().await.unwrap_or_else(|error| panic!("{flavour}: unlock: {error:?}"));
     }
 }
 
@@ -206,7 +207,7 @@ async fn turns_go_on_during_moves(way: Way) {
     }
     done.store(true, Ordering::SeqCst);
     for task in tasks {
-        task.await.unwrap();
+        bed::ends("a task that takes turns", task).await.unwrap();
     }
     assert!(held.iter().all(is_safe), "a held lock is signalled as lost");
     for guard in held {

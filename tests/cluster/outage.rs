@@ -77,7 +77,7 @@ impl Load {
     async fn end(self, clients: [Client; 2]) {
         self.stop.store(true, Ordering::Relaxed);
         for task in self.tasks {
-            task.await.expect("a working task does not panic");
+            bed::ends("a task that takes locks", task).await.expect("a working task does not panic");
         }
         for n in HEALTHY {
             let failed = self.shards[n].failed.lock();
