@@ -176,18 +176,16 @@ async fn retry_that_changes_no_value_is_not_acknowledged_by_a_new_connection() {
         let watched = had_as(&*lock, how).await;
         servers.node(1).stop();
         // The acquire runs and its reply is lost: it is retried over the next connection.
-        let mut wait = secs(1);
-        let again = loop {
+        let again = bed::with_longer_waits(secs(1), async |wait| {
             let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
             let again = lock.acquire(how().lease(secs(60)).wait(wait)).await;
             bed::ends("the loss of the reply", lost.fired()).await;
             bed::eventually("what was refused is undone", async || strict.stats().under_way == 0).await;
-            match again {
-                // On a slow machine the wait ends before the retry.
-                Err(Error::Connection { .. }) if wait < secs(60) => wait *= 2,
-                again => break again,
-            }
-        };
+            // On a slow machine the wait ends before the replicas are asked again.
+            let is_too_short = bed::in_vain(&again) || matches!(again, Err(Error::Connection { .. }));
+            (!is_too_short).then_some(again)
+        })
+        .await;
         assert!(matches!(again, Err(Error::Replicas { got: 0, wanted: 1 })), "{flavour}: {again:?}");
         proxy.close_all();
         // The new connection is open, and has written nothing.

@@ -7,7 +7,7 @@ use distlock::{Builder, DistLock, Flavour, Guard};
 use distlock_support::{Action, Matcher, Proxy};
 use tokio::task::JoinHandle;
 
-use bed::{Bed, becomes, builder, end, ends, ms, reentrant, secs};
+use bed::{Bed, becomes, builder, end, ends, ms, reentrant, secs, with_longer_waits};
 
 fn waits(lock: &Arc<dyn DistLock>) -> JoinHandle<Guard> {
     let lock = Arc::clone(lock);
@@ -34,17 +34,19 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
             let ours = bed.connect(patient(&proxy)).await;
             let name = format!("job {held} {wanted}");
             let silent = proxy.on_request(Matcher::command("SUBSCRIBE"), Action::HangReply);
-            let mut lease = secs(1);
-            let (held, waiting) = loop {
+            let (held, waiting) = with_longer_waits(secs(1), async |lease| {
                 let held = theirs.lock(held, &name).lock_leased(lease).await.unwrap();
                 let mut waiting = waits(&ours.lock(wanted, &name));
                 tokio::select! {
-                    () = silent.fired() => break (held, waiting),
+                    () = silent.fired() => Some((held, waiting)),
                     // The lease was over before the waiter subscribed.
-                    guard = &mut waiting => drop(guard.unwrap().unlock().await.unwrap()),
+                    guard = &mut waiting => {
+                        guard.unwrap().unlock().await.unwrap();
+                        None
+                    }
                 }
-                lease *= 4;
-            };
+            })
+            .await;
             let guard = ends("a waiter whose subscription is not confirmed", waiting).await.unwrap();
             guard.unlock().await.unwrap();
             drop(held);

@@ -97,14 +97,8 @@ pub(crate) async fn run(scene: &impl Scene, rules: Rules, rounds: usize, what: &
         sections.len(),
         overlaps.len(),
     );
-    // A process may leave late if the machine stops it beyond its lease: its guard has told it, which the simulator checks.
-    let wrong: Vec<&Overlap> = if rules.is_control {
-        Vec::new()
-    } else if rules.is_strict() {
-        overlaps.iter().filter(|overlap| overlap.first.why != Why::Expired).collect()
-    } else {
-        overlaps.iter().filter(|overlap| overlap.first.why != Why::Expired && !overlap.is_explained).collect()
-    };
+    let is_wrong = |overlap: &&Overlap| !rules.is_control && (rules.is_strict() || !overlap.is_explained);
+    let wrong: Vec<&Overlap> = overlaps.iter().filter(is_wrong).collect();
     assert!(wrong.is_empty(), "{what}: exclusion broken: {wrong:#?}");
     if rules.is_strict() {
         assert_eq!((gone, repeated), (0, 0), "{what}: acknowledged locks that a primary lost, tokens issued twice");

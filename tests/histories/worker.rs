@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use distlock::{Acks, Acquire, Client, Error, Lost};
+use distlock::{Acks, Acquire, Client, Error, Guard, Lost};
 use distlock_support::{Child, Numbers, child};
 use tokio::task::JoinSet;
 
@@ -130,17 +130,40 @@ async fn work(
         let section = format!("{number}:{}", sections.fetch_add(1, Ordering::Relaxed));
         let stay = if dice.once_in(8) { dice.between(2_500, 5_000) } else { dice.between(1, 40) };
         resource.enter(&name, &section, guard.fencing_token().unwrap()).await;
-        let why = tokio::select! {
-            error = guard.lost() => why(&error),
-            () = tokio::time::sleep(stay) => if guard.is_held() { Why::Done } else { why(&guard.lost().await) },
-        };
-        resource.leave(&section, why, now()).await;
+        let (why, ended) = inside(&guard, stay).await;
+        resource.leave(&section, why, ended).await;
         if let Err(error) = guard.unlock().await
             && why == Why::Done
         {
             resource.note("failed", &[format!("release: {error}").replace(&name, "..")]).await;
         }
         tokio::time::sleep(dice.between(1, 20)).await;
+    }
+}
+
+/// Stays inside for a while, or until the lock is lost. Returns why the section ended, and when.
+///
+/// A section whose lease ran out ended with the last lease that was seen, even where the process learned of that late.
+async fn inside(guard: &Guard, stay: Duration) -> (Why, u64) {
+    let over = tokio::time::sleep(stay);
+    tokio::pin!(over);
+    let mut held_until = 0;
+    loop {
+        let (at, left) = (now(), guard.remaining());
+        if !left.is_zero() {
+            held_until = at + u64::try_from(left.as_micros()).expect("a lease of seconds");
+            if over.is_elapsed() {
+                return (Why::Done, at);
+            }
+        }
+        tokio::select! {
+            error = guard.lost() => {
+                let why = why(&error);
+                return (why, if why == Why::Expired { held_until } else { now() });
+            }
+            () = &mut over, if !over.is_elapsed() => {}
+            () = tokio::time::sleep(ms(20)) => {}
+        }
     }
 }
 

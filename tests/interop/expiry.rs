@@ -7,16 +7,14 @@ use distlock::{Client, Error, Lost, NotHeld};
 use distlock_support::agent::{AgentOptions, Kind};
 use distlock_support::child::{self, Child};
 
-use crate::rig::{Rig, channel, connect, ms, renewed, replied, soon, wait_for};
+use crate::rig::{NEVER, Rig, channel, connect, lasting, ms, renewed, replied, soon, wait_for};
 
 const ROUNDS: usize = 4;
 const LEASE: Duration = ms(150);
-/// Lives for as long as a lease that begins after it.
-const TIMER: &str = "lapse:timer";
 
 /// Leases that nobody gives back.
 pub async fn leases_that_lapse(version: &str) {
-    let rig = Rig::with(version).await;
+    let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
     java_lapses(&rig, &client).await;
     ours_lapses(&rig, &client).await;
@@ -26,10 +24,11 @@ pub async fn leases_that_lapse(version: &str) {
 async fn java_lapses(rig: &Rig, client: &Client) {
     let (name, java) = ("lapse:java", rig.java("lapse:java", 1));
     for _ in 0..ROUNDS {
-        rig.timer(TIMER, LEASE).await;
+        let from = rig.now().await;
         replied(java.lock_for(LEASE)).await;
         let guard = soon(wait_for(client, name)).await.expect("the waiter");
-        assert!(!rig.admin.exists(TIMER).await, "we are in before the end of Java's lease");
+        let held_for = rig.lease_end(name).await - NEVER.as_millis() as i64 - from;
+        assert!(held_for >= LEASE.as_millis() as i64, "we are in after {held_for} ms, before the end of Java's lease");
         let error = java.unlock().await.expect_err("it is ours now");
         assert_eq!(error.error, "IllegalMonitorStateException");
         assert!(guard.is_held());
@@ -40,14 +39,15 @@ async fn java_lapses(rig: &Rig, client: &Client) {
 async fn ours_lapses(rig: &Rig, client: &Client) {
     let (name, java) = ("lapse:ours", rig.java("lapse:ours", 1));
     for _ in 0..ROUNDS {
-        rig.timer(TIMER, LEASE).await;
+        let from = rig.now().await;
         let guard = client.reentrant(name).lock_leased(LEASE).await.expect("lock_leased");
         let lost = guard.lost();
         let taken = java.start_lock();
         assert!(matches!(soon(lost).await, Error::Lost { why: Lost::Expired, .. }));
         assert!(!guard.is_held());
         replied(taken).await;
-        assert!(!rig.admin.exists(TIMER).await, "Java is in before the end of our lease");
+        let held_for = rig.lease_end(name).await - NEVER.as_millis() as i64 - from;
+        assert!(held_for >= LEASE.as_millis() as i64, "Java is in after {held_for} ms, before the end of our lease");
         match guard.unlock().await {
             Err(Error::NotHeld { why: NotHeld::HeldBy { owner }, .. }) => assert_eq!(owner, rig.java_holder(1)),
             other => panic!("{other:?}"),

@@ -1,5 +1,6 @@
 //! What ends without a message: leases that lapse, and waiters of Java's that are killed.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock::Client;
@@ -7,7 +8,7 @@ use distlock_support::agent::{AgentOptions, Kind};
 use futures::future::join_all;
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
-use crate::rig::{NEVER, Rig, ms, replied, soon, until};
+use crate::rig::{NEVER, Rig, ms, replied, soon, until, until_is};
 
 /// Long enough for two waiters to queue up in, but on a slow machine.
 const LEASE: Duration = ms(5000);
@@ -26,9 +27,7 @@ async fn lapse(rig: &Rig, client: &Client, round: i64) {
     let lane = Lane::new(rig, &name);
     let (javas, more) = (round % 2 == 0, round > 1);
     let (mut guard, java) = (None, lane.java(0, 10 * round + 1));
-    // Lives for as long as a lease that begins after it.
-    let timer = format!("timer:{round}");
-    rig.timer(&timer, LEASE).await;
+    let from = rig.now().await;
     let holder = if javas {
         replied(java.lock_for(LEASE)).await;
         lane.java_owner(0, 10 * round + 1)
@@ -47,11 +46,13 @@ async fn lapse(rig: &Rig, client: &Client, round: i64) {
         // Or the first of them holds it already.
         let all = async || lane.queue().await.len() + lane.holders().await.keys().filter(|one| **one != holder).count();
         until(&format!("{} waiters of {name}", i + 1), async || all().await == i + 1).await;
-        let is_held = lane.holders().await.contains_key(&holder);
-        assert!(is_held || !rig.admin.exists(&timer).await, "{name}: served before the end of the lease");
     }
+    // The first of them keeps it until it has its turn here.
+    let succeeded = |held: &BTreeMap<_, _>| !held.is_empty() && !held.contains_key(&holder);
+    until_is(&format!("another holder of {name}"), async || lane.holders().await, succeeded).await;
+    let after = rig.now().await - from;
+    assert!(after >= LEASE.as_millis() as i64, "{name}: served within {after} ms, before the end of the lease");
     let turns = join_all(waiters.into_iter().map(Waiter::turn)).await;
-    assert!(!rig.admin.exists(&timer).await, "{name}: served before the end of the lease");
     assert!(!more || turns[0].1 <= turns[1].0, "{name}: not in order of arrival: {turns:?}");
     drop(guard);
     lane.is_gone().await;
@@ -71,10 +72,10 @@ pub async fn fair_killed_java_waiter_is_passed_over(version: &str) {
     rig.agents[1].kill9().await;
     lane.vanish().await;
     // The dead waiter's deadline comes soon, and not in hours.
-    let due = lane.now().await + 3000;
+    let due = rig.now().await + 3000;
     rig.admin.cmd::<()>(&["ZADD", &lane.deadlines_key(), "XX", &due.to_string(), &dead]).await;
     let (_, guard) = soon(waiter).await.expect("the waiter");
-    assert!(lane.now().await >= due, "served before the dead waiter's deadline");
+    assert!(rig.now().await >= due, "served before the dead waiter's deadline");
     assert_eq!(guard.owner().as_str(), ours);
     guard.unlock().await.expect("unlock");
     let java = lane.java(0, 2);

@@ -35,7 +35,7 @@ const CASES: [(&str, Duration); 12] = [
 /// A holder of ours that lives; waiters of ours that do not.
 pub async fn fair_waiters_killed_keep_java_from_no_turn(version: &str) {
     let rig = Rig::with(version).await;
-    // Who is killed is passed on the lock for as long as the holder's client says: by default, as here.
+    // A killed waiter keeps a granted lock for the holder's `fair_wait`.
     let holder = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
     let client = rig.watched_client().await;
     let cases = CASES.iter().enumerate().map(|(i, (order, hold))| {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use bed::with_longer_waits;
 use distlock::Client;
 use distlock_support::agent::AgentOptions;
 use futures::future::join_all;
 
-use crate::fair_rig::{GHOST, Lane, Waiter, fair_wait, quick_enough};
+use crate::fair_rig::{GHOST, Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, connect, had, ms, replied, soon, until, watched};
 use crate::rw_rig::sits;
 
@@ -53,10 +54,10 @@ pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
     })
     .await;
     // Our 64 keep their places by one command a beat, which is a second.
-    let (began, from) = (lane.now().await, asked(&rig).await);
+    let (began, from) = (rig.now().await, asked(&rig).await);
     tokio::time::sleep(ms(2000)).await;
     let ours = asked(&rig).await - from;
-    let passed = lane.now().await - began;
+    let passed = rig.now().await - began;
     assert!(ours as i64 * 500 <= passed, "{version}: {ours} commands in {passed} ms behind a dead head");
     lane.exorcise(GHOST).await;
     for ended in soon(join_all(waiters)).await {
@@ -68,14 +69,14 @@ pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
 
 /// The head gives up while the lock is free: Redisson tells nobody.
 pub async fn fair_giver_up_wakes_the_next(version: &str) {
-    let rig = Rig::with(version).await;
+    let rig = Rig::start(vec![AgentOptions::version(version), AgentOptions::version(version).in_own_process()]).await;
     let client = rig.watched_client().await;
 
     let lane = Lane::new(&rig, "theirs");
     // The scripts are known to the server: each attempt is one command.
     replied(lane.java(0, 1).start_lock()).await;
     replied(lane.java(0, 1).unlock()).await;
-    quick_enough(ms(1000), async |wait| redisson_tells_nobody(&lane, wait).await).await;
+    with_longer_waits(ms(1000), async |wait| redisson_tells_nobody(&lane, wait).await).await;
 
     // Ours, with Java behind it.
     let lane = Lane::new(&rig, "ours");
@@ -94,33 +95,40 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
 
     // Java's, with ours behind it, and Java's with Java's and ours.
     for java_between in [false, true] {
-        let name = format!("behind:{java_between}");
-        let lane = Lane::new(&rig, &name);
-        held_by_nobody(&lane, NEVER).await;
-        let head = tokio::spawn(lane.java(0, 4).start_try_lock(ms(1500), Some(NEVER)));
-        let first = lane.java_owner(0, 4);
-        until("the head in the queue", async || head.is_finished() || lane.hears(&first).await).await;
-        let mut second = None;
-        if java_between {
-            second = Some(lane.java(0, 5).start_lock());
-            lane.waits(&lane.java_owner(0, 5)).await;
-        }
-        let last = fair_wait(&client, &name);
-        let owner = lane.waits_as(&client).await;
-        lane.refreshed(&owner).await;
-        // The head's wait ends before our next look. Where it does not, on a slow machine, our look tells the head.
-        lane.vanish().await;
-        if had(soon(head).await.expect("the head")).is_some() {
-            replied(lane.java(0, 4).unlock()).await;
-        }
-        if let Some(second) = second {
-            replied(second).await;
-            replied(lane.java(0, 5).unlock()).await;
-        }
-        soon(last).await.expect("the waiter").1.unlock().await.expect("unlock");
-        lane.is_gone().await;
+        with_longer_waits(ms(1500), async |wait| javas_head_gives_up(&rig, &client, java_between, wait).await).await;
     }
     rig.end([client]).await;
+}
+
+/// Java's head gives up while the lock is free, and those behind it have their turns. `None` if the head gave up before that.
+///
+/// The head's process stands still until the wait is over: our looks tell it, and it does not hear.
+async fn javas_head_gives_up(rig: &Rig, client: &Client, java_between: bool, wait: Duration) -> Option<()> {
+    let (name, agent) = (format!("behind:{java_between}"), &rig.agents[1]);
+    let lane = Lane::new(rig, &name);
+    held_by_nobody(&lane, NEVER).await;
+    let head = tokio::spawn(lane.java(1, 4).start_try_lock(wait, Some(NEVER)));
+    until("the head asleep", async || head.is_finished() || agent.sleeps(4).await).await;
+    agent.stop();
+    let in_time = lane.queue().await.contains(&lane.java_owner(1, 4));
+    let mut second = None;
+    if java_between {
+        second = Some(lane.java(0, 5).start_lock());
+        lane.waits(&lane.java_owner(0, 5)).await;
+    }
+    let last = fair_wait(client, &name);
+    lane.waits_as(client).await;
+    lane.vanish().await;
+    tokio::time::sleep(wait).await;
+    agent.cont();
+    assert_eq!(had(soon(head).await.expect("the head")), None, "{name}: the head came in after its wait");
+    if let Some(second) = second {
+        replied(second).await;
+        replied(lane.java(0, 5).unlock()).await;
+    }
+    soon(last).await.expect("the waiter").1.unlock().await.expect("unlock");
+    lane.is_gone().await;
+    in_time.then_some(())
 }
 
 /// Java's head gives up while the lock is free, and the next sleeps on. `None` if the head gave up before that.
@@ -147,7 +155,7 @@ async fn redisson_tells_nobody(lane: &Lane<'_>, wait: Duration) -> Option<()> {
 }
 
 /// A wait of our clients here, in place of the default of 5 s: shorter than the test, and longer than a machine stands still.
-const OUR_FAIR_WAIT: Duration = Duration::from_secs(20);
+const OUR_FAIR_WAIT: Duration = Duration::from_secs(40);
 
 /// Longer waits than deadlines were reckoned for: Redisson throws out who lives.
 pub async fn fair_long_waits_keep_places(version: &str) {
@@ -196,7 +204,7 @@ async fn both_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     lane.joined(4).await;
     let queue = lane.queue().await;
     // Through several deadlines of a waiter of Java's, and longer than a place of ours lasts unless it is kept.
-    for _ in 0..250 {
+    for _ in 0..450 {
         assert_eq!(lane.queue().await, queue, "a waiter lost its place");
         tokio::time::sleep(ms(100)).await;
     }

@@ -132,15 +132,9 @@ impl<'a> Lane<'a> {
         assert!(self.rig.admin.cmd::<bool>(&["DEL", self.name]).await, "nobody held it");
     }
 
-    /// The server's time in ms.
-    pub async fn now(&self) -> i64 {
-        let (seconds, micros): (i64, i64) = self.rig.admin.cmd(&["TIME"]).await;
-        seconds * 1000 + micros / 1000
-    }
-
     /// Puts a waiter into the queue that does not exist, with so many ms left; the queue's end.
     pub async fn haunt(&self, owner: &str, left: i64) {
-        let due = (self.now().await + left).to_string();
+        let due = (self.rig.now().await + left).to_string();
         self.rig.admin.cmd::<()>(&["ZADD", &self.deadlines_key(), &due, owner]).await;
         self.rig.admin.cmd::<()>(&["RPUSH", &self.queue_key(), owner]).await;
     }
@@ -161,17 +155,6 @@ pub fn fair_wait(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
         let guard = lock.lock().await.expect("lock");
         (monotonic_ns(), guard)
     })
-}
-
-/// Has a wait of Java's run out. A round says nothing, by `None`, if its machine was too slow for the wait; it is taken again with a
-/// longer one.
-pub async fn quick_enough<T>(mut wait: Duration, round: impl AsyncFn(Duration) -> Option<T>) -> T {
-    loop {
-        if let Some(outcome) = round(wait).await {
-            return outcome;
-        }
-        wait *= 2;
-    }
 }
 
 /// A waiter, and what it is to do when it has the lock.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bed::in_vain;
+use bed::{in_vain, with_longer_waits};
 use distlock::{Acquire, Client, Guard, Owner};
 use distlock_support::agent::{Call, JavaLock};
 use futures::future::join_all;
 use tokio::task::JoinHandle;
 
-use crate::fair_rig::{JAVAS_WAIT, Lane, OUR_WAIT, fair_wait, quick_enough};
+use crate::fair_rig::{JAVAS_WAIT, Lane, OUR_WAIT, fair_wait};
 use crate::rig::{NEVER, Rig, had, ms, replied, soon, until};
 
 /// Long enough for the next waiter to queue up, but on a slow machine.
@@ -150,12 +150,12 @@ pub async fn fair_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let all_java = (1 << CAST) - 1;
-    let right = quick_enough(SHORT, async |short| play(&rig, &client, "cast", all_java, short).await).await;
+    let right = with_longer_waits(SHORT, async |short| play(&rig, &client, "cast", all_java, short).await).await;
     assert_eq!(right[4], "D waits: held [A2] queue [B C D] deadlines [B C D]");
     assert_eq!(right[9], "B holds: held [B1] queue [D] deadlines [D]");
     let casts = (0..all_java).map(async |java| {
         let name = format!("cast:{java}");
-        let seen = quick_enough(SHORT, async |short| play(&rig, &client, &name, java, short).await).await;
+        let seen = with_longer_waits(SHORT, async |short| play(&rig, &client, &name, java, short).await).await;
         assert_eq!(seen, right, "with Java at {java:04b}");
     });
     join_all(casts).await;
@@ -166,8 +166,12 @@ pub async fn fair_states_are_the_same(version: &str) {
 pub async fn fair_deadlines_move_with_us(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
-    ours_acquires(&rig, &client).await;
-    ours_gives_up(&rig, &client).await;
+    // Repeated where a slow machine refreshed our place between two looks: then the exact deadline is unknown. No wait is longer.
+    with_longer_waits(ms(1), async |_| ours_acquires(&rig, &client).await).await;
+    // Behind one of Java's, and behind one of ours; then as the head.
+    for java_ahead in [true, false] {
+        with_longer_waits(ms(1), async |_| ours_gives_up(&rig, &client, java_ahead).await).await;
+    }
     java_between(&rig, &client).await;
     rig.end([client]).await;
 }
@@ -191,14 +195,14 @@ impl Java {
     }
 }
 
-/// A deadline of Java's, when ours ahead of it is gone: further by Java's wait than when ours last held its place, which was at `before`
-/// or since.
-async fn assert_nearer(lane: &Lane<'_>, java: i64, ours_before: i64) {
-    let (from, now) = (ours_before - OUR_WAIT, lane.now().await);
+/// After ours leaves, Java's deadline is its wait plus our last refresh. Returns false if that came after the look at `ours_before`.
+async fn is_nearer(lane: &Lane<'_>, java: i64, ours_before: i64) -> bool {
+    let (from, now) = (ours_before - OUR_WAIT, lane.rig.now().await);
     assert!((from..=now).contains(&(java - JAVAS_WAIT)), "{}: {java}, {ours_before} before, now {now}", lane.name);
+    java - JAVAS_WAIT == from
 }
 
-async fn ours_acquires(rig: &Rig, client: &Client) {
+async fn ours_acquires(rig: &Rig, client: &Client) -> Option<()> {
     let lane = Lane::new(rig, "acquires");
     let wait = Duration::from_secs(300);
     let guard = client.fair(lane.name).lock().await.expect("lock");
@@ -216,7 +220,7 @@ async fn ours_acquires(rig: &Rig, client: &Client) {
     guard.unlock().await.expect("unlock");
     let after = lane.scores().await;
     assert_eq!(after.len(), 2, "{after:?}");
-    assert_nearer(&lane, after[&first.2], before[&ours]).await;
+    let is_exact = is_nearer(&lane, after[&first.2], before[&ours]).await;
     assert_eq!(after[&second.2] - after[&first.2], wait.as_millis() as i64);
     soon(waiter).await.expect("the waiter").1.unlock().await.expect("unlock");
     assert_eq!(replied(first.1).await.value, true);
@@ -224,46 +228,48 @@ async fn ours_acquires(rig: &Rig, client: &Client) {
     replied(first.0.unlock()).await;
     second.turn().await;
     lane.is_gone().await;
+    is_exact.then_some(())
 }
 
-async fn ours_gives_up(rig: &Rig, client: &Client) {
-    // Behind one of Java's, and behind one of ours; then as the head.
-    for java_ahead in [true, false] {
-        let name = format!("gives up:{java_ahead}");
-        let lane = Lane::new(rig, &name);
-        let guard = client.fair(&name).lock().await.expect("lock");
-        let (mut java, mut other) = (None, None);
-        if java_ahead {
-            java = Some(Java::join(&lane, 1, None, 1).await);
-        } else {
-            other = Some(fair_wait(client, &name));
-        }
-        let head = lane.joined(1).await;
-        let waiter = fair_wait(client, &name);
-        let ours = lane.joined(2).await;
-        let behind = Java::join(&lane, 2, None, 3).await;
-        let before = lane.scores().await;
-        assert_eq!(before[&behind.2] - before[&ours], JAVAS_WAIT);
-        waiter.abort();
-        until("it gone", async || lane.queue().await.len() == 2).await;
-        let after = lane.scores().await;
-        // Ours holds its place in the meantime.
-        assert!(after[&head] == before[&head] || !java_ahead && after[&head] > before[&head], "{before:?} {after:?}");
-        assert_eq!(after[&behind.2] - after[&head], JAVAS_WAIT, "{before:?} {after:?}");
-        if let Some(other) = other {
-            let before = lane.scores().await;
-            assert_eq!(before[&behind.2] - before[&head], JAVAS_WAIT);
-            other.abort();
-            until("it gone", async || lane.queue().await.len() == 1).await;
-            assert_nearer(&lane, lane.scores().await[&behind.2], before[&head]).await;
-        }
-        guard.unlock().await.expect("unlock");
-        if let Some(java) = java {
-            java.turn().await;
-        }
-        behind.turn().await;
-        lane.is_gone().await;
+async fn ours_gives_up(rig: &Rig, client: &Client, java_ahead: bool) -> Option<()> {
+    let name = format!("gives up:{java_ahead}");
+    let lane = Lane::new(rig, &name);
+    let guard = client.fair(&name).lock().await.expect("lock");
+    let (mut java, mut other) = (None, None);
+    if java_ahead {
+        java = Some(Java::join(&lane, 1, None, 1).await);
+    } else {
+        other = Some(fair_wait(client, &name));
     }
+    let head = lane.joined(1).await;
+    let waiter = fair_wait(client, &name);
+    let ours = lane.joined(2).await;
+    let behind = Java::join(&lane, 2, None, 3).await;
+    lane.refreshed(&ours).await;
+    let before = lane.scores().await;
+    assert_eq!(before[&behind.2] - before[&ours], JAVAS_WAIT);
+    waiter.abort();
+    until("it gone", async || lane.queue().await.len() == 2).await;
+    let after = lane.scores().await;
+    let mut is_exact = after[&head] == before[&head];
+    // Ours holds its place in the meantime.
+    assert!(is_exact || !java_ahead && after[&head] > before[&head], "{before:?} {after:?}");
+    assert_eq!(after[&behind.2] - after[&head], JAVAS_WAIT, "{before:?} {after:?}");
+    if let Some(other) = other {
+        lane.refreshed(&head).await;
+        let before = lane.scores().await;
+        assert_eq!(before[&behind.2] - before[&head], JAVAS_WAIT);
+        other.abort();
+        until("it gone", async || lane.queue().await.len() == 1).await;
+        is_exact &= is_nearer(&lane, lane.scores().await[&behind.2], before[&head]).await;
+    }
+    guard.unlock().await.expect("unlock");
+    if let Some(java) = java {
+        java.turn().await;
+    }
+    behind.turn().await;
+    lane.is_gone().await;
+    is_exact.then_some(())
 }
 
 /// J R J R J: each of Java's stands behind the one ahead of it, to the end.

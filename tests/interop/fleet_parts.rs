@@ -53,7 +53,7 @@ impl Ask {
         asked.map(|(_, name)| name).collect()
     }
 
-    /// Until when who has asked at this time, and got it, holds the lock for certain: its lease began later.
+    /// Earliest end of the lease, counted from the request.
     fn holds_until(&self, asked: u64) -> u64 {
         asked + self.lease.unwrap_or(WATCHDOG).as_nanos() as u64
     }

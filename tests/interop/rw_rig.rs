@@ -8,7 +8,7 @@ use distlock::{Acquire, Client, DistLock, Flavour, Guard, Owner};
 use distlock_support::agent::{Agent, Call, JavaLock, Kind};
 use tokio::task::JoinHandle;
 
-use crate::rig::{Rig, soon, until, until_is, wait_for_lock};
+use crate::rig::{Rig, WATCHDOG, soon, until, until_is, wait_for_lock};
 
 pub const HALVES: [Kind; 2] = [Kind::Read, Kind::Write];
 
@@ -150,11 +150,13 @@ pub fn wait_for_half(client: &Client, half: Kind, name: &str) -> JoinHandle<Guar
     wait_for_lock(half_of(client, half, name))
 }
 
-/// Takes a half that is to be had, as this owner; `None`: the watchdog's lease. A grant that comes after the end of a brief lease is asked
-/// for again.
+/// Takes a half that is to be had, as this owner; `None`: the watchdog's lease. Only a brief lease may wait: a grant that arrives after
+/// its own end is asked for again.
 pub async fn enter(client: &Client, half: Kind, name: &str, owner: &Owner, lease: Option<Duration>) -> Guard {
     let how = Acquire::new().owner(owner);
     let how = lease.map_or(how.clone(), |lease| how.lease(lease));
+    let is_brief = lease.is_some_and(|lease| lease < WATCHDOG);
+    let how = if is_brief { how } else { how.wait(Duration::ZERO) };
     soon(half_of(client, half, name).acquire(how)).await.expect("acquire").expect("a half to be had")
 }
 

@@ -49,8 +49,10 @@ async fn hammer(client: Client, name: &'static str, taken: Arc<AtomicU64>, enoug
 
 /// Eight Java threads on one name, which go on until we have had our turns.
 pub async fn we_are_not_starved(version: &str) {
-    /// Of a thread's loop, after which it asks us whether to go on.
+    /// Of a thread's loop, after which it asks us whether to go on: Java has few turns while our process stands still.
     const EACH: u64 = 10;
+    /// The most turns of Java's that one of ours waits for.
+    const MOST: u64 = 2400;
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (name, counter, enough) = ("busy", "turns", Arc::new(AtomicBool::new(false)));
@@ -70,8 +72,14 @@ pub async fn we_are_not_starved(version: &str) {
     let turns = async || rig.admin.cmd::<Option<u64>>(&["GET", counter]).await.unwrap_or(0);
     until("Java at work", async || turns().await > 0).await;
     let lock = client.reentrant(name);
-    for _ in 0..ROUNDS {
-        soon(lock.lock()).await.expect("lock").unlock().await.expect("unlock");
+    let mut before = turns().await;
+    for round in 0..ROUNDS {
+        let guard = soon(lock.lock()).await.expect("lock");
+        let now = turns().await;
+        let javas = now - before;
+        assert!(javas <= MOST, "we were starved: before our turn {round} Java had {javas}");
+        before = now;
+        guard.unlock().await.expect("unlock");
     }
     enough.store(true, Ordering::Relaxed);
     let mut loops = 0;

@@ -16,7 +16,7 @@ const ROWS: [Row; 4] = [
     &[(Leased(9_000), 9_000, 9_000), (Leased(2_000), 2_000, 9_000), (Unlock, 2_000, 9_000)],
     &[(Lock, USUAL, USUAL), (Leased(2_000), 2_000, USUAL), (Unlock, 2_000, USUAL)],
     // A longer inner lease outlives its release in Redisson; with us the outer one is set again.
-    &[(Leased(4_000), 4_000, 4_000), (Leased(9_000), 9_000, 9_000), (Unlock, 9_000, 4_000)],
+    &[(Leased(5_000), 5_000, 5_000), (Leased(9_000), 9_000, 9_000), (Unlock, 9_000, 5_000)],
     // Redisson starts a watched hold with whatever lease the lock object had last.
     &[(Leased(2_000), 2_000, 2_000), (Lock, 2_000, USUAL), (Unlock, 2_000, 2_000)],
 ];

@@ -1,14 +1,12 @@
 //! The cost of the read-write lock.
 
-use std::time::Duration;
-
 use distlock::{Acquire, Client, DistLock, Flavour, Guard, Prefer};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::rig::{BOTH, HOUR, RIVALS, channel, cover, marked, marks, unlock_all, waits};
 use bed::cost::{only, renewal, sent, turns};
-use bed::{Bed, becomes, ends, in_vain, ms, passer, rw};
+use bed::{Bed, becomes, ends, eventually, in_vain, ms, passer, rw, secs, with_longer_waits};
 
 /// Local readers of one name.
 const READERS: usize = 1_000;
@@ -187,19 +185,24 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
         let guard = holder.rw("x").read().lock().await.unwrap();
         for (prefer, scripts) in [(Prefer::Readers, 2), (Prefer::Writers, 3)] {
             let lock = client.rw("x").prefer(prefer).write();
-            let mut wait = ms(500);
-            // Until the wait is long enough for both attempts, the second behind the confirmed subscription.
-            let waits = async || {
-                wait *= 2;
+            let sent = with_longer_waits(secs(1), async |wait| {
                 becomes("listeners", 0, async || bed.admin.numsub(&channel("x")).await).await;
                 bed.admin.reset_stats().await;
-                let outcome = lock.lock_for(wait).await;
+                let mut waiting = std::pin::pin!(lock.lock_for(wait));
+                // The second attempt follows the confirmed subscription.
+                let two_answers = async || self::scripts(bed).await == 2 && client.stats().under_way == 0;
+                let (outcome, in_time) = tokio::select! {
+                    outcome = &mut waiting => (outcome, false),
+                    () = eventually("two attempts are answered", two_answers) => (waiting.await, true),
+                };
                 assert!(in_vain(&outcome), "{prefer:?}: {outcome:?}");
                 bed::idle(&client).await;
-                sent(bed).await.get("evalsha").copied()
-            };
-            becomes(&format!("scripts of a wait in vain, {prefer:?}"), Some(scripts), waits).await;
-            assert!(!bed.admin.exists(&marks("x")).await, "{prefer:?}: a mark is left");
+                assert!(!bed.admin.exists(&marks("x")).await, "{prefer:?}: a mark is left");
+                let sent = sent(bed).await;
+                in_time.then_some(sent)
+            })
+            .await;
+            assert_eq!(sent.get("evalsha"), Some(&scripts), "{prefer:?}: {sent:?}");
         }
         guard.unlock().await.unwrap();
     })
@@ -286,19 +289,22 @@ async fn renewal_of_both_halves_is_a_command_a_hundred() {
 #[tokio::test]
 async fn a_reader_held_back_asks_a_bounded_number_of_times() {
     rw(async |bed| {
-        const HOLD_BACK: Duration = ms(800);
-        let holder = begin(bed).await;
-        let (writing, reading) =
-            (bed.still_client().await, bed.connect(bed.still_builder().hold_back(HOLD_BACK)).await);
+        let (holder, writing) = (begin(bed).await, bed.still_client().await);
         let guard = holder.rw("x").read().lock().await.unwrap();
         let writer = passer(writing.rw("x").prefer(Prefer::Writers).write());
-        waits(bed, &writing, "x", 1).await;
-        bed.admin.reset_stats().await;
-        ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
-        let stats = sent(bed).await;
-        // Two attempts in vain, fewer where its patience is over before; the one that succeeds, and the release. The writer
-        // may look meanwhile.
-        assert!(stats.get("evalsha").is_some_and(|scripts| (2..=6).contains(scripts)), "{stats:?}");
+        with_longer_waits(ms(800), async |hold_back| {
+            let reading = bed.connect(bed.still_builder().hold_back(hold_back)).await;
+            waits(bed, &writing, "x", 1).await;
+            bed.admin.reset_stats().await;
+            ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
+            // Two attempts in vain, fewer where the machine took longer than `hold_back`; the one that succeeds, and the
+            // release. The writer may look meanwhile.
+            let stats = sent(bed).await;
+            let scripts = stats.get("evalsha").copied().unwrap_or(0);
+            assert!(scripts <= 6, "held back for {hold_back:?}: {stats:?}");
+            (scripts >= 4).then_some(())
+        })
+        .await;
         guard.unlock().await.unwrap();
         ends("the writer", writer).await.unwrap();
     })

@@ -5,7 +5,7 @@
 use distlock::{DistLock as _, Flavour};
 
 use crate::peer::Peer;
-use crate::rig::{granted, keys_gone, passes, served, unlock_all, waiter, waits};
+use crate::rig::{HOUR, granted, keys_gone, passes, served, unlock_all, waiter, waits};
 use bed::{Bed, PATIENCE, becomes, rw, secs, text};
 
 /// An owner of a Java process that is no more.
@@ -48,6 +48,11 @@ async fn a_killed_reader_is_gone_within_its_lease() {
         // The leases of the dead are about to end.
         for peer in &peers {
             for cover in covers_of(bed, &peer.id).await {
+                let left = bed.admin.pttl(&cover).await;
+                assert!(
+                    0 < left && left <= HOUR.as_millis() as i64,
+                    "{cover} has {left} ms left of a lease of an hour"
+                );
                 assert!(bed.admin.cmd::<bool>(&["PEXPIRE", &cover, "1000"]).await, "{cover} is gone");
             }
         }

@@ -37,14 +37,16 @@ async fn warm(client: &Client) {
     idle(client).await;
 }
 
-/// One lock as the server has it, past the proxy.
+/// One lock as the server has it, past the proxy of its client.
 struct View<'a> {
+    client: &'a Client,
     admin: &'a Admin,
     name: &'a str,
 }
 
 impl View<'_> {
-    /// Waits until there are exactly these holds, and a cover for each hold for reading. All expire.
+    /// Once nothing of the client is in flight, there must be exactly these holds, and a cover for each hold for reading.
+    /// All expire.
     async fn holds(&self, mode: &str, expected: &[(&Owner, &str, u32)]) {
         let name = self.name;
         let all: Vec<_> =
@@ -52,8 +54,10 @@ impl View<'_> {
         let reads = expected.iter().filter(|(_, suffix, _)| suffix.is_empty());
         let covers: BTreeSet<_> =
             reads.flat_map(|(owner, _, count)| (1..=*count as usize).map(|n| cover(name, &text(owner), n))).collect();
-        let found = async || (self.admin.hgetall(name).await, self.beside().await.into_iter().collect::<BTreeSet<_>>());
-        becomes(&format!("holds and covers of {name}"), (fields(mode, &all), covers.clone()), found).await;
+        becomes(&format!("{name}: commands in flight"), 0, async || self.client.stats().under_way).await;
+        assert_eq!(self.admin.hgetall(name).await, fields(mode, &all), "holds of {name}");
+        let found: BTreeSet<_> = self.beside().await.into_iter().collect();
+        assert_eq!(found, covers, "covers of {name}");
         for key in covers.iter().map(String::as_str).chain([name]) {
             let ttl = self.admin.pttl(key).await;
             assert!(ttl > 0, "{key} does not expire: {ttl}");
@@ -79,8 +83,8 @@ impl View<'_> {
 
 /// One owner and strangers use both halves in every way. Acquires with a wait and releases succeed although a command
 /// is lost.
-async fn session(client: &Client, lock: &RwLock, view: &View<'_>) {
-    let (read, write, label) = (lock.read(), lock.write(), view.name);
+async fn session(lock: &RwLock, view: &View<'_>) {
+    let (read, write, client, label) = (lock.read(), lock.write(), view.client, view.name);
     // A single attempt may fail, by an error that may be retried.
     let passing = |what: &str, error: &Error| assert!(error.is_retryable(), "{label}: {what}: {error:?}");
     let got = |what: &str, outcome| got(label, what, outcome);
@@ -157,7 +161,7 @@ async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
                     let name = format!("{action:?}/{n}");
                     let nth = Matcher::command("EVALSHA").containing(format!("\r\n{name}\r\n")).nth(n);
                     let armed = proxy.on_request(nth, action);
-                    session(&client, &client.rw(&name), &View { admin: &admin, name: &name }).await;
+                    session(&client.rw(&name), &View { client: &client, admin: &admin, name: &name }).await;
                     armed.has_fired()
                 };
                 // Until there is no such command: on a slow machine some are retried, and there are more.
@@ -195,6 +199,7 @@ async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str]
     let client = bed.connect(patient(&proxy.url()).subscription_linger(ms(0))).await;
     let direct = bed.connect(patient(&bed.server.url()).command_timeout(PATIENCE)).await;
     let admin = &bed.admin;
+    let view = View { client: &client, admin, name: &name };
     let holds = if flavour == Flavour::Read { Flavour::Write } else { Flavour::Read };
     let guard = direct.lock(holds, &name).lock().await.unwrap();
     let armed = proxy.on_request(script(parts).containing(&name).nth(nth), action);
@@ -215,7 +220,6 @@ async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str]
         guard.unlock().await.unwrap();
         let guard = granted(&name, waiting).await;
         let suffix = if flavour == Flavour::Read { "" } else { ":write" };
-        let view = View { admin, name: &name };
         view.holds(flavour.as_str(), &[(guard.owner(), suffix, 1)]).await;
         if let Err(error) = guard.unlock().await {
             panic!("{name}: unlock: {error:?}");
@@ -223,7 +227,7 @@ async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str]
         fired().await;
     }
     idle(&client).await;
-    View { admin, name: &name }.free_soon().await;
+    view.free_soon().await;
     for client in [client, direct] {
         client.shutdown(PATIENCE).await.unwrap_or_else(|error| panic!("{name}: shutdown: {error:?}"));
     }

@@ -55,12 +55,14 @@ async fn pests_lose_no_reader_and_no_writer((prefer, deeds): (Prefer, &'static [
     rw(async |bed| {
         let clients = sleepers(bed, prefer).await;
         let sampler = TtlSampler::start(&bed.server.url()).await;
-        let mut struck = 0;
-        while struck <= 3 {
+        let (mut struck, mut rounds) = (0, 0);
+        while struck <= 3 && rounds < 10 {
             let pest = Pest::start(bed, ms(50), deeds).await;
             contend(&clients).await;
             struck += pest.stop().await;
+            rounds += 1;
         }
+        assert!(struck > 3, "struck {struck} times only, in {rounds} rounds");
         assert_eq!(sampler.stop().await, [], "keys without an end");
     })
     .await;

@@ -2,10 +2,12 @@
 //! readers go on. Each writer has its own, which lasts as long as it was set for: `tests/sim/states/readers.rs`,
 //! `tests/sim/rwlock.rs`.
 
+use std::time::Duration;
+
 use distlock::{Client, Error, Flavour, Prefer};
 
-use crate::rig::{HOUR, cover, keys_gone, lease, marks, passes, served, unlock_all, waiter, waits};
-use bed::{Bed, becomes, ends, eventually, in_vain, ms, passer, rw, secs, text};
+use crate::rig::{HOUR, channel, cover, keys_gone, lease, marks, passes, served, unlock_all, waiter, waits};
+use bed::{Bed, becomes, ends, eventually, in_vain, ms, passer, rw, secs, text, with_longer_waits};
 
 /// A client whose writers are preferred, and whose readers wait for them for ever.
 async fn preferring(bed: &Bed) -> Client {
@@ -29,46 +31,54 @@ enum Way {
 
 /// Readers that were held back are in at once: on their own they would look after an hour.
 async fn a_writer_that_waits_no_more_takes_its_mark_back(way: Way) {
-    rw(async |bed| {
-        let (writing, reading) = (preferring(bed).await, preferring(bed).await);
-        let first = reading.rw("a").read().lock().await.unwrap();
-        let (lock, owner) = (writing.rw("a").write(), writing.owner());
-        let writer = tokio::spawn(async move {
-            match way {
-                Way::Timeout => assert!(in_vain(&lock.lock_for(secs(2)).await)),
-                Way::TimeoutOfAnOwner => assert!(in_vain(&owner.scope(lock.lock_for(secs(2))).await)),
-                Way::Drop => assert!(tokio::time::timeout(secs(2), lock.lock()).await.is_err()),
-                Way::Abort | Way::Close => assert!(matches!(lock.lock().await, Err(Error::Closed))),
-            }
-        });
-        // On a slow machine the wait may be over before the mark is there, or before the readers are.
-        let marked = async || writer.is_finished() || bed.admin.exists(&marks("a")).await;
-        eventually("the writer has left its mark, or waits no more", marked).await;
-        let mut readers = vec![waiter(&reading, Flavour::Read, "a")];
-        if way != Way::Close {
-            readers.push(waiter(&writing, Flavour::Read, "a"));
-        }
+    rw(async |bed| with_longer_waits(secs(2), async |wait| writer_leaves(bed, way, wait).await).await).await;
+}
+
+/// `None` if the writer's wait ended before both clients' readers waited behind its mark.
+async fn writer_leaves(bed: &Bed, way: Way, wait: Duration) -> Option<()> {
+    let (writing, reading) = (preferring(bed).await, preferring(bed).await);
+    becomes("listeners", 0, async || bed.admin.numsub(&channel("a")).await).await;
+    let first = reading.rw("a").read().lock().await.unwrap();
+    let (lock, owner) = (writing.rw("a").write(), writing.owner());
+    let writer = tokio::spawn(async move {
         match way {
-            Way::Abort => {
-                waits(bed, &reading, "a", 1).await;
-                assert!(readers.iter().all(|reader| !reader.is_finished()));
-                writer.abort();
-            }
-            Way::Close => {
-                waits(bed, &reading, "a", 1).await;
-                writing.shutdown(bed::PATIENCE).await.unwrap();
-                writer.await.unwrap();
-            }
-            _ => writer.await.unwrap(),
+            Way::Timeout => assert!(in_vain(&lock.lock_for(wait).await)),
+            Way::TimeoutOfAnOwner => assert!(in_vain(&owner.scope(lock.lock_for(wait)).await)),
+            Way::Drop => assert!(tokio::time::timeout(wait, lock.lock()).await.is_err()),
+            Way::Abort | Way::Close => assert!(matches!(lock.lock().await, Err(Error::Closed))),
         }
-        writers_wait(bed, 0).await;
-        for reader in readers {
-            served("a reader", reader).await;
+    });
+    let marked = async || writer.is_finished() || bed.admin.exists(&marks("a")).await;
+    eventually("the writer has left its mark, or waits no more", marked).await;
+    let mut readers = vec![waiter(&reading, Flavour::Read, "a")];
+    if way != Way::Close {
+        readers.push(waiter(&writing, Flavour::Read, "a"));
+    }
+    // A client listens once its first attempt was in vain.
+    let held_back = async || {
+        let waiting = writing.stats().waiting + reading.stats().waiting;
+        writer.is_finished() || (waiting == 1 + readers.len() && bed.admin.numsub(&channel("a")).await == 2)
+    };
+    eventually("the readers are held back, or the writer waits no more", held_back).await;
+    let in_time = !writer.is_finished();
+    match way {
+        Way::Abort => {
+            assert!(in_time && readers.iter().all(|reader| !reader.is_finished()));
+            writer.abort();
         }
-        first.unlock().await.unwrap();
-        keys_gone(bed).await;
-    })
-    .await;
+        Way::Close => {
+            writing.shutdown(bed::PATIENCE).await.unwrap();
+            writer.await.unwrap();
+        }
+        _ => writer.await.unwrap(),
+    }
+    writers_wait(bed, 0).await;
+    for reader in readers {
+        served("a reader", reader).await;
+    }
+    first.unlock().await.unwrap();
+    keys_gone(bed).await;
+    in_time.then_some(())
 }
 
 bed::cases!(on two threads, a_writer_that_waits_no_more_takes_its_mark_back:

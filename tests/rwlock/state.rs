@@ -53,7 +53,7 @@ async fn holds_of_both_halves_are_given_back_in_any_order(bed: &Bed, known: bool
         let mut told = (0, 0);
         for half in order.chars() {
             let reads = usize::from(half == 'r');
-            // All leases end at once: of an end that comes sooner by a second those who wait are told.
+            // All leases end at once. A release that brings the end forward by a second notifies waiters.
             client.renew_now().await;
             // First in, first out: a guard is one hold, not a certain one.
             let released = guards[reads].remove(0).unlock().await.unwrap();

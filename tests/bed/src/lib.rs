@@ -374,6 +374,19 @@ pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mu
     }
 }
 
+/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` where the machine was too slow for the wait.
+///
+/// # Panics
+/// After seven rounds: no machine is 64 times too slow for its first wait.
+pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration) -> Option<T>) -> T {
+    for doublings in 0..7 {
+        if let Some(outcome) = round(first * 2_u32.pow(doublings)).await {
+            return outcome;
+        }
+    }
+    panic!("no wait from {first:?} to {:?} was long enough", first * 64)
+}
+
 /// Waits for a future that must end by itself.
 ///
 /// # Panics

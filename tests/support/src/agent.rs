@@ -36,7 +36,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub const VERSIONS: [&str; 2] = ["4.7.0", "3.52.0"];
 
 const NEEDS: &str = "needs a JDK and Maven: ./x test gets them";
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_secs(180);
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the clock of Java's `System.nanoTime()` on Linux, so of [`Reply::t0`] too, whatever
 /// the process.

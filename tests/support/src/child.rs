@@ -41,7 +41,7 @@ use crate::reaper;
 
 const MARK: &str = "DISTLOCK_CHILD";
 /// How long [`Child::line`] waits; a child that is silent for so long has failed.
-const LINE_WITHIN: Duration = Duration::from_secs(60);
+const LINE_WITHIN: Duration = Duration::from_secs(120);
 
 type Heard = mpsc::UnboundedReceiver<String>;
 

@@ -17,7 +17,7 @@ mod build;
 
 pub use build::build;
 
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_secs(180);
 
 /// No operation takes longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::{ports, reaper};
 
 const START_ATTEMPTS: usize = 20;
-const START_WITHIN: Duration = Duration::from_secs(20);
+const START_WITHIN: Duration = Duration::from_secs(90);
 
 /// How a server is to be started; see [`RedisServer::builder`].
 #[derive(Clone, Debug, Default)]

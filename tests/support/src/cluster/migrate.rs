@@ -9,7 +9,7 @@ use super::node::Node;
 use crate::until::until;
 
 /// How long a server may take for one `MIGRATE`, in ms.
-const MIGRATE_WITHIN: &str = "10000";
+const MIGRATE_WITHIN: &str = "60000";
 const KEYS_AT_ONCE: usize = 100;
 
 impl Cluster {

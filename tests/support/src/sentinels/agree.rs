@@ -1,15 +1,10 @@
 //! Whether the sentinels are at one.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use super::Sentinels;
 use crate::replicas::Member;
-use crate::until::{until, until_within};
-
-/// An old primary that came back is put behind the new one after 8 to 10 s only, and an aborted failover is tried again after
-/// twice its timeout.
-const WITHIN: Duration = Duration::from_secs(60);
+use crate::until::until;
 
 /// What a sentinel says of one server.
 type Said = HashMap<String, String>;
@@ -35,7 +30,7 @@ impl Sentinels {
     /// Waits until all is as it is to be as far as servers and sentinels run: one primary of one epoch for all sentinels, who
     /// see each other, the primary and all replicas without suspicion and have a quorum, and all servers up to date with it.
     pub async fn whole(&self) {
-        until_within(WITHIN, "sentinels at one", async || {
+        until("sentinels at one", async || {
             let mut first = None;
             for sentinel in self.running() {
                 let said = self.said(&sentinel).await?;

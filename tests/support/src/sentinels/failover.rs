@@ -3,10 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Event, Sentinels};
-use crate::until::until_within;
-
-/// A failover that fails is tried again after twice its timeout.
-const WITHIN: Duration = Duration::from_secs(60);
+use crate::until::until;
 
 /// A replica that has become a primary.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +45,7 @@ impl Sentinels {
     pub async fn failover(&self) -> Promotion {
         let old = self.primary().await;
         let (mut cause, mut promotion) = (self.ask_for_failover().await, None);
-        let promotion = until_within(WITHIN, "a failover to end", async || {
+        let promotion = until("a failover to end", async || {
             let new = self.servers().primaries().await.into_iter().find(|n| *n != old);
             promotion = new.map(|n| promotion.unwrap_or_else(|| Promotion::new(n, cause)));
             let events = self.events();
@@ -71,7 +68,7 @@ impl Sentinels {
     /// Asks a sentinel to have a replica take over (`SENTINEL FAILOVER`), and returns when it has agreed to, with the moment
     /// before.
     pub async fn ask_for_failover(&self) -> Instant {
-        until_within(WITHIN, "a sentinel to begin a failover", async || {
+        until("a sentinel to begin a failover", async || {
             let Some(sentinel) = self.running().into_iter().next() else { return Err("none runs".to_owned()) };
             let cause = Instant::now();
             let answer = sentinel.admin().raw(&["SENTINEL", "FAILOVER", self.name()]).await;
@@ -85,7 +82,7 @@ impl Sentinels {
     /// # Panics
     /// When there is none.
     pub async fn switched(&self, since: Instant) -> Event {
-        until_within(WITHIN, "a sentinel to tell of a switch", async || {
+        until("a sentinel to tell of a switch", async || {
             let mut events = self.events().into_iter();
             let first = events.find(|event| event.at >= since && event.channel == "+switch-master");
             first.ok_or_else(|| self.told_since(since))
@@ -94,7 +91,7 @@ impl Sentinels {
     }
 
     async fn promoted(&self, from: usize, cause: Instant) -> Promotion {
-        until_within(WITHIN, "a replica to take over", async || {
+        until("a replica to take over", async || {
             let primaries = self.servers().primaries().await;
             let new = primaries.iter().find(|n| **n != from);
             new.map(|n| Promotion::new(*n, cause)).ok_or_else(|| self.told_since(cause))

@@ -96,12 +96,13 @@ async fn nothing_left_waits_for_the_last_of_it() {
     let server = RedisServer::start();
     let admin = Admin::connect(&server).await;
     admin.cmd::<()>(&["SET", "old:1", "v"]).await;
-    admin.cmd::<()>(&["SET", "short", "v", "PX", "200"]).await;
+    admin.cmd::<()>(&["SET", "short", "v"]).await;
     let before = client(&server, "PING").await;
     let baseline = Baseline::take(&admin).await.allow_key("old:*");
     let later = client(&server, "SUBSCRIBE ch").await;
     let left = what_is_left(&admin, &baseline).await;
     assert_eq!(left.len(), 3, "{left:?}");
+    admin.cmd::<()>(&["PEXPIRE", "short", "200"]).await;
     let end = tokio::spawn(async move {
         tokio::time::sleep(Duration::from_millis(100)).await;
         drop(later);
@@ -130,7 +131,9 @@ async fn sampler_names_hashes_without_ttl() {
     admin.cmd::<()>(&["SET", "string", "v"]).await;
     admin.cmd::<()>(&["EVAL", "redis.call('hset', 'good', 'f', 1) redis.call('pexpire', 'good', 500)", "0"]).await;
     admin.cmd::<()>(&["HSET", "bad", "f", "1"]).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Two hashes at most in each sample.
+    admin.reset_stats().await;
+    crate::until("three samples", async || admin.calls("pttl").await >= 6).await;
     admin.cmd::<()>(&["PEXPIRE", "bad", "100"]).await;
     let found = sampler.stop().await;
     assert_eq!(found.len(), 1, "{found:?}");

@@ -24,8 +24,7 @@ impl Redis {
     }
 
     async fn over(server: RedisServer) -> (Redis, MultiplexedConnection) {
-        let client = redis::Client::open(server.url()).unwrap();
-        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let connection = crate::connection(&server.url()).await;
         (Redis { url: format!("redis://{}", server.addr()), _server: server }, connection)
     }
 }
@@ -48,7 +47,7 @@ async fn a_release_passes_the_lock_to_the_other_agent() {
         mine.lock().await.unwrap();
         assert_eq!(mine.hold_count().await, Ok(2));
         assert_eq!(admin.hgetall::<_, Vec<(String, i64)>>("job").await.unwrap(), [(format!("{}:7", a.id()), 2)]);
-        assert!(mine.ttl().await.unwrap() > 25_000);
+        assert!((10_000..=30_000).contains(&mine.ttl().await.unwrap()), "the default watchdog");
         assert_eq!(theirs.try_lock().await, Ok(false));
         assert_eq!(theirs.is_held().await, Ok(false));
         assert_eq!(theirs.unlock().await.unwrap_err().error, "IllegalMonitorStateException");
@@ -71,8 +70,8 @@ async fn a_release_passes_the_lock_to_the_other_agent() {
         assert_eq!(mine.try_lock_within(SOON).await, Ok(false));
         assert_eq!(mine.force_unlock().await, Ok(true));
         assert_eq!(mine.is_locked().await, Ok(false));
-        assert_eq!(mine.try_lock_for(SOON, Duration::from_secs(5)).await, Ok(true));
-        assert!((1..=5000).contains(&mine.ttl().await.unwrap()));
+        assert_eq!(mine.try_lock_for(SOON, LONG).await, Ok(true));
+        assert!((300_000..=600_000).contains(&mine.ttl().await.unwrap()), "the lease of the call");
         a.close().await;
         assert_eq!(mine.try_lock().await.unwrap_err().error, "IllegalStateException");
         assert_eq!(theirs.is_locked().await, Ok(true), "an agent goes on when another is closed");
@@ -153,7 +152,7 @@ async fn thread_ids_semaphores_latches() {
         assert!(admin.hexists::<_, _, bool>("as", format!("{}:41", a.id())).await.unwrap());
         assert_eq!(ask(json!({"op": "try_lock_as", "name": "as", "tid": 42, "wait_ms": 500})).await, false);
         assert_eq!(ask(json!({"op": "is_held_by_thread", "name": "as", "tid": 41})).await, true);
-        let waiting = a.start_call(json!({"op": "lock_as", "name": "as", "tid": 43, "lease_ms": 9000}));
+        let waiting = a.start_call(json!({"op": "lock_as", "name": "as", "tid": 43, "lease_ms": 600_000}));
         ask(json!({"op": "unlock_as", "name": "as", "tid": 41})).await;
         waiting.await.unwrap();
         let error = a.call(json!({"op": "unlock_as", "name": "as", "tid": 41})).await.unwrap_err();
@@ -170,7 +169,7 @@ async fn thread_ids_semaphores_latches() {
         let permit = ask(json!({"op": "permit_acquire", "name": "p", "lease_ms": 60_000})).await;
         assert_eq!(permit.as_str().map(str::len), Some(32));
         assert!(ask(json!({"op": "permit_try", "name": "p"})).await.is_null());
-        assert_eq!(ask(json!({"op": "permit_renew", "name": "p", "permit": permit, "lease_ms": 1000})).await, true);
+        assert_eq!(ask(json!({"op": "permit_renew", "name": "p", "permit": permit, "lease_ms": 120_000})).await, true);
         assert_eq!(ask(json!({"op": "permit_release", "name": "p", "permit": permit})).await, true);
         assert_eq!(ask(json!({"op": "permit_available", "name": "p"})).await, 1);
 
@@ -222,15 +221,42 @@ async fn many_locks_are_held_renewed_and_given_back() {
 /// With an agent of its own: a client that has locked and unlocked much before renews irregularly (see the README).
 async fn hold_many(version: &str) {
     let (redis, mut admin) = Redis::start().await;
-    let options = AgentOptions { watchdog: Some(Duration::from_secs(4)), ..AgentOptions::version(version) };
-    let a = Agent::start(&redis.url, options).await;
+    let a = Agent::start(&redis.url, AgentOptions::version(version)).await;
     a.hold_many("many", 2000, 5).await.unwrap();
     assert!(admin.hexists::<_, _, bool>("many1999", a.holder(Kind::Reentrant, 5)).await.unwrap());
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(size(&mut admin).await, 2000, "{version} did not renew");
+    last(&mut admin, LONG).await;
+    // A renewal cuts the ten minutes to the watchdog's half a minute.
+    let is_renewed = async || {
+        let ttls = ttls(&admin).await;
+        assert!(ttls.iter().all(|ttl| *ttl > 0), "{version}: no lock has run out");
+        ttls.iter().all(|ttl| *ttl <= 30_000)
+    };
+    crate::until(&format!("{version} to renew 2000 locks"), is_renewed).await;
+    last(&mut admin, LONG).await;
     assert!(a.mem().await > 1_000_000);
     a.release_many("many", 2000, 5).await.unwrap();
-    assert!(!admin.exists::<_, bool>("many1999").await.unwrap());
+    assert_eq!(ttls(&admin).await, [-2; 2000], "no lock is left");
+}
+
+fn many() -> impl Iterator<Item = String> {
+    (0..2000).map(|number| format!("many{number}"))
+}
+
+/// Gives each of the locks this time.
+async fn last(admin: &mut MultiplexedConnection, time: Duration) {
+    let mut pipe = redis::pipe();
+    for name in many() {
+        pipe.pexpire(name, i64::try_from(time.as_millis()).unwrap());
+    }
+    assert_eq!(pipe.query_async::<Vec<i64>>(admin).await.unwrap(), [1; 2000], "each lock is held");
+}
+
+async fn ttls(admin: &MultiplexedConnection) -> Vec<i64> {
+    let mut pipe = redis::pipe();
+    for name in many() {
+        pipe.pttl(name);
+    }
+    pipe.query_async(&mut admin.clone()).await.unwrap()
 }
 
 #[tokio::test]
@@ -273,8 +299,4 @@ async fn an_agent_can_be_interrupted_stopped_and_killed() {
         }
     };
     tokio::time::timeout(PATIENCE, ends).await.expect("the process ends with the agent's handle");
-}
-
-async fn size(admin: &mut MultiplexedConnection) -> i64 {
-    redis::cmd("DBSIZE").query_async(admin).await.unwrap()
 }

@@ -9,6 +9,15 @@ mod replicas;
 mod sentinels;
 mod server;
 
+/// A connection of its own, which waits for answers longer than the redis crate's half a second.
+pub async fn connection(url: &str) -> redis::aio::MultiplexedConnection {
+    let patience = Some(std::time::Duration::from_secs(90));
+    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
+    let client = redis::Client::open(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+    connection.unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
 /// Waits for an event.
 pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
     let happens = async {

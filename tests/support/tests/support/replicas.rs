@@ -16,7 +16,7 @@ async fn replicas_follow_their_primary_and_one_is_promoted() {
     assert_eq!(servers.primaries().await, [0]);
     set(servers.node(0), "k").await;
     // All replicas are there from the start: this does not wait for one to come.
-    assert_eq!(servers.node(0).admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
+    assert_eq!(servers.node(0).admin().cmd::<u64>(&["WAIT", "2", "90000"]).await, 2);
     let offset = servers.offset(0).await;
     assert!(offset > 0 && servers.offset(1).await <= servers.offset(0).await);
 
@@ -24,7 +24,7 @@ async fn replicas_follow_their_primary_and_one_is_promoted() {
     servers.promote(1).await;
     assert_eq!((servers.primary(), servers.primaries().await), (1, vec![1]));
     set(servers.node(1), "after").await;
-    assert_eq!(servers.node(1).admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
+    assert_eq!(servers.node(1).admin().cmd::<u64>(&["WAIT", "2", "90000"]).await, 2);
     assert_eq!(servers.node(0).admin().keys().await, ["after", "k"]);
 
     // After a kill; the one that was killed comes back as an empty primary beside the new one, until it is told.
@@ -42,7 +42,7 @@ async fn replicas_follow_their_primary_and_one_is_promoted() {
     // A replica is one again by itself.
     servers.node(0).restart();
     servers.synced().await;
-    assert_eq!(servers.node(2).admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
+    assert_eq!(servers.node(2).admin().cmd::<u64>(&["WAIT", "2", "90000"]).await, 2);
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn frozen_replica_acknowledges_nothing_until_it_goes_on() {
     set(servers.node(0), "k").await;
     assert_eq!(servers.node(0).admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
     servers.node(1).cont();
-    assert_eq!(servers.node(0).admin().cmd::<u64>(&["WAIT", "1", "10000"]).await, 1);
+    assert_eq!(servers.node(0).admin().cmd::<u64>(&["WAIT", "1", "90000"]).await, 1);
     servers.synced().await;
 }
 
@@ -68,8 +68,7 @@ async fn only_their_user_comes_in() {
         let addrs = servers.addrs();
         assert_eq!(servers.url(), format!("redis-replicated://{userinfo}{},{}", addrs[0], addrs[1]));
         for node in servers.nodes() {
-            let client = redis::Client::open(format!("redis://{}", node.addr())).expect("a URL");
-            let mut stranger = client.get_multiplexed_async_connection().await.expect("it connects");
+            let mut stranger = crate::connection(&format!("redis://{}", node.addr())).await;
             let refused = redis::cmd("GET").arg("k").query_async::<()>(&mut stranger).await.expect_err("a stranger");
             assert_eq!(refused.code(), Some("NOAUTH"), "{refused}");
         }

@@ -11,7 +11,7 @@ use distlock_support::{Member, ReplicasOptions, Sentinels, SentinelsOptions, rea
 
 async fn set(node: &Member, key: &str) {
     node.admin().cmd::<()>(&["SET", key, "v"]).await;
-    assert_eq!(node.admin().cmd::<u64>(&["WAIT", "2", "5000"]).await, 2);
+    assert_eq!(node.admin().cmd::<u64>(&["WAIT", "2", "90000"]).await, 2);
 }
 
 #[tokio::test]
@@ -106,8 +106,7 @@ async fn sentinels_and_servers_let_in_their_own_users_only() {
         let bed = Sentinels::start(sentinels.servers(servers.replicas(1)).name("other")).await;
         let first = bed.sentinel(0).addr();
         assert!(bed.url().starts_with(&format!("redis-sentinel://{userinfo}{first},")), "{}", bed.url());
-        let client = redis::Client::open(format!("redis://{first}")).expect("a URL");
-        let mut stranger = client.get_multiplexed_async_connection().await.expect("it connects");
+        let mut stranger = crate::connection(&format!("redis://{first}")).await;
         let asked = redis::cmd("SENTINEL").arg("MASTERS").query_async::<()>(&mut stranger).await;
         assert_eq!(asked.expect_err("a stranger").code(), Some("NOAUTH"));
         let promotion = bed.failover().await;
