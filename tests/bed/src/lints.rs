@@ -47,6 +47,27 @@ fn every_folder_with_a_main_file_is_a_test_binary() {
     }
 }
 
+/// A page that names a test which was renamed sends its reader nowhere. A name that ends in `..` is the beginning of several.
+#[test]
+fn tests_that_the_page_of_faults_names_exist() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(tests.join("../docs/faults.md")).unwrap();
+    let mut files = Vec::new();
+    sources(tests, &mut files);
+    let code: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let is_test = |name: &&str| {
+        name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_:.".contains(&byte))
+            && name.rsplit("::").next().is_some_and(|last| last.matches('_').count() >= 3)
+    };
+    let names = page.split('`').skip(1).step_by(2).filter(is_test);
+    let is_missing = |name: &&str| {
+        let last = name.trim_end_matches("..").rsplit("::").next().unwrap();
+        !code.contains(&format!(" {last}"))
+    };
+    let missing: Vec<_> = names.filter(is_missing).collect();
+    assert!(missing.is_empty(), "docs/faults.md names tests that do not exist: {missing:#?}");
+}
+
 /// A slow machine would make them red. Rules about time are in tests/sim.
 #[test]
 fn tests_of_real_servers_read_no_clock() {
