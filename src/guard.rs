@@ -286,7 +286,7 @@ impl Guard {
     /// Releases the lock and says what is left of it.
     ///
     /// *Cost*: one round trip, one command; none at all when the lock is handed over to the next waiter of this process. A release
-    /// that makes the lease of the owner's other holds shorter costs one more (`TIME`) after a minute without news of the server's time.
+    /// that leaves other holds of the owner costs one more (`TIME`) after a minute without news of the server's time.
     /// *Cancel safety*: once begun it is carried out in the background; dropped before its first poll, the guard is
     /// dropped, which releases too. *Errors*: [`Error::Lost`] when the hold had been lost before; [`Error::NotHeld`] when
     /// its lease was over, with who holds the lock now; [`Error::Connection`], [`Error::Timeout`] and [`Error::Server`]

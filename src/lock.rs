@@ -128,8 +128,8 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// Gives back one hold of `owner`, taken by another process or left by [`Guard::into_owner`]: Redisson's
     /// `unlockAsync(threadId)`. A hold whose guard was turned into its owner comes first.
     ///
-    /// *Cost*: one round trip, one command; two where the owner has several holds, or was given to its acquire. Half a
-    /// second more where a guard relies on each of them. *Cancel safety*: once begun it is carried out. *Errors*:
+    /// *Cost*: one round trip, one command; two where the owner has several holds, or was given to its acquire, and then
+    /// at times a `TIME` more, as [`Guard::unlock`] says. Half a second more where a guard relies on each of them. *Cancel safety*: once begun it is carried out. *Errors*:
     /// [`Error::NotHeld`], and those of [`acquire`](Self::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
 }

@@ -25,19 +25,23 @@ impl Engine {
         self.topology.clock(name)
     }
 
-    /// Asks the server of a name for its time, unless that is known. Without an answer it stays unknown.
+    /// Asks the server of a name for its time, unless that is known. Without an answer within a quarter of the command's time it stays
+    /// unknown, also where this process stood still: a late answer would set the last moment of commands too early.
     ///
-    /// *Cost*: nothing where the time is known. Else one command and one round trip, which may take a quarter of the time of a command.
+    /// *Cost*: nothing where the time is known. Else one command and one round trip.
     pub(crate) async fn learn_time(&self, name: &LockName) {
         if self.clock(name).is_known(self.now()) {
             return;
         }
         let call = |_: &ServerClock| Call { script: &TIME, keys: 0, words: Vec::new() };
-        let answered = within(self.options.command_timeout / 4, self.topology.run_timed(name, call)).await;
+        let (asked, limit) = (self.now(), self.options.command_timeout / 4);
+        let answered = within(limit, self.topology.run_timed(name, call)).await;
+        let now = self.now();
         if let Some(Ok(Answered { reply, clock, .. })) = answered
             && let Some(at) = time_of(&reply)
+            && now.since(asked) <= limit
         {
-            clock.learn(at, self.now());
+            clock.learn(at, now);
         }
     }
 }

@@ -84,8 +84,6 @@ struct GuardRelease {
     end: Option<End>,
     /// When the guard got it.
     since: Moment,
-    /// Until when it relied on its hold.
-    until: Moment,
     /// The number of its hold, and its tenure.
     number: u64,
     tenure: u32,
@@ -95,8 +93,6 @@ struct GuardRelease {
 struct Plan {
     id: HoldId,
     lease_left: LeaseLeft,
-    /// True where `lease_left` may be shorter than the lease that the lock has now.
-    cuts: bool,
     /// Until then a command that shortens the lease may still reach the server.
     cut_until: u64,
     /// Holds whose releases had failed: they are given back with this one.
@@ -120,13 +116,12 @@ impl GuardRelease {
         let now = engine.now();
         let (release, is_last_watched) = {
             let mut book = hold.book();
-            let until = Moment::from_nanos(book.until(level).unwrap_or_default());
+            let was_held = book.until(level).is_some_and(|until| now.as_nanos() < until);
             let watched = book.lease(level).is_none();
-            let was_held = now < until;
             let end = book.end_of(level);
             let number = book.close(level).unwrap_or_default();
             let (engine, hold, tenure) = (Arc::clone(engine), Arc::clone(hold), book.tenure());
-            let release = Self { engine, hold: Arc::clone(&hold), was_held, end, since, until, number, tenure };
+            let release = Self { engine, hold: Arc::clone(&hold), was_held, end, since, number, tenure };
             (release, watched && book.is_idle() && book.count() == 1)
         };
         super::metrics::held(hold.protocol.flavour(), now.since(since));
@@ -170,13 +165,13 @@ impl GuardRelease {
             return Err(hold.lost(end));
         }
         let order = hold.in_order().await;
-        let Plan { id, lease_left, cuts, cut_until, owed } = self.plan()?;
+        let Plan { id, lease_left, cut_until, owed } = self.plan()?;
         let patience = match persistence {
             Persistence::ConfiguredRetries => engine.patience(),
             Persistence::UntilLeaseEnds => engine.options.watchdog.max(lease_left.span()),
         };
         let sent = engine.now();
-        let Sent { outcome, doubted } = send(engine, hold, &id, lease_left, cuts, sent + patience).await;
+        let Sent { outcome, doubted } = send(engine, hold, &id, lease_left, sent + patience).await;
         let acquire_doubted = hold.book().undoubt(*number);
         if acquire_doubted {
             look_again(engine, hold, *number, &Bytes::new());
@@ -225,8 +220,7 @@ impl GuardRelease {
             let all: Vec<u64> = owed.iter().copied().chain([*number]).collect();
             HoldId::Listed(engine.hold_ids(&hold.owner, &all))
         };
-        let cuts = !owed.is_empty() || self.until.since(engine.now()) > lease_left.span();
-        Ok(Plan { id, lease_left, cuts, cut_until, owed })
+        Ok(Plan { id, lease_left, cut_until, owed })
     }
 
     /// Books that a release failed. Where it does not go on, its hold is given back with the next.

@@ -274,7 +274,8 @@ async fn group_locks_are_refused_as_a_whole() {
 #[tokio::test]
 async fn acquires_dropped_at_each_await_leave_nothing() {
     let servers = servers(1).await;
-    let strict = builder(&servers, Acks::AtLeast(1)).subscription_linger(ms(0)).connect().await.unwrap();
+    let lasting = builder(&servers, Acks::AtLeast(1)).watchdog(secs(3600));
+    let strict = lasting.subscription_linger(ms(0)).connect().await.unwrap();
     for flavour in FLAVOURS {
         let look = async |when: String| {
             undone(&strict).await;

@@ -14,12 +14,21 @@ pub(crate) struct Section {
     #[expect(dead_code, reason = "shown by failures")]
     pub(crate) id: String,
     pub(crate) token: u64,
+    /// The largest token that had entered before.
+    largest: u64,
     pub(crate) entered: u64,
     pub(crate) ended: u64,
     pub(crate) why: Why,
     /// Positions of entry and end in the history.
     from: usize,
     to: usize,
+}
+
+impl Section {
+    /// The lease ended before the entry was recorded, and the guard said so: the process stood still in between.
+    fn is_void(&self) -> bool {
+        self.ended < self.entered
+    }
 }
 
 /// The loss of a primary.
@@ -52,11 +61,11 @@ pub(crate) fn sections(history: &[Event]) -> Vec<Section> {
     let mut inside = HashMap::new();
     for (place, event) in history.iter().enumerate() {
         match event {
-            Event::Enter { name, section, token, at, .. } => {
+            Event::Enter { name, section, token, largest, at } => {
                 inside.insert(section.clone(), all.len());
-                let (name, id, token, entered) = (name.clone(), section.clone(), *token, *at);
+                let (name, id, token, largest, entered) = (name.clone(), section.clone(), *token, *largest, *at);
                 let (ended, why, from, to) = (u64::MAX, Why::Done, place, usize::MAX);
-                all.push(Section { name, id, token, entered, ended, why, from, to });
+                all.push(Section { name, id, token, largest, entered, ended, why, from, to });
             }
             Event::Leave { section, why, ended } => {
                 let section = &mut all[inside.remove(section).expect("a section enters before it leaves")];
@@ -71,7 +80,7 @@ pub(crate) fn sections(history: &[Event]) -> Vec<Section> {
 /// entry that a section has left may arrive late.
 pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Overlap> {
     let mut names: HashMap<&str, Vec<&Section>> = HashMap::new();
-    for section in sections {
+    for section in sections.iter().filter(|section| !section.is_void()) {
         names.entry(&section.name).or_default().push(section);
     }
     let mut found = Vec::new();
@@ -95,8 +104,8 @@ pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Over
 }
 
 /// Number of tokens that were not larger than all tokens before them.
-pub(crate) fn repeated(history: &[Event]) -> usize {
-    history.iter().filter(|event| matches!(event, Event::Enter { token, largest, .. } if token <= largest)).count()
+pub(crate) fn repeated(sections: &[Section]) -> usize {
+    sections.iter().filter(|section| !section.is_void() && section.token <= section.largest).count()
 }
 
 #[test]
@@ -128,5 +137,8 @@ fn overlaps_are_found_and_explained_by_repeated_tokens() {
     let growing = [enter("x", "1:0", 7, 20), enter("x", "2:0", 8, 21), leave("1:0", 30)];
     assert_eq!(explained(&growing, 2), [false]);
     assert_eq!(explained(&[&earlier[..], &growing[..]].concat(), 2), [true]);
-    assert_eq!(repeated(&[enter("x", "1:0", 6, 1), enter("x", "1:1", 7, 2)]), 1);
+    assert_eq!(repeated(&sections(&[enter("x", "1:0", 6, 1), enter("x", "1:1", 7, 2)])), 1);
+    let late_entry = [enter("x", "2:0", 8, 5), enter("x", "1:0", 6, 6), leave("1:0", 4), leave("2:0", 9)];
+    assert!(explained(&late_entry, 0).is_empty());
+    assert_eq!(repeated(&sections(&late_entry)), 0);
 }

@@ -22,9 +22,9 @@ pub(crate) struct Resource(Admin);
 /// What has happened to it, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Somebody came in with a number; `largest` had come before.
+    /// A section entered with `token`; `largest` was the largest token until then.
     Enter { name: String, section: String, token: u64, largest: u64, at: u64 },
-    /// And was done, by its own account at `ended`.
+    /// It ended, by its own account at `ended`.
     Leave { section: String, why: Why, ended: u64 },
 }
 

@@ -85,7 +85,7 @@ pub(crate) async fn run(scene: &impl Scene, rules: Rules, rounds: usize, what: &
     let sections = check::sections(&history);
     let overlaps = check::overlaps(&sections, &failovers);
     let count = |why| sections.iter().filter(|section| section.why == why).count();
-    let (gone, expired, repeated) = (count(Why::Gone), count(Why::Expired), check::repeated(&history));
+    let (gone, expired, repeated) = (count(Why::Gone), count(Why::Expired), check::repeated(&sections));
     let mut failed = BTreeMap::new();
     for line in resource.notes("failed").await {
         *failed.entry(line).or_insert(0) += 1;

@@ -18,7 +18,7 @@ fn half(lock: &RwLock, numbers: &mut Numbers) -> Arc<dyn DistLock> {
 
 /// Takes the lock for writing and drops it somewhere on the way to reading.
 async fn downgrade_and_drop(lock: &RwLock, numbers: &mut Numbers) {
-    let lease = (numbers.below(2) == 0).then_some(secs(20));
+    let lease = (numbers.below(2) == 0).then_some(secs(3600));
     let how = Acquire::new().wait(ms(20));
     let how = lease.map_or(how.clone(), |lease| how.lease(lease));
     if let Ok(Some(guard)) = lock.write().acquire(how).await {

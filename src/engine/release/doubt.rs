@@ -112,7 +112,7 @@ pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, 
             if end != End::Gone {
                 let until = engine.now() + engine.options.watchdog;
                 let id = engine.hold_id(&hold.owner, number);
-                let relieved = send(&engine, &hold, &id, lease_left, false, until).await.outcome;
+                let relieved = send(&engine, &hold, &id, lease_left, until).await.outcome;
                 tracing::debug!(lock.name = %hold.name().as_written, ?relieved, "gave back a hold that had ended");
                 if relieved.is_err() {
                     hold.book().owe([number]);

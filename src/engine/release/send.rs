@@ -41,20 +41,12 @@ pub(super) struct Sent {
 }
 
 /// Sends the release of a hold until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
-/// `cuts`: what is left may have a shorter lease than the lock has now. The server makes the lease shorter only before the last moment
-/// of the command, for which its time must be known.
-pub(super) async fn send(
-    engine: &Arc<Engine>,
-    hold: &Hold,
-    id: &HoldId,
-    lease_left: LeaseLeft,
-    cuts: bool,
-    until: Moment,
-) -> Sent {
+/// Where the owner has other holds, the server may make the lease shorter. It does so only before the last moment of the command, for
+/// which its time must be known.
+pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
-    let timed = cuts && !mine.is_empty();
-    let sent = send_release(engine, &hold.protocol, timed, until, |clock| {
+    let sent = send_release(engine, &hold.protocol, !mine.is_empty(), until, |clock| {
         let last_ms = if mine.is_empty() { 0 } else { clock.last(engine.now(), engine.options.command_timeout) };
         let publish = engine.topology.publish();
         hold.protocol.release(&Giving {

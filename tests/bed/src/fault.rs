@@ -54,7 +54,7 @@ pub async fn count(admin: &Admin, key: &str) -> u64 {
     fields.values().next().map_or(0, |count| count.parse().expect("a hold count is a number"))
 }
 
-/// What a session of this label was granted: it is alone, and whatever is lost once, it does not fail.
+/// The guard of an acquire. The session of this label has no contention, so one lost command must not fail the acquire.
 #[track_caller]
 pub fn got(label: &str, what: &str, outcome: Result<Option<Guard>, Error>) -> Guard {
     match outcome {
@@ -89,7 +89,7 @@ pub fn refused<T>(outcome: Result<T, Error>, code: &str) {
     }
 }
 
-/// Has `key` become something else under a holder: everything that is asked of it is told so, and nothing touches it.
+/// Makes `key` something else under a holder. Every call returns `WrongType`, and the key is unchanged.
 pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, make: &[&str]) {
     let lock = client.lock(flavour, "key");
     let guard = lock.lock().await.unwrap();

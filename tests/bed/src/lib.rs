@@ -164,7 +164,7 @@ pub fn is_direct() -> bool {
     std::env::var_os("DISTLOCK_TRANSPORT").is_some_and(|transport| transport == "direct")
 }
 
-/// What servers are to each other: `DISTLOCK_TOPOLOGY` in the environment. Those to which something happens are in `tests/cluster`
+/// Topology of the servers: `DISTLOCK_TOPOLOGY` in the environment. Those to which something happens are in `tests/cluster`
 /// and `tests/sentinel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
@@ -231,8 +231,8 @@ pub fn apart(name: &str) -> [String; 3] {
     }
 }
 
-/// How many `PING`s go with a subscription: over fred, which does not tell when the server has confirmed it, one. Channels that are a
-/// slot's own are not fred's.
+/// How many `PING`s go with a subscription: over fred, which does not tell when the server has confirmed it, one. fred does
+/// not handle sharded channels.
 pub fn pings() -> u64 {
     u64::from(!is_direct() && !is_cluster())
 }

@@ -54,7 +54,7 @@ pub const PLAIN: Kind = Kind {
     ..SPIN
 };
 
-/// Any of one: whoever comes in again does so at the same segment.
+/// One segment, so that re-entry hits it.
 pub const STRIPED: Kind = Kind {
     label: "striped",
     make: |client, name| Arc::new(client.striped(name, 1)),
@@ -79,6 +79,7 @@ pub const MULTI: Kind = Kind {
 
 /// What stands in Redis of one lock, past the proxy.
 struct View<'a> {
+    client: &'a Client,
     admin: &'a Admin,
     keys: Vec<String>,
     label: &'a str,
@@ -86,12 +87,12 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Waits until each key has exactly these holds: an abandoned attempt may still be being undone.
+    /// Once nothing of the client is in flight, each key has exactly these holds.
     async fn holds(&self, expected: &[(&Owner, u64)]) {
         let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (text(who), count.to_string())).collect();
+        becomes(&format!("{}: commands in flight", self.label), 0, async || self.client.stats().under_way).await;
         for key in &self.keys {
-            let what = format!("{}: holds in {key}", self.label);
-            becomes(&what, expected.clone(), async || self.holders(key).await).await;
+            assert_eq!(self.holders(key).await, expected, "{}: holds in {key}", self.label);
             let ttl = self.admin.pttl(key).await;
             assert!(expected.is_empty() || ttl > 0, "{}: {key} has no end of life, {ttl}", self.label);
         }
@@ -130,9 +131,10 @@ fn above(guard: &Guard, kind: Kind, last: &mut u64, label: &str) {
     }
 }
 
-/// All that a client does with a lock. Whatever is lost once, acquires with a wait and releases succeed all the same.
-async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
-    let (lock, label) = ((kind.make)(client, name), view.label);
+/// All that a client does with a lock. One lost command fails no waiting acquire and no release.
+async fn session(kind: Kind, name: &str, view: &View<'_>) {
+    let (client, label) = (view.client, view.label);
+    let lock = (kind.make)(client, name);
     // In doubt or not, an error of a single attempt may pass.
     let passing = |what: &str, error: &Error| assert!(error.is_retryable(), "{label}: {what}: {error:?}");
     let got = |what: &str, outcome| got(label, what, outcome);
@@ -188,17 +190,15 @@ async fn session(client: &Client, kind: Kind, name: &str, view: &View<'_>) {
 /// A client behind a proxy of its own, which does one thing to the nth command that names a lock, for every nth of its lane.
 async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
-    let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).subscription_linger(ms(0))).await;
+    // On a slow machine a release takes many retries.
+    let patient = brisk(&proxy.url()).retry_attempts(1_000).watchdog(secs(3600));
+    let client = bed.connect(patient.subscription_linger(ms(0))).await;
     let matching = |name: &str| kind.command.map_or_else(Matcher::any, Matcher::command).containing(name);
     let named = async |name: String, nth: Option<usize>| {
         let armed = nth.map(|n| proxy.on_request(matching(&name).nth(n), action));
-        session(
-            &client,
-            kind,
-            &name,
-            &View { admin: &admin, keys: (kind.keys)(&name), label: &name, text: !kind.again },
-        )
-        .await;
+        let keys = (kind.keys)(&name);
+        let view = View { client: &client, admin: &admin, keys, label: &name, text: !kind.again };
+        session(kind, &name, &view).await;
         armed.is_none_or(|armed| armed.has_fired())
     };
     // The server knows the scripts.

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::{Bed, eventually};
 
-/// What tells that everything before it was heard.
+/// Marker command: once it is seen, all earlier commands were recorded.
 const MARK: &str = "ECHO";
 
 /// Writes down commands, those inside scripts included; ends when dropped.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(crate) const WITHIN: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Polls until that is so; what is missing yet is told when it never is.
+/// Polls `probe` until it returns `Ok`. Panics with its last error after [`WITHIN`].
 ///
 /// # Panics
 /// After [`WITHIN`].

@@ -27,8 +27,8 @@ impl Sentinels {
         .await
     }
 
-    /// Waits until all is as it is to be as far as servers and sentinels run: one primary of one epoch for all sentinels, who
-    /// see each other, the primary and all replicas without suspicion and have a quorum, and all servers up to date with it.
+    /// Waits until the running sentinels agree: one primary of one epoch, a quorum, and no suspicion of each other, the primary or
+    /// a replica. All running servers must be up to date with the primary.
     pub async fn whole(&self) {
         until("sentinels at one", async || {
             let mut first = None;
@@ -60,14 +60,14 @@ impl Sentinels {
             list.iter().find(|said| addr_of(said) == addr).cloned().unwrap_or_default()
         };
         let is = |said: &Said, field: &str, value: &str| said.get(field).is_some_and(|is| is == value);
-        // Others, such as `master_down`, tell of what they once said.
+        // Other flags, such as `master_down`, report an earlier opinion.
         let is_up = |said: &Said| {
             said.get("flags").is_some_and(|flags| !flags.contains("s_down") && !flags.contains("disconnected"))
         };
         let replicas = list("REPLICAS").await?;
         for (_, server) in self.servers().running().filter(|(n, _)| *n != primary) {
             let said = find(&replicas, server);
-            // Who takes a replica for a primary yet would take back its promotion.
+            // A sentinel that still sees this replica as a primary would revert the promotion.
             if !is(&said, "flags", "slave") || !is(&said, "role-reported", "slave") {
                 return Err(format!("{} sees not {} in {replicas:?}", sentinel.addr(), server.addr()));
             }

@@ -26,8 +26,8 @@ impl Promotion {
 }
 
 impl Sentinels {
-    /// Waits until a replica has taken over from a primary that is killed or frozen, and says how long after that it had, if
-    /// this is called in time. Sentinels have to hear of it yet: see [`Sentinels::switched`] and [`Sentinels::whole`].
+    /// Waits until a replica has taken over from a primary that is killed or frozen. The time it took is exact if this is called
+    /// before the promotion. Sentinels learn of it later: see [`Sentinels::switched`] and [`Sentinels::whole`].
     ///
     /// # Panics
     /// When nobody takes over, or the server runs.

@@ -13,7 +13,6 @@ pub struct SentinelsOptions {
     pub(super) failover_timeout_ms: u64,
     quorum: usize,
     down_after_ms: u64,
-    parallel_syncs: usize,
     login: Option<Login>,
     config: Vec<String>,
     pub(super) periods: Vec<(String, u64)>,
@@ -30,7 +29,6 @@ impl Default for SentinelsOptions {
             failover_timeout_ms: 3_000,
             quorum: 2,
             down_after_ms: 2_000,
-            parallel_syncs: 5,
             login: None,
             config: Vec::new(),
             periods: Vec::new(),
@@ -64,12 +62,6 @@ impl SentinelsOptions {
         self
     }
 
-    /// How many replicas are put behind a new primary at a time.
-    pub fn parallel_syncs(mut self, n: usize) -> Self {
-        self.parallel_syncs = n;
-        self
-    }
-
     /// The password of the sentinels' default user, without which nobody comes in.
     pub fn password(mut self, password: &str) -> Self {
         self.login = Some(Login { user: None, password: password.to_owned() });
@@ -88,7 +80,7 @@ impl SentinelsOptions {
         self
     }
 
-    /// What sentinels leave for later by default comes soon: an old primary that came back is made a replica after 4 to 5 s, and
+    /// Shortens periods of the sentinels: an old primary that came back is made a replica after 4 to 5 s, and
     /// not after 8 to 18; replicas are seen to follow a new primary at once, and not after up to 10 s; a sentinel that stood
     /// still takes part again after 1 s, and not after 30; connections that a promotion closed are back after 250 ms, and not
     /// after 1 s. Servers before 7.0 keep the default.
@@ -119,7 +111,7 @@ impl SentinelsOptions {
         add(format!("sentinel monitor {name} 127.0.0.1 {port} {}", self.quorum));
         add(format!("sentinel down-after-milliseconds {name} {}", self.down_after_ms));
         add(format!("sentinel failover-timeout {name} {}", self.failover_timeout_ms));
-        add(format!("sentinel parallel-syncs {name} {}", self.parallel_syncs));
+        add(format!("sentinel parallel-syncs {name} 5"));
         if let Some(Login { user, password }) = &self.servers.login {
             add(format!("sentinel auth-pass {name} {password}"));
             if let Some(user) = user {
