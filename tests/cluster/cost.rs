@@ -66,11 +66,15 @@ async fn renewal_is_a_command_for_each_primary() {
         let locks: Vec<_> = names.iter().map(|name| lock(&one, flavour, name)).collect();
         let guards: Vec<_> =
             join_all(locks.iter().map(|lock| lock.lock())).await.into_iter().map(Result::unwrap).collect();
-        one.renew_now().await;
-        scripts(&admin).await;
-        assert_eq!(one.renew_now().await.renewed, names.len(), "{flavour}");
         let commands = if matches!(flavour, Flavour::Read | Flavour::Write) { 6 } else { 3 };
-        assert_eq!(scripts(&admin).await, commands, "{flavour}");
+        // The first round may wait for a round of the watchdog, or for a connection whose holds are confirmed.
+        let mut counts = Vec::new();
+        while counts.last() != Some(&commands) {
+            assert!(counts.len() < 4, "{flavour}: commands of a round: {counts:?}, not {commands}");
+            scripts(&admin).await;
+            assert_eq!(one.renew_now().await.renewed, names.len(), "{flavour}");
+            counts.push(scripts(&admin).await);
+        }
         for guard in guards {
             guard.unlock().await.unwrap();
         }

@@ -129,7 +129,13 @@ async fn a_reader_leaves_as_soon_as_the_slot_is_whole_again() {
         cluster.close(&[&cover]).await;
         assert_eq!(leaves.await.unwrap().unwrap(), Released::Free);
         assert_eq!(client.rw(NAME).read().hold_count(other.owner()).await.unwrap(), 1);
-        assert_eq!(client.renew_now().await.renewed, 1, "the other holds on");
+        // On a slow machine a round may fail; the hold is not lost.
+        bed::becomes("renewals of the other, which holds on", (1, 0), async || {
+            let round = client.renew_now().await;
+            assert_eq!(round.lost, 0, "{round:?}");
+            (round.renewed, round.failed)
+        })
+        .await;
         other.unlock().await.unwrap();
     })
     .await;

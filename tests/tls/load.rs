@@ -3,15 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bed::{Counter, becomes, ends, ms, secs};
+use bed::{Counter, becomes, ends, eventually, ms, secs};
 use distlock::{Client, Error};
 use distlock_support::Admin;
 
 use crate::pki::When;
 use crate::rig::{BOTH, Secure, end};
 
+/// Waits as long as keys go.
 async fn nothing_is_left(admin: &Admin) {
-    becomes("keys", 0, async || admin.cmd::<usize>(&["DBSIZE"]).await).await;
+    let keys = async || admin.cmd::<usize>(&["DBSIZE"]).await;
+    let mut left = keys().await;
+    while left > 0 {
+        eventually(&format!("fewer keys than {left}"), async || keys().await < left).await;
+        left = keys().await;
+    }
 }
 
 /// More than the sockets of both sides take: what is encrypted already and has no room in the socket leaves as soon as it can.
