@@ -130,6 +130,6 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     ///
     /// *Cost*: one round trip, one command; two where the owner has several holds, or was given to its acquire, and then
     /// at times a `TIME` more, as [`Guard::unlock`] says. Half a second more where a guard relies on each of them. *Cancel safety*: once begun it is carried out. *Errors*:
-    /// [`Error::NotHeld`], and those of [`acquire`](Self::acquire).
+    /// [`Error::NotHeld`], and the errors of [`acquire`](Self::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
 }

@@ -1,8 +1,8 @@
-//! Suspends of the machine: the clock of deadlines goes on, timers stand still. What was due meanwhile would be late by as long
-//! as that took.
+//! Suspends of the machine. The clock of deadlines goes on and timers stand still, so every timer would fire late by the length
+//! of the suspend.
 //!
-//! One task a client compares both clocks, once a second, and has everybody look at the clock anew when they have parted.
-//! Were each to look for itself, a hundred thousand guards that are watched would be woken a hundred thousand times a second.
+//! One task per client compares both clocks once a second. When they have parted, it wakes all guards and waiters, which read the
+//! clock again. A check in each guard would wake a hundred thousand guards a hundred thousand times a second.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::Engine;
 use crate::topology::MemberListener as _;
 use crate::world::Moment;
 
-/// How long after a suspend it is found, at the most.
+/// A suspend is noticed within this time.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// By how much the clocks may have parted unnoticed.
+/// Difference of the clocks that is tolerated.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// How long reading both clocks may take. A thread that was preempted in between tells nothing of a suspend.
+/// Limit for reading both clocks. A slower reading is discarded: a preempted thread would look like a suspend.
 const READING: Duration = Duration::from_millis(5);
 
 /// The clock of deadlines and the clock of timers, read at the same time.
@@ -37,7 +37,7 @@ impl Clocks {
         (instant.saturating_duration_since(before) <= READING).then_some(Self { moment, instant })
     }
 
-    /// True when timers have fallen behind, by what has come together since that was last so.
+    /// True when timers have fallen behind. Small differences add up until this was last true.
     fn have_parted(&mut self, now: Self) -> bool {
         let (real, timed) = (now.moment.since(self.moment), now.instant.saturating_duration_since(self.instant));
         let parted = real > timed + SLACK;
@@ -70,8 +70,8 @@ pub(crate) async fn run(engine: Weak<Engine>, mut closing: watch::Receiver<bool>
 }
 
 impl Engine {
-    /// Whoever sleeps until a moment is to look at the clock anew. Connections may not have outlived the suspend: as after a
-    /// break of theirs, whoever waits looks for itself, and whatever is held is confirmed.
+    /// Tasks that sleep until a moment read the clock again. Connections may not have survived the suspend. So, as after a reconnect,
+    /// every waiter asks for its lock and every hold is confirmed.
     fn resumed(self: &Arc<Self>) {
         for hold in self.holds.collect(|_| true) {
             hold.changed.notify_waiters();

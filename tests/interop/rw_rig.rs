@@ -150,7 +150,7 @@ pub fn wait_for_half(client: &Client, half: Kind, name: &str) -> JoinHandle<Guar
     wait_for_lock(half_of(client, half, name))
 }
 
-/// Takes a half that is to be had, as this owner; `None`: the watchdog's lease. Only a brief lease may wait: a grant that arrives after
+/// Takes a free half as this owner. Without a lease the watchdog renews. Only a brief lease may wait: a grant that arrives after
 /// its own end is asked for again.
 pub async fn enter(client: &Client, half: Kind, name: &str, owner: &Owner, lease: Option<Duration>) -> Guard {
     let how = Acquire::new().owner(owner);

@@ -49,9 +49,9 @@ async fn hammer(client: Client, name: &'static str, taken: Arc<AtomicU64>, enoug
 
 /// Eight Java threads on one name, which go on until we have had our turns.
 pub async fn we_are_not_starved(version: &str) {
-    /// Of a thread's loop, after which it asks us whether to go on: Java has few turns while our process stands still.
+    /// Turns in one loop of a Java thread, which then asks us whether to go on. Few, because our process may stand still.
     const EACH: u64 = 10;
-    /// The most turns of Java's that one of ours waits for.
+    /// Limit of Java's turns between two of ours.
     const MOST: u64 = 2400;
     let rig = Rig::with(version).await;
     let client = rig.client().await;

@@ -297,8 +297,8 @@ async fn a_reader_held_back_asks_a_bounded_number_of_times() {
             waits(bed, &writing, "x", 1).await;
             bed.admin.reset_stats().await;
             ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
-            // Two attempts in vain, fewer where the machine took longer than `hold_back`; the one that succeeds, and the
-            // release. The writer may look meanwhile.
+            // Two refused attempts, one attempt that succeeds, and the release. A slow machine may use up `hold_back` in fewer
+            // attempts. The writer may look meanwhile.
             let stats = sent(bed).await;
             let scripts = stats.get("evalsha").copied().unwrap_or(0);
             assert!(scripts <= 6, "held back for {hold_back:?}: {stats:?}");

@@ -63,8 +63,8 @@ pub async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
     }
 }
 
-/// Acquires over and over, and drops each at one await later than the last, until one comes to its end; then the same with the release
-/// of what that got. `look` sees what is left after each, and is told which it was.
+/// Drops an acquire at its first await, the next one at its second, and so on, until one completes. Then does the same with the release
+/// of its guard. After each drop `look` checks what is left; its argument names the await.
 ///
 /// On a runtime of one thread: on another an answer may be there before it is waited for.
 pub async fn at_each_await(acquire: impl AsyncFn() -> Result<Option<Guard>>, look: impl AsyncFn(String)) {

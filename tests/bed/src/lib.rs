@@ -164,8 +164,8 @@ pub fn is_direct() -> bool {
     std::env::var_os("DISTLOCK_TRANSPORT").is_some_and(|transport| transport == "direct")
 }
 
-/// Topology of the servers: `DISTLOCK_TOPOLOGY` in the environment. Those to which something happens are in `tests/cluster`
-/// and `tests/sentinel`.
+/// Topology of the servers: `DISTLOCK_TOPOLOGY` in the environment. Tests that move slots or fail servers over are in
+/// `tests/cluster` and `tests/sentinel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// Nothing: there is one.
@@ -231,8 +231,8 @@ pub fn apart(name: &str) -> [String; 3] {
     }
 }
 
-/// How many `PING`s go with a subscription: over fred, which does not tell when the server has confirmed it, one. fred does
-/// not handle sharded channels.
+/// Number of `PING`s sent with a subscription. fred does not report the server's confirmation, so one `PING` stands in for it. Sharded
+/// channels, in a cluster, do not go through fred.
 pub fn pings() -> u64 {
     u64::from(!is_direct() && !is_cluster())
 }

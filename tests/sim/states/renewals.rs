@@ -150,7 +150,7 @@ fn an_extension_of_a_hold_that_is_gone_changes_nothing() {
 }
 
 /// A client believes what it knows of a server's clock for a minute. After that, a release that leaves other holds asks for the time.
-/// Without an answer it goes out all the same, and the longest lease stays until the next release.
+/// Without an answer the release is sent without the time, and the longest lease stays until the next release.
 #[test]
 fn a_release_after_a_quiet_minute_leaves_the_lease_of_the_holds_that_are_left() {
     let cases = pairs([None, Some(Mishap::NotSent), Some(Mishap::Refuse("NOPERM no TIME".into()))], REENTRANT);

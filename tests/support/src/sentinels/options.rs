@@ -80,10 +80,12 @@ impl SentinelsOptions {
         self
     }
 
-    /// Shortens periods of the sentinels: an old primary that came back is made a replica after 4 to 5 s, and
-    /// not after 8 to 18; replicas are seen to follow a new primary at once, and not after up to 10 s; a sentinel that stood
-    /// still takes part again after 1 s, and not after 30; connections that a promotion closed are back after 250 ms, and not
-    /// after 1 s. Servers before 7.0 keep the default.
+    /// Shortens periods of the sentinels. Servers before 7.0 keep the defaults, and so does a sentinel that is restarted.
+    ///
+    /// - An old primary that came back becomes a replica after 4 to 5 s (default 8 to 18 s).
+    /// - A replica is seen to follow a new primary at once (default up to 10 s).
+    /// - A sentinel that stood still takes part again after 1 s (default 30 s).
+    /// - Connections that a promotion closed are back after 250 ms (default 1 s).
     pub fn swift(self) -> Self {
         // Much shorter, and a sentinel that has not heard yet of a promotion would take it back.
         self.period("publish-period", 1_000)
