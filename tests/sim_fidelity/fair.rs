@@ -1,6 +1,6 @@
 //! The scripts of the fair lock.
 
-use crate::{Agree, Dice, LEASES, script, told};
+use crate::{Agree, Dice, LEASES, script};
 
 const FAIR_ACQUIRE: &str = holds!("fair/queue", "fair/acquire");
 const FAIR_RELEASE: &str = holds!("fair/queue", "fair/release");
@@ -28,8 +28,7 @@ const FAIR: [[&str; 5]; 3] =
 const NONCES: [&str; 6] = ["n1", "n2", "!i1", "!i2", "!0a.7", ""];
 const WAITS: [&str; 4] = ["4000", "10000", "60000", "300000"];
 
-/// One random call of a script of the fair lock, or something that spoils its keys. `now`: the time in ms that the scripts
-/// are told instead of the server's, as a deadline that is 1 ms off may decide otherwise.
+/// One random call of a script of the fair lock, or a command that spoils its keys. `now`: the servers' time of day in ms.
 pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let names = FAIR[[0, 0, 0, 0, 1, 2][d.roll(6)]].map(str::to_owned);
     let [hash, queue, deadlines, waiters, channels] = names.clone();
@@ -43,7 +42,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let last = d.last(now);
     let call = |source: &str, args: &[String]| {
         script(
-            &told(source, now),
+            source,
             &names[..4],
             &[
                 args,
@@ -52,7 +51,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             .concat(),
         )
     };
-    let due = (now + 1000 * (d.roll(40) as i64 - 10) + 500).to_string();
+    let due = (now + 1000 * (d.roll(40) as i64 - 10)).to_string();
     match d.roll(35) {
         0..10 => {
             let (alone, turn) = (d.of(&["0", "0", "0", "1"]), d.of(&["0", "1", "1", "1", "2"]));
@@ -61,7 +60,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         10..14 => call(FAIR_RELEASE, &[owner, d.given_back(), lease, d.of(&["-1", "0", "1"]), last]),
         14..17 => call(FAIR_LEAVE, &[owner, d.taken(), lease, d.of(&["0", "1"]), nonce]),
         17 => call(FAIR_FORCE, &[last]),
-        18 => script(&told(FAIR_WAITERS, now), &[queue, deadlines], &[]),
+        18 => script(FAIR_WAITERS, &[queue, deadlines], &[]),
         19..25 => {
             let (mut keys, mut args) = (Vec::new(), vec![wait, first_lease, publish, long, watchdog]);
             for names in &FAIR[d.roll(3)..] {
@@ -74,7 +73,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
                 }
                 args.extend((0..n).map(|_| d.of(&NONCES)));
             }
-            script(&told(FAIR_REFRESH, now), &keys, &args)
+            script(FAIR_REFRESH, &keys, &args)
         }
         25 => (Agree::Exactly, vec![s("zadd"), deadlines, due, owner]),
         26 => (Agree::Exactly, vec![s("zadd"), deadlines, d.of(&["-1", "0", "inf", "-inf", "2.5"]), owner]),

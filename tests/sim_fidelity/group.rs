@@ -1,6 +1,6 @@
 //! The scripts of the fenced lock, of many locks taken together, and of the reentrant lock where nobody is told.
 
-use crate::{Agree, Dice, LEASES, NOW, script, told};
+use crate::{Agree, Dice, LEASES, script};
 
 const ACQUIRE: &str = holds!("reentrant/acquire");
 const RELEASE: &str = holds!("reentrant/release");
@@ -18,7 +18,7 @@ const LOCKS: [[&str; 2]; 4] = [["f", "n:{f}"], ["g", "n:{g}"], ["h", "n:{h}"], [
 pub(crate) const ENDING: [&str; 5] = ["f", "g", "h", "n:{f}", "n:{g}"];
 
 /// One random call of a script, or something that spoils its keys.
-pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
+pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     // Mostly one of two, so that somebody meets somebody.
     let [hash, counter] = LOCKS[if d.roll(3) > 0 { d.roll(2) } else { d.roll(4) }].map(str::to_owned);
     let owner = d.mostly(&OWNERS, 3);
@@ -27,24 +27,24 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     let channel = format!("channel:{{{hash}}}");
     let s = |text: &str| text.to_owned();
     let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
-    let call = |source: &str, keys: &[String], args: &[String]| script(&told(source, NOW), keys, args);
+    let call = |source: &str, keys: &[String], args: &[String]| script(source, keys, args);
     match d.roll(40) {
         n @ 0..14 => {
-            let args = [owner, lease, d.taken(), d.earlier(), d.last(NOW), d.of(&["0", "0", "0", "1"])];
+            let args = [owner, lease, d.taken(), d.earlier(), d.last(now), d.of(&["0", "0", "0", "1"])];
             let args = &args[..d.said(2, args.len())];
             if n < 12 { call(FENCED, &[hash, counter], args) } else { call(ACQUIRE, &[hash], args) }
         }
         14..22 => {
-            let args = [owner, lease, publish, channel, d.given_back(), d.of(&["-1", "0", "0", "1", "2"]), d.last(NOW)];
+            let args = [owner, lease, publish, channel, d.given_back(), d.of(&["-1", "0", "0", "1", "2"]), d.last(now)];
             call(RELEASE, &[hash], &args[..d.said(4, args.len())])
         }
         // Where nobody is told there is no channel either.
         22 => {
-            let args = [owner, lease, s(""), s(""), d.given_back(), d.of(&["-1", "0", "1"]), d.last(NOW)];
+            let args = [owner, lease, s(""), s(""), d.given_back(), d.of(&["-1", "0", "1"]), d.last(now)];
             call(RELEASE, &[hash], &args[..d.said(2, args.len())])
         }
-        23 => call(FORCE, &[hash], &[d.last(NOW), publish, channel]),
-        24 => call(FORCE, &[hash], &[d.last(NOW)]),
+        23 => call(FORCE, &[hash], &[d.last(now), publish, channel]),
+        24 => call(FORCE, &[hash], &[d.last(now)]),
         25 => script(LAST, &[counter], &[]),
         26..31 => {
             let mut keys: Vec<String> = LOCKS.iter().map(|[hash, _]| s(hash)).collect();
@@ -55,7 +55,7 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
         31 => {
             // A negative lease is set exactly so: one long enough not to end while the answers are compared.
             let lease = if lease == "-5" { s("-40000") } else { lease };
-            let args = [lease, d.last(NOW), owner, d.relied_on(), s("a:1"), d.relied_on()];
+            let args = [lease, d.last(now), owner, d.relied_on(), s("a:1"), d.relied_on()];
             call(RENEW, &[hash, s("h")], &args)
         }
         32 => plain(&["del", &d.of(&["f", "g", "h", "i"])]),

@@ -1,5 +1,5 @@
-//! The simulator against a real `redis-server`: the same random commands and scripts, the same answers and the same
-//! state. A failure prints its seed; `SEED=n` replays it, `OPS=n` sets the length of a run.
+//! The simulator against a real `redis-server`: the same random commands and scripts at the same time of day, the same answers
+//! and the same state. A failure prints its seed; `SEED=n` replays it, `OPS=n` sets the length of a run.
 
 /// Scripts one behind the other, as they are put together at build time: what all that take and give back holds share comes first.
 macro_rules! holds {
@@ -15,24 +15,14 @@ mod plain;
 mod rwlock;
 mod simple;
 
-use std::time::{Duration, Instant};
-
 use distlock_sim::{SimReply, SimServer};
-use distlock_support::Numbers;
+use distlock_support::{Clock, Numbers, RedisServer};
 
 /// Good leases, and what is none.
 const LEASES: [&str; 9] = ["10000", "20000", "40000", "80000", "0", "-5", "9223372036854775807", "x", "1.5"];
 
 /// Ids of holds: few, so that the same one comes twice.
 const IDS: [&str; 4] = ["i1", "i2", "i3", "0a.7"];
-
-/// The time in ms that scripts are told.
-pub(crate) const NOW: i64 = 1_795_000_000_000;
-
-/// A script that is told this time instead of the server's, as a moment that is 1 ms off may decide otherwise.
-pub(crate) fn told(source: &str, now: i64) -> String {
-    source.replace("redis.call('time')", &format!("{{{}, {}}}", now / 1000, now % 1000 * 1000))
-}
 
 mod real {
     //! A server of our own, and what it answers.
@@ -46,8 +36,7 @@ mod real {
     }
 
     impl Server {
-        pub fn start() -> Self {
-            let server = RedisServer::start();
+        pub fn start(server: RedisServer) -> Self {
             let client = redis::Client::open(server.url()).unwrap();
             Self { connection: client.get_connection().unwrap(), _server: server }
         }
@@ -87,42 +76,26 @@ fn converted(value: redis::Value) -> SimReply {
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Agree {
     Exactly,
-    /// Numbers above 1000 are ms left of a lease.
-    Lease,
     /// A list in any order.
     Set,
     /// Errors by their code only: the text names the script.
     Script,
 }
 
-fn agree(how: Agree, slack: i64, sim: &SimReply, real: &SimReply) -> bool {
+fn agree(how: Agree, sim: &SimReply, real: &SimReply) -> bool {
     match (sim, real) {
-        (SimReply::Int(a), SimReply::Int(b)) => match how {
-            Agree::Lease | Agree::Script if *a > 500 && *b > 500 => (a - b).abs() <= slack,
-            _ => a == b,
-        },
-        (SimReply::List(a), SimReply::List(b)) => {
-            let order = |list: &[SimReply]| {
-                let mut list = list.to_vec();
-                if how == Agree::Set {
-                    list.sort_by_key(|item| format!("{item:?}"));
-                }
+        (SimReply::List(a), SimReply::List(b)) if how == Agree::Set => {
+            let sorted = |list: &[SimReply]| {
+                let mut list: Vec<_> = list.iter().map(|item| format!("{item:?}")).collect();
+                list.sort();
                 list
             };
-            a.len() == b.len() && order(a).iter().zip(&order(b)).all(|(a, b)| agree(how, slack, a, b))
+            sorted(a) == sorted(b)
         }
         (SimReply::Error(a), SimReply::Error(b)) if how == Agree::Script => a.split(' ').next() == b.split(' ').next(),
         (SimReply::Error(a), SimReply::Error(b)) => a.trim() == b.trim(),
-        // Deadlines that were reckoned from a lease.
-        (SimReply::Text(a), SimReply::Text(b)) if deadline(a).is_some() => {
-            deadline(a).zip(deadline(b)).is_some_and(|(a, b)| (a - b).abs() <= slack as f64)
-        }
         (a, b) => a == b,
     }
-}
-
-fn deadline(text: &[u8]) -> Option<f64> {
-    std::str::from_utf8(text).ok()?.parse().ok().filter(|score: &f64| score.is_finite() && *score > 1e12)
 }
 
 pub(crate) struct Dice(Numbers);
@@ -204,31 +177,44 @@ pub(crate) fn script(source: &str, keys: &[String], args: &[String]) -> (Agree, 
 struct Pair {
     sim: SimServer,
     real: real::Server,
+    /// The time of day of both servers, which stands still between two calls of [`Pair::pass`].
+    clock: Clock,
+    micros: i64,
     seed: u64,
     /// What led here, for the report.
     log: Vec<String>,
-    /// Deadlines are set and looked at at slightly different moments on both sides: so many ms apart, so far.
-    apart: i64,
     /// How many scripts were run, and how many of them failed.
     scripts: (usize, usize),
 }
 
 impl Pair {
-    fn new(seed: u64) -> Self {
-        Self {
-            sim: SimServer::new(seed),
-            real: real::Server::start(),
-            seed,
-            log: Vec::new(),
-            apart: 0,
-            scripts: (0, 0),
-        }
+    fn new(seed: u64) -> Option<Self> {
+        let (sim, clock) = (SimServer::new(seed), Clock::new()?);
+        let SimReply::List(time) = sim.command(&[b"time"]) else { panic!("TIME is a list") };
+        let [SimReply::Text(seconds), SimReply::Text(micros)] = time.as_slice() else { panic!("{time:?}") };
+        let number = |text: &[u8]| str::from_utf8(text).unwrap().parse::<i64>().unwrap();
+        let micros = number(seconds) * 1_000_000 + number(micros);
+        clock.stop_at(micros);
+        let real = real::Server::start(clock.of(RedisServer::builder()).start());
+        Some(Self { sim, real, clock, micros, seed, log: Vec::new(), scripts: (0, 0) })
+    }
+
+    /// The time of day in ms.
+    fn now(&self) -> i64 {
+        self.micros / 1000
+    }
+
+    /// Lets so many ms pass on both servers.
+    fn pass(&mut self, ms: i64) {
+        self.micros += 1000 * ms;
+        self.sim.step_clock(ms);
+        self.clock.stop_at(self.micros);
+        self.log.push(format!("{ms} ms pass"));
     }
 
     fn both(&mut self, how: Agree, words: &[String]) {
         let bytes: Vec<Vec<u8>> = words.iter().map(|word| word.clone().into_bytes()).collect();
         let slices: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
-        let began = Instant::now();
         let sim = if words[0] == "EVAL" {
             let keys: usize = words[2].parse().unwrap();
             self.sim.eval(&words[1], &slices[3..3 + keys], &slices[3 + keys..])
@@ -238,13 +224,11 @@ impl Pair {
             self.sim.command(&slices)
         };
         let real = converted(self.real.run(&bytes));
-        self.apart = self.apart.max(began.elapsed().as_millis() as i64 + 1);
         self.scripts.0 += usize::from(how == Agree::Script);
         self.scripts.1 += usize::from(how == Agree::Script && matches!(sim, SimReply::Error(_)));
         let short: Vec<&str> = words.iter().map(|word| word.lines().next().unwrap_or("")).collect();
         self.log.push(format!("{short:?} -> {sim:?}"));
-        // One may be reckoned from another, and that from a third.
-        if !agree(how, 6 * self.apart, &sim, &real) {
+        if !agree(how, &sim, &real) {
             let from = self.log.len().saturating_sub(25);
             let story = self.log[from..].join("\n");
             panic!("SEED={}, command {}:\n{story}\nthe real server says {real:?}", self.seed, self.log.len());
@@ -258,7 +242,7 @@ impl Pair {
         for key in self.sim.keys() {
             let key = String::from_utf8(key).unwrap();
             self.both(Agree::Exactly, &[word("type"), key.clone()]);
-            self.both(Agree::Lease, &[word("pttl"), key.clone()]);
+            self.both(Agree::Exactly, &[word("pttl"), key.clone()]);
             let kind = self.sim.command(&[b"type", key.as_bytes()]);
             let SimReply::Status(kind) = kind else { panic!("{kind:?}") };
             let words = match kind.as_str() {
@@ -276,14 +260,17 @@ fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-#[test]
-fn random_commands_get_the_same_answers_from_both() {
+#[tokio::test(start_paused = true)]
+async fn random_commands_get_the_same_answers_from_both() {
     let seed = from_env("SEED", 1);
-    let mut pair = Pair::new(seed);
+    let Some(mut pair) = Pair::new(seed) else { return };
     let mut dice = Dice(Numbers::new(seed));
     for n in 1..=from_env("OPS", 20_000) {
-        let (how, words) = simple::draw(&mut dice);
+        let (how, words) = simple::draw(&mut dice, pair.now());
         pair.both(how, &words);
+        if n % 20 == 0 {
+            pair.pass(1500);
+        }
         if n % 200 == 0 {
             pair.state();
         }
@@ -295,48 +282,59 @@ fn random_commands_get_the_same_answers_from_both() {
     pair.state();
 }
 
-/// Runs in the course of which one of `keys` at a time comes to its end.
-fn ends_alike(keys: &[&'static str], mut draw: impl FnMut(&mut Dice) -> (Agree, Vec<String>)) {
+type Draw = fn(&mut Dice, i64) -> (Agree, Vec<String>);
+
+/// Runs in which one of `keys` at a time expires: its last millisecond, and the one after that.
+fn ends_alike(keys: &[&'static str], draw: Draw) {
     let seed = from_env("SEED", 1);
-    let mut pair = Pair::new(seed);
+    let Some(mut pair) = Pair::new(seed) else { return };
     let mut dice = Dice(Numbers::new(seed));
-    for _ in 0..8 {
+    for _ in 0..24 {
         for _ in 0..60 {
-            let (how, words) = draw(&mut dice);
+            let (how, words) = draw(&mut dice, pair.now());
             pair.both(how, &words);
         }
         let short = dice.of(keys);
         pair.both(Agree::Exactly, &["pexpire".to_owned(), short, "30".to_owned()]);
-        std::thread::sleep(Duration::from_millis(80));
-        pair.state();
+        pair.pass(29);
+        for _ in 0..2 {
+            pair.pass(1);
+            pair.state();
+        }
     }
 }
 
-#[test]
-fn leases_end_alike_and_leave_the_same_behind() {
+#[tokio::test(start_paused = true)]
+async fn leases_end_alike_and_leave_the_same_behind() {
     ends_alike(&simple::KEYS, simple::draw);
 }
 
-#[test]
-fn counters_and_locks_taken_together_end_alike() {
+#[tokio::test(start_paused = true)]
+async fn counters_and_locks_taken_together_end_alike() {
     ends_alike(&group::ENDING, group::draw);
 }
 
-#[test]
-fn readers_die_alike_and_leave_the_same_behind() {
-    ends_alike(&rwlock::ENDING, |dice| rwlock::draw(dice, NOW));
+#[tokio::test(start_paused = true)]
+async fn readers_die_alike_and_leave_the_same_behind() {
+    ends_alike(&rwlock::ENDING, rwlock::draw);
 }
 
-/// Random calls of the scripts of a flavour, and things that spoil its keys. They are told the time instead of the server's.
-fn scripts_do_the_same(mut draw: impl FnMut(&mut Dice, i64) -> (Agree, Vec<String>)) {
+#[tokio::test(start_paused = true)]
+async fn plain_locks_end_alike() {
+    ends_alike(&plain::KEYS, plain::draw);
+}
+
+/// Random calls of the scripts of a flavour, and commands that spoil its keys.
+fn scripts_do_the_same(draw: Draw) {
     let seed = from_env("SEED", 1);
-    let mut pair = Pair::new(seed);
+    let Some(mut pair) = Pair::new(seed) else { return };
     let mut dice = Dice(Numbers::new(seed));
     for n in 1..=from_env("OPS", 12_000) {
-        // Every so often time passes.
-        let now = NOW + 1500 * (n as i64 / 20 % 10);
-        let (how, words) = draw(&mut dice, now);
+        let (how, words) = draw(&mut dice, pair.now());
         pair.both(how, &words);
+        if n % 20 == 0 {
+            pair.pass(1500);
+        }
         if n % 10 == 0 {
             pair.state();
         }
@@ -350,28 +348,23 @@ fn scripts_do_the_same(mut draw: impl FnMut(&mut Dice, i64) -> (Agree, Vec<Strin
     assert!(failed * 2 < all, "{failed} of {all} scripts failed: that shows little");
 }
 
-#[test]
-fn fair_scripts_do_the_same_on_both() {
+#[tokio::test(start_paused = true)]
+async fn fair_scripts_do_the_same_on_both() {
     scripts_do_the_same(fair::draw);
 }
 
 /// The scripts of fenced and spin locks, and that of a multi lock.
-#[test]
-fn fenced_spin_and_multi_scripts_do_the_same_on_both() {
-    scripts_do_the_same(|dice, _| group::draw(dice));
+#[tokio::test(start_paused = true)]
+async fn fenced_spin_and_multi_scripts_do_the_same_on_both() {
+    scripts_do_the_same(group::draw);
 }
 
-#[test]
-fn plain_scripts_do_the_same_on_both() {
-    scripts_do_the_same(|dice, _| plain::draw(dice));
+#[tokio::test(start_paused = true)]
+async fn plain_scripts_do_the_same_on_both() {
+    scripts_do_the_same(plain::draw);
 }
 
-#[test]
-fn plain_locks_end_alike() {
-    ends_alike(&plain::KEYS, plain::draw);
-}
-
-#[test]
-fn read_write_scripts_do_the_same_on_both() {
+#[tokio::test(start_paused = true)]
+async fn read_write_scripts_do_the_same_on_both() {
     scripts_do_the_same(rwlock::draw);
 }

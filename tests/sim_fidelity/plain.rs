@@ -1,6 +1,6 @@
 //! The scripts of the plain lock, and the commands of others at the same keys.
 
-use crate::{Agree, Dice, LEASES, NOW, script, told};
+use crate::{Agree, Dice, LEASES, script};
 
 const ACQUIRE: &str = holds!("plain/values", "plain/acquire");
 const RELEASE: &str = holds!("plain/values", "plain/release");
@@ -47,7 +47,7 @@ const OWNERS: [&str; 5] = [
 ];
 
 /// One random call of a script, or something that somebody else does.
-pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
+pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let key = KEYS[if d.roll(3) > 0 { 0 } else { d.roll(KEYS.len()) }].to_owned();
     let s = |text: &str| text.to_owned();
     let value = if d.roll(3) > 0 { d.of(&VALUES[..3]) } else { d.of(&VALUES) };
@@ -55,12 +55,12 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
     let channel = format!("c:{{{key}}}");
     let owner = d.of(&OWNERS);
-    let call = |source: &str, keys: &[String], args: &[String]| script(&told(source, NOW), keys, args);
+    let call = |source: &str, keys: &[String], args: &[String]| script(source, keys, args);
     let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
     match d.roll(30) {
         0..6 => call(SET, &[key], &[value, s("NX"), s("PX"), lease]),
         6..11 => {
-            let args = [value, lease, d.last(NOW), owner, d.of(&OWNERS)];
+            let args = [value, lease, d.last(now), owner, d.of(&OWNERS)];
             call(ACQUIRE, &[key], &args[..d.said(2, args.len())])
         }
         11..16 => call(RELEASE, &[key], &[publish, channel, value, d.of(&VALUES)]),
@@ -68,9 +68,9 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
         17..19 => call(RELEASE, &[key], &[publish, channel, String::new(), owner, d.of(&OWNERS)]),
         19..22 => {
             let lease = if lease == "-5" { s("-40000") } else { lease };
-            call(RENEW, &[key, s("q"), s("r")], &[lease, d.last(NOW), value, d.of(&VALUES), d.of(&VALUES)])
+            call(RENEW, &[key, s("q"), s("r")], &[lease, d.last(now), value, d.of(&VALUES), d.of(&VALUES)])
         }
-        22 => call(FORCE, &[key], &[d.last(NOW), publish, channel]),
+        22 => call(FORCE, &[key], &[d.last(now), publish, channel]),
         23..25 => call(STATE, &[key], &[]),
         25..27 => {
             let (one, two) = (d.of(&KEYS), d.of(&KEYS));

@@ -1,6 +1,6 @@
 //! The scripts of the read-write lock.
 
-use crate::{Agree, Dice, LEASES, script, told};
+use crate::{Agree, Dice, LEASES, script};
 
 const READ: &str = holds!("rwlock/covers", "rwlock/read");
 const READ_RELEASE: &str = holds!("rwlock/covers", "rwlock/read_release");
@@ -27,8 +27,7 @@ pub(crate) const ENDING: [&str; 6] = [
     "{r}:rwlock_waiting",
 ];
 
-/// One random call of a script, or something that spoils its keys. `now`: the time in ms that the scripts are told instead
-/// of the server's, as a mark that is 1 ms off may decide otherwise.
+/// One random call of a script, or a command that spoils its keys. `now`: the servers' time of day in ms.
 pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let [hash, tag, channel, waiting] = LOCKS[d.roll(5) / 4].map(str::to_owned);
     let owner = d.mostly(&OWNERS, 4);
@@ -39,7 +38,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let s = |text: &str| text.to_owned();
     let call = |source: &str, keys: &[&String], args: &[&String]| {
         let owned = |words: &[&String]| words.iter().map(|word| (*word).clone()).collect::<Vec<_>>();
-        script(&told(source, now), &owned(keys), &owned(args))
+        script(source, &owned(keys), &owned(args))
     };
     let (hold, back, earlier, last) = (d.taken(), d.given_back(), d.earlier(), d.last(now));
     let alone = d.of(&["0", "0", "0", "1"]);
@@ -74,7 +73,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         }
         26..28 => call(STATE, &[&hash], &[&d.of(&["read", "write"]), &tag]),
         28..32 => {
-            // A negative lease is set exactly so: one long enough not to end while the answers are compared.
+            // A negative lease is set exactly as given, without its sign.
             let lease = if lease == "-5" { s("-15000") } else { lease };
             let (mut keys, mut args) = (Vec::new(), vec![lease, last]);
             for _ in 0..1 + d.roll(3) {
@@ -84,13 +83,13 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
                 keys.extend((1..=known).map(|n| format!("{tag}:{owner}:rwlock_timeout:{n}")));
                 args.extend([owner, d.relied_on(), d.of(&["read", "read", "write", "keep"]), tag, known.to_string()]);
             }
-            script(&told(RENEW, now), &keys, &args)
+            script(RENEW, &keys, &args)
         }
         // A reader dies, or lives on for another time.
         32 => plain(&["del", &cover]),
         33 => plain(&["pexpire", &cover, &d.of(&["7000", "60000"])]),
         34 => plain(&["persist", &d.of(&["r", "{r}:a:1:rwlock_timeout:1"])]),
-        35 => plain(&["zadd", &waiting, &(now + 1000 * (d.roll(10) as i64 - 5) + 500).to_string(), &owner]),
+        35 => plain(&["zadd", &waiting, &(now + 1000 * (d.roll(10) as i64 - 5)).to_string(), &owner]),
         36 => plain(&["del", &d.of(&["r", "{s}t", "{r}:rwlock_waiting"])]),
         // Somebody's forgery, or a lock of another kind.
         37 => plain(&["hset", &hash, &owner, &d.of(&["1", "2", "x", "0", "-1"])]),

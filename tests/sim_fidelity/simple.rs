@@ -1,6 +1,6 @@
 //! Random commands, and the scripts of the reentrant lock.
 
-use crate::{Agree, Dice, LEASES, NOW, script, told};
+use crate::{Agree, Dice, LEASES, script};
 
 pub(crate) const KEYS: [&str; 6] = ["lock:0", "lock:1", "lock:2", "x", "y", "z"];
 const OWNERS: [&str; 4] = ["a:1", "a:2", "b:1", "c:7"];
@@ -16,7 +16,7 @@ const FORCE: &str = holds!("reentrant/force");
 const STATE: &str = include_str!("../../lua/common/state.lua");
 
 /// One random command.
-pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
+pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let key = d.of(&KEYS);
     let lock = d.of(&KEYS[..4]);
     let owner = d.of(&OWNERS);
@@ -34,26 +34,26 @@ pub(crate) fn draw(d: &mut Dice) -> (Agree, Vec<String>) {
     };
     let words = match d.roll(52) {
         0..6 => {
-            let args = [owner, lease, d.taken(), d.earlier(), d.last(NOW), d.of(&["0", "0", "0", "1"])];
-            return script(&told(ACQUIRE, NOW), &[lock], &args[..d.said(2, args.len())]);
+            let args = [owner, lease, d.taken(), d.earlier(), d.last(now), d.of(&["0", "0", "0", "1"])];
+            return script(ACQUIRE, &[lock], &args[..d.said(2, args.len())]);
         }
         6..11 => {
             let left = ["-1", "0", "1", "2"][d.roll(4)].to_owned();
-            let args = [owner, lease, publish, channel, d.given_back(), left, d.last(NOW)];
-            return script(&told(RELEASE, NOW), &[lock], &args[..d.said(4, args.len())]);
+            let args = [owner, lease, publish, channel, d.given_back(), left, d.last(now)];
+            return script(RELEASE, &[lock], &args[..d.said(4, args.len())]);
         }
         11..13 => {
-            // A negative lease is set exactly so: one long enough not to end while the answers are compared.
+            // A negative lease is set exactly as given, without its sign.
             let lease = if lease == "-5" { s("-40000") } else { lease };
-            let mut args = vec![lease, d.last(NOW)];
+            let mut args = vec![lease, d.last(now)];
             for owner in [s("a:1"), owner, s("b:1")] {
                 args.extend([owner, d.relied_on()]);
             }
-            return script(&told(RENEW, NOW), &[s(KEYS[0]), key, s(KEYS[2])], &args);
+            return script(RENEW, &[s(KEYS[0]), key, s(KEYS[2])], &args);
         }
-        13 => return script(&told(FORCE, NOW), &[lock], &[d.last(NOW), publish, channel]),
+        13 => return script(FORCE, &[lock], &[d.last(now), publish, channel]),
         14..16 => return script(STATE, &[lock], &[]),
-        16 => return (Agree::Lease, plain("pttl", &[])),
+        16 => return (Agree::Exactly, plain("pttl", &[])),
         17 => plain("exists", &[&lock]),
         18 => plain("del", &[]),
         19 => plain("get", &[]),

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod agent;
 pub mod child;
+mod clock;
 pub mod cluster;
 pub mod leak;
 pub mod numbers;
@@ -18,6 +19,7 @@ mod until;
 
 pub use admin::Admin;
 pub use child::Child;
+pub use clock::Clock;
 pub use cluster::{Cluster, ClusterOptions, Node, slot_of};
 pub use leak::{Baseline, TtlSampler, assert_nothing_left};
 pub use numbers::Numbers;

@@ -1,0 +1,62 @@
+//! Servers whose time of day is set by the test.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::server::Builder;
+
+/// The time of day of the servers that are started with it. Their monotonic clocks are left alone.
+#[derive(Debug)]
+pub struct Clock {
+    dir: TempDir,
+    setting: File,
+}
+
+impl Clock {
+    /// A clock that shows the real time. `None` on systems other than Linux.
+    ///
+    /// # Panics
+    /// Without a C compiler.
+    pub fn new() -> Option<Self> {
+        if !cfg!(target_os = "linux") {
+            println!("SKIPPED: only Linux gives a server a clock of its own");
+            return None;
+        }
+        let made = (|| {
+            let dir = tempfile::tempdir()?;
+            std::fs::write(dir.path().join("clock.c"), include_str!("clock.c"))?;
+            let mut compiler = Command::new("cc");
+            let compiled =
+                compiler.current_dir(&dir).args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c"]).status()?;
+            assert!(compiled.success(), "cc does not compile clock.c");
+            std::fs::write(dir.path().join("setting"), [0; 16])?;
+            let setting = File::options().write(true).open(dir.path().join("setting"))?;
+            Ok::<_, std::io::Error>(Self { dir, setting })
+        })();
+        Some(made.unwrap_or_else(|e| panic!("no clock for a server: {e}")))
+    }
+
+    /// The server, with this clock.
+    pub fn of(&self, server: Builder) -> Builder {
+        let file = |name: &str| self.dir.path().join(name).into_os_string();
+        server.env("LD_PRELOAD", &file("clock.so")).env("DISTLOCK_CLOCK", &file("setting"))
+    }
+
+    /// Shifts it by so many milliseconds against the real time.
+    pub fn shift(&self, ms: i64) {
+        self.set(0, ms * 1000);
+    }
+
+    /// Stops it at so many microseconds since 1970.
+    pub fn stop_at(&self, micros: i64) {
+        self.set(8, micros);
+    }
+
+    fn set(&self, offset: u64, value: i64) {
+        let written = self.setting.write_all_at(&value.to_ne_bytes(), offset);
+        written.unwrap_or_else(|e| panic!("a server's clock was not set: {e}"));
+    }
+}
