@@ -38,15 +38,17 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
     let mine = we_wait(rig, client, Kind::Write, name, &channel, 2).await;
     replied(reader.unlock()).await;
     assert_eq!(rig.keys().await, keys(vec![key.to_owned(), covers[1].clone()]), "{name:?}");
+    let before = rig.scripts().await;
     ours.unlock().await.expect("unlock");
 
     // Whoever is first, the other follows.
     let (mut mine, mut theirs) = (std::pin::pin!(soon(mine)), std::pin::pin!(replied(theirs)));
     tokio::select! {
         first = &mut mine => {
-            assert_eq!(reader.try_lock().await, Ok(false), "{name:?}");
-            // Java has looked too, and sleeps again.
+            // Java has looked too, and sleeps again: our release, our acquire, its look.
+            rig.scripts_since(before, 3).await;
             sits(agent, 3).await;
+            assert_eq!(reader.try_lock().await, Ok(false), "{name:?}");
             first.expect("the waiter").unlock().await.expect("unlock");
             theirs.await;
         }

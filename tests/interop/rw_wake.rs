@@ -107,8 +107,11 @@ pub async fn rw_downgrades_of_ours_let_readers_in(version: &str) {
         let guard = enter(&client, Kind::Write, &name, &client.owner(), Some(NEVER)).await;
         let reader = doc.java_waits(0, Kind::Read, 1).await;
         let mut writer = doc.java_waits(0, Kind::Write, 2).await;
+        let before = rig.scripts().await;
         let guard = guard.downgrade().await.expect("downgrade");
         replied(reader).await;
+        // Both of ours, and a look of each of Java's.
+        rig.scripts_since(before, 4).await;
         assert_eq!(writer.within(ms(5)).await, None, "a writer beside readers");
         replied(doc.java(0, Kind::Read, 1).unlock()).await;
         sits(&rig.agents[0], 2).await;

@@ -15,6 +15,7 @@ pub mod replicas;
 pub mod sentinels;
 pub mod server;
 mod set;
+mod state;
 mod until;
 
 pub use admin::Admin;

@@ -14,7 +14,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{ports, reaper};
+use crate::{ports, reaper, state};
 
 const START_ATTEMPTS: usize = 20;
 const START_WITHIN: Duration = Duration::from_secs(90);
@@ -346,7 +346,14 @@ impl RedisServer {
 }
 
 impl Drop for RedisServer {
+    /// A failed test shows what its servers hold.
     fn drop(&mut self) {
+        if std::thread::panicking() && self.child.lock().is_some() {
+            match state::of(&self.url()) {
+                Ok(state) => println!("the server at port {}:\n{state}", self.port),
+                Err(error) => println!("the server at port {} does not say what it holds: {error}", self.port),
+            }
+        }
         self.kill9();
     }
 }

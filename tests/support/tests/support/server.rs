@@ -127,3 +127,22 @@ async fn server_dies_with_its_test_process() {
 async fn frozen_server_dies_with_its_test_process() {
     killed_process_takes_its_server_along(&[("FREEZE", "1")]).await;
 }
+
+#[tokio::test]
+async fn fails_beside_a_server() {
+    if !child::is_child() {
+        return;
+    }
+    let server = RedisServer::start();
+    let admin = Admin::connect(&server).await;
+    admin.cmd::<()>(&["HSET", "held", "somebody:1", "2"]).await;
+    panic!("on purpose");
+}
+
+#[tokio::test]
+async fn a_failed_test_shows_what_its_server_holds() {
+    let mut failed = Child::spawn("server::fails_beside_a_server", &[]);
+    assert_eq!(failed.line().await, None);
+    let shown = failed.output();
+    assert!(shown.lines().any(|line| line.contains("held") && line.contains("somebody:1")), "{shown}");
+}
