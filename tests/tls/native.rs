@@ -1,9 +1,10 @@
 //! By the platform's library, which comes first where it is built in: `cargo test --features native-tls,rustls --test tls native`.
 
+use bed::secs;
 use distlock::{Error, Tls};
 
 use crate::pki::{Authority, When};
-use crate::rig::{BOTH, Secure, message, refusal, works};
+use crate::rig::{BOTH, Secure, failure, message, refusal, works};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_files_and_the_name_are_heeded() {
@@ -25,7 +26,7 @@ async fn the_files_and_the_name_are_heeded() {
         }
         // Refused only behind the handshake, with or without a word.
         let unknown = server.builder(direct, server.tls().server_name("redis.internal"));
-        assert!(matches!(refusal(unknown).await, Error::Connection { .. } | Error::Timeout { .. }));
+        assert!(matches!(failure(unknown, secs(6)).await, Error::Connection { .. } | Error::Timeout { .. }));
         for file in ["none.pem", "key.pem"] {
             let error = refusal(server.builder(direct, right().ca_file(server.authority.file(file)))).await;
             assert!(matches!(&error, Error::Config { what } if what.contains(file)), "{error:?}");

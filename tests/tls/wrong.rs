@@ -1,10 +1,11 @@
 //! What can be wrong with TLS: each has a message of its own, over both transports.
 
+use bed::secs;
 use distlock::{Error, Tls};
 use distlock_support::RedisServer;
 
 use crate::pki::{Authority, When};
-use crate::rig::{BOTH, PASSWORD, Secure, brisk, message, refusal, refusal_at_once, works};
+use crate::rig::{BOTH, PASSWORD, Secure, brisk, failure, message, refusal, refusal_at_once, works};
 
 /// The messages, none of which fits another case.
 const WRONG: [(&str, &str); 9] = [
@@ -101,7 +102,7 @@ async fn who_speaks_plain_and_who_does_not_is_told() {
         let to_tls = brisk(&format!("redis://127.0.0.1:{}", server.port), direct).password(PASSWORD);
         is("plain client", &message(to_tls).await);
         let to_silent = brisk(&format!("rediss://{}", silent.local_addr().unwrap()), direct).tls(server.tls());
-        match refusal(to_silent).await {
+        match failure(to_silent, secs(6)).await {
             Error::Connection { message, .. } if direct => is("silent", &message),
             Error::Timeout { .. } if !direct => {}
             error => panic!("{error:?}"),

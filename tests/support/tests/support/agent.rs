@@ -8,6 +8,8 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
 
+use crate::until;
+
 const SOON: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -266,8 +268,8 @@ async fn an_agent_can_be_interrupted_stopped_and_killed() {
     let mine = a.at(Kind::Reentrant, "x", 1);
     mine.lock().await.unwrap();
     let theirs = b.at(Kind::Reentrant, "x", 1);
-    let mut waiting = theirs.start("lock", json!({"interruptibly": true}));
-    assert_eq!(waiting.within(SOON).await, None);
+    let waiting = theirs.start("lock", json!({"interruptibly": true}));
+    until("the thread sleeps", async || b.sleeps(1).await).await;
     assert_eq!(b.interrupt(1).await, Ok(true));
     // Redisson wraps it where it comes in the middle of a command.
     let interrupted = waiting.await.unwrap_err().error;
