@@ -284,7 +284,7 @@ async fn random_commands_get_the_same_answers_from_both() {
 
 type Draw = fn(&mut Dice, i64) -> (Agree, Vec<String>);
 
-/// Runs in which one of `keys` at a time expires: its last millisecond, and the one after that.
+/// Runs in which one of `keys` at a time expires. Compares both servers in the key's last millisecond and in the first without it.
 fn ends_alike(keys: &[&'static str], draw: Draw) {
     let seed = from_env("SEED", 1);
     let Some(mut pair) = Pair::new(seed) else { return };

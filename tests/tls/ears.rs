@@ -42,8 +42,8 @@ pub fn key(file: &Path) {
     KEYS.lock().extend([line, hex(number), hex(number).to_uppercase(), list(number), list(&number[8..24])]);
 }
 
-/// The text without the rest of long runs of one character, of which no secret has any. Each secret is looked for in every line, and
-/// names of thousands of characters would make that slow.
+/// The text with long runs of one character made short. No secret has such a run. Each line is searched for every secret, which takes long
+/// for names of thousands of characters.
 fn squeezed(text: &str) -> String {
     const LONGEST: u32 = 16;
     let (mut last, mut run) = (None, 0);

@@ -158,13 +158,13 @@ pub fn changing(builder: Builder, password: &Arc<Mutex<String>>) -> Builder {
     })
 }
 
-/// What connecting fails with when its time is up, or before.
+/// The error that connecting ends with, when its time is up or before.
 pub async fn failure(builder: Builder, wait: Duration) -> Error {
     let connecting = tokio::time::timeout(wait + PATIENCE, builder.connect_timeout(wait).connect());
     connecting.await.expect("connecting ends in time").expect_err("it fails")
 }
 
-/// What connecting is refused with, by a server that a slow machine reaches late.
+/// The error that a server refuses a connection with. A slow machine may reach the server late, so the time is doubled until it does.
 pub async fn refusal(builder: Builder) -> Error {
     with_longer_waits(secs(6), async |wait| {
         let error = failure(builder.clone(), wait).await;

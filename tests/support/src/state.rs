@@ -1,14 +1,14 @@
-//! What a server holds when a test fails.
+//! The state of a server, for the report of a failed test.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use redis::{Cmd, Connection, RedisResult, Value, cmd};
 
-/// How long a server may take for each answer. One that a test has stopped has nothing to say.
+/// The limit for each answer. A server that a test has stopped does not answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many keys are shown.
+/// The number of keys that are shown.
 const MOST: usize = 40;
 
 /// The keys with their leases and values, the channels somebody is subscribed to, and the clients, one a line.
