@@ -1,5 +1,5 @@
-//! Suspends of the machine. The clock of deadlines goes on and timers stand still, so every timer would fire late by the length
-//! of the suspend.
+//! Suspends of the machine. The clock of deadlines keeps running and timers stop, so every timer would fire late by the length of the
+//! suspend.
 //!
 //! One task per client compares both clocks once a second. When they have parted, it wakes all guards and waiters, which read the
 //! clock again. A check in each guard would wake a hundred thousand guards a hundred thousand times a second.

@@ -110,7 +110,7 @@ pub async fn rw_downgrades_of_ours_let_readers_in(version: &str) {
         let before = rig.scripts().await;
         let guard = guard.downgrade().await.expect("downgrade");
         replied(reader).await;
-        // Both of ours, and a look of each of Java's.
+        // The downgrade's two scripts, and one look by each of Java's waiters.
         rig.scripts_since(before, 4).await;
         assert_eq!(writer.within(ms(5)).await, None, "a writer beside readers");
         replied(doc.java(0, Kind::Read, 1).unlock()).await;

@@ -8,8 +8,7 @@ use bed::ends;
 
 /// Five servers, each with a clock of its own.
 fn shifted() -> Option<(Five, Vec<Clock>)> {
-    let clocks: Option<Vec<Clock>> = (0..5).map(|_| Clock::new()).collect();
-    let clocks = clocks?;
+    let clocks = (0..5).map(|_| Clock::new()).collect::<Option<Vec<_>>>()?;
     let servers = clocks.iter().map(|clock| clock.of(RedisServer::builder()).start()).collect();
     Some((Five::of(servers), clocks))
 }

@@ -27,24 +27,23 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let channel = format!("channel:{{{hash}}}");
     let s = |text: &str| text.to_owned();
     let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
-    let call = |source: &str, keys: &[String], args: &[String]| script(source, keys, args);
     match d.roll(40) {
         n @ 0..14 => {
             let args = [owner, lease, d.taken(), d.earlier(), d.last(now), d.of(&["0", "0", "0", "1"])];
             let args = &args[..d.said(2, args.len())];
-            if n < 12 { call(FENCED, &[hash, counter], args) } else { call(ACQUIRE, &[hash], args) }
+            if n < 12 { script(FENCED, &[hash, counter], args) } else { script(ACQUIRE, &[hash], args) }
         }
         14..22 => {
             let args = [owner, lease, publish, channel, d.given_back(), d.of(&["-1", "0", "0", "1", "2"]), d.last(now)];
-            call(RELEASE, &[hash], &args[..d.said(4, args.len())])
+            script(RELEASE, &[hash], &args[..d.said(4, args.len())])
         }
         // Where nobody is told there is no channel either.
         22 => {
             let args = [owner, lease, s(""), s(""), d.given_back(), d.of(&["-1", "0", "1"]), d.last(now)];
-            call(RELEASE, &[hash], &args[..d.said(2, args.len())])
+            script(RELEASE, &[hash], &args[..d.said(2, args.len())])
         }
-        23 => call(FORCE, &[hash], &[d.last(now), publish, channel]),
-        24 => call(FORCE, &[hash], &[d.last(now)]),
+        23 => script(FORCE, &[hash], &[d.last(now), publish, channel]),
+        24 => script(FORCE, &[hash], &[d.last(now)]),
         25 => script(LAST, &[counter], &[]),
         26..31 => {
             let mut keys: Vec<String> = LOCKS.iter().map(|[hash, _]| s(hash)).collect();
@@ -53,10 +52,10 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             script(MULTI, &keys, &[owner, lease])
         }
         31 => {
-            // A negative lease is set exactly so: one long enough not to end while the answers are compared.
+            // A negative lease sets exactly so many ms, even where more are left. 5 ms would end before anybody looks.
             let lease = if lease == "-5" { s("-40000") } else { lease };
             let args = [lease, d.last(now), owner, d.relied_on(), s("a:1"), d.relied_on()];
-            call(RENEW, &[hash, s("h")], &args)
+            script(RENEW, &[hash, s("h")], &args)
         }
         32 => plain(&["del", &d.of(&["f", "g", "h", "i"])]),
         // A counter that somebody deleted, gave an end, or set; up to the last number that Lua can tell from the next one.

@@ -177,7 +177,7 @@ pub(crate) fn script(source: &str, keys: &[String], args: &[String]) -> (Agree, 
 struct Pair {
     sim: SimServer,
     real: real::Server,
-    /// The time of day of both servers, which stands still between two calls of [`Pair::pass`].
+    /// The time of day of both servers. It moves only in [`Pair::pass`].
     clock: Clock,
     micros: i64,
     seed: u64,
@@ -289,12 +289,14 @@ fn ends_alike(keys: &[&'static str], draw: Draw) {
     let seed = from_env("SEED", 1);
     let Some(mut pair) = Pair::new(seed) else { return };
     let mut dice = Dice(Numbers::new(seed));
+    let mut expired = 0;
     for _ in 0..24 {
         for _ in 0..60 {
             let (how, words) = draw(&mut dice, pair.now());
             pair.both(how, &words);
         }
         let short = dice.of(keys);
+        expired += usize::from(pair.sim.pttl(short.as_bytes()) != -2);
         pair.both(Agree::Exactly, &["pexpire".to_owned(), short, "30".to_owned()]);
         pair.pass(29);
         for _ in 0..2 {
@@ -302,6 +304,7 @@ fn ends_alike(keys: &[&'static str], draw: Draw) {
             pair.state();
         }
     }
+    assert!(expired >= 8, "{expired} of 24 keys were there to expire: that shows little");
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,29 +55,28 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
     let channel = format!("c:{{{key}}}");
     let owner = d.of(&OWNERS);
-    let call = |source: &str, keys: &[String], args: &[String]| script(source, keys, args);
     let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
     match d.roll(30) {
-        0..6 => call(SET, &[key], &[value, s("NX"), s("PX"), lease]),
+        0..6 => script(SET, &[key], &[value, s("NX"), s("PX"), lease]),
         6..11 => {
             let args = [value, lease, d.last(now), owner, d.of(&OWNERS)];
-            call(ACQUIRE, &[key], &args[..d.said(2, args.len())])
+            script(ACQUIRE, &[key], &args[..d.said(2, args.len())])
         }
-        11..16 => call(RELEASE, &[key], &[publish, channel, value, d.of(&VALUES)]),
-        16 => call(RELEASE, &[key], &[publish, channel, value]),
-        17..19 => call(RELEASE, &[key], &[publish, channel, String::new(), owner, d.of(&OWNERS)]),
+        11..16 => script(RELEASE, &[key], &[publish, channel, value, d.of(&VALUES)]),
+        16 => script(RELEASE, &[key], &[publish, channel, value]),
+        17..19 => script(RELEASE, &[key], &[publish, channel, String::new(), owner, d.of(&OWNERS)]),
         19..22 => {
             let lease = if lease == "-5" { s("-40000") } else { lease };
-            call(RENEW, &[key, s("q"), s("r")], &[lease, d.last(now), value, d.of(&VALUES), d.of(&VALUES)])
+            script(RENEW, &[key, s("q"), s("r")], &[lease, d.last(now), value, d.of(&VALUES), d.of(&VALUES)])
         }
-        22 => call(FORCE, &[key], &[d.last(now), publish, channel]),
-        23..25 => call(STATE, &[key], &[]),
+        22 => script(FORCE, &[key], &[d.last(now), publish, channel]),
+        23..25 => script(STATE, &[key], &[]),
         25..27 => {
             let (one, two) = (d.of(&KEYS), d.of(&KEYS));
             let mut args = [s("1"), s("1"), s("4"), value.clone(), s("NX"), s("PX"), s("20000")].to_vec();
             args.extend([s("2"), s("1"), s("2"), d.of(&VALUES), s("20000")]);
             args.extend([s("3"), s("1"), s("3"), publish, channel, value]);
-            call(MANY, &[one.clone(), two, one], &args)
+            script(MANY, &[one.clone(), two, one], &args)
         }
         27 => plain(&["set", &key, &value, "PX", "20000", "NX"]),
         28 => plain(&["set", &key, &value]),

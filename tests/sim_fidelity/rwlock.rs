@@ -73,7 +73,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         }
         26..28 => call(STATE, &[&hash], &[&d.of(&["read", "write"]), &tag]),
         28..32 => {
-            // A negative lease is set exactly as given, without its sign.
+            // A negative lease sets exactly so many ms, even where more are left. 5 ms would end before anybody looks.
             let lease = if lease == "-5" { s("-15000") } else { lease };
             let (mut keys, mut args) = (Vec::new(), vec![lease, last]);
             for _ in 0..1 + d.roll(3) {

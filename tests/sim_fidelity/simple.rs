@@ -43,7 +43,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             return script(RELEASE, &[lock], &args[..d.said(4, args.len())]);
         }
         11..13 => {
-            // A negative lease is set exactly as given, without its sign.
+            // A negative lease sets exactly so many ms, even where more are left. 5 ms would end before anybody looks.
             let lease = if lease == "-5" { s("-40000") } else { lease };
             let mut args = vec![lease, d.last(now)];
             for owner in [s("a:1"), owner, s("b:1")] {

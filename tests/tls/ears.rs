@@ -39,7 +39,9 @@ pub fn key(file: &Path) {
     let number = &der.secret_der()[36..68];
     // The second line of its text begins within the number.
     let line = text.lines().nth(2).unwrap().to_owned();
-    KEYS.lock().extend([line, hex(number), hex(number).to_uppercase(), list(number), list(&number[8..24])]);
+    let forms = [line, hex(number), hex(number).to_uppercase(), list(number), list(&number[8..24])];
+    assert!(forms.iter().all(|form| squeezed(form) == *form), "a key with a long run, which would not be found");
+    KEYS.lock().extend(forms);
 }
 
 /// The text with long runs of one character made short. No secret has such a run. Each line is searched for every secret, which takes long

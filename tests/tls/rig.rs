@@ -164,7 +164,8 @@ pub async fn failure(builder: Builder, wait: Duration) -> Error {
     connecting.await.expect("connecting ends in time").expect_err("it fails")
 }
 
-/// The error that a server refuses a connection with. A slow machine may reach the server late, so the time is doubled until it does.
+/// The error that a server refuses a connection with. After a mere timeout the server may not have been reached yet, so it connects again
+/// with twice the time.
 pub async fn refusal(builder: Builder) -> Error {
     with_longer_waits(secs(6), async |wait| {
         let error = failure(builder.clone(), wait).await;

@@ -231,8 +231,8 @@ pub fn apart(name: &str) -> [String; 3] {
     }
 }
 
-/// Number of `PING`s sent with a subscription. fred does not report the server's confirmation, so one `PING` stands in for it. Sharded
-/// channels, in a cluster, do not go through fred.
+/// Number of `PING`s sent with a subscription. fred does not report the server's confirmation, so the reply to a `PING` behind the
+/// subscription confirms it. Sharded channels, in a cluster, do not go through fred.
 pub fn pings() -> u64 {
     u64::from(!is_direct() && !is_cluster())
 }

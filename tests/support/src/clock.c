@@ -14,12 +14,12 @@
 static volatile int64_t *setting;
 
 static void load(void) {
-    static volatile int64_t real[2];
+    static volatile int64_t unset[2];
     const char *path = getenv("DISTLOCK_CLOCK");
     int file = path ? open(path, O_RDONLY) : -1;
-    void *page = file < 0 ? MAP_FAILED : mmap(0, sizeof real, PROT_READ, MAP_SHARED, file, 0);
+    void *page = file < 0 ? MAP_FAILED : mmap(0, sizeof unset, PROT_READ, MAP_SHARED, file, 0);
     if (file >= 0) close(file);
-    setting = page == MAP_FAILED ? real : page;
+    setting = page == MAP_FAILED ? unset : page;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {

@@ -25,18 +25,21 @@ impl Clock {
             println!("SKIPPED: only Linux gives a server a clock of its own");
             return None;
         }
-        let made = (|| {
-            let dir = tempfile::tempdir()?;
-            std::fs::write(dir.path().join("clock.c"), include_str!("clock.c"))?;
-            let mut compiler = Command::new("cc");
-            let compiled =
-                compiler.current_dir(&dir).args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c"]).status()?;
-            assert!(compiled.success(), "cc does not compile clock.c");
-            std::fs::write(dir.path().join("setting"), [0; 16])?;
-            let setting = File::options().write(true).open(dir.path().join("setting"))?;
-            Ok::<_, std::io::Error>(Self { dir, setting })
-        })();
-        Some(made.unwrap_or_else(|e| panic!("no clock for a server: {e}")))
+        Some(Self::make().unwrap_or_else(|e| panic!("no clock for a server: {e}")))
+    }
+
+    fn make() -> std::io::Result<Self> {
+        let dir = tempfile::tempdir()?;
+        std::fs::write(dir.path().join("clock.c"), include_str!("clock.c"))?;
+        let mut compiler = Command::new("cc");
+        let compiled =
+            compiler.current_dir(&dir).args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c"]).status()?;
+        if !compiled.success() {
+            return Err(std::io::Error::other("cc does not compile clock.c"));
+        }
+        std::fs::write(dir.path().join("setting"), [0; 16])?;
+        let setting = File::options().write(true).open(dir.path().join("setting"))?;
+        Ok(Self { dir, setting })
     }
 
     /// The server, with this clock.
@@ -45,7 +48,7 @@ impl Clock {
         server.env("LD_PRELOAD", &file("clock.so")).env("DISTLOCK_CLOCK", &file("setting"))
     }
 
-    /// Shifts it by so many milliseconds against the real time.
+    /// Sets it to the real time plus so many milliseconds. No effect once it is stopped.
     pub fn shift(&self, ms: i64) {
         self.set(0, ms * 1000);
     }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use redis::{Cmd, Connection, RedisResult, Value, cmd};
 
-/// The limit for each answer. A server that a test has stopped does not answer.
+/// The limit for each answer. A server that a test has frozen does not answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// The number of keys that are shown.
-const MOST: usize = 40;
+/// The number of keys that are shown, and of the characters of each value.
+const MOST_KEYS: usize = 40;
+const MOST_CHARACTERS: usize = 2_000;
 
 /// The keys with their leases and values, the channels somebody is subscribed to, and the clients, one a line.
 pub(crate) fn of(url: &str) -> RedisResult<String> {
@@ -18,15 +19,18 @@ pub(crate) fn of(url: &str) -> RedisResult<String> {
     let mut text = String::new();
     let mut keys: Vec<Vec<u8>> = cmd("KEYS").arg("*").query(server)?;
     keys.sort();
-    for key in keys.iter().take(MOST) {
-        let lease: i64 = cmd("PTTL").arg(key).query(server)?;
-        let value = value(server, key)?;
-        let _ = writeln!(text, "key {:?} for {lease} ms: {value:?}", String::from_utf8_lossy(key));
+    let _ = writeln!(text, "{} keys", keys.len());
+    for key in keys.iter().take(MOST_KEYS) {
+        let lease: RedisResult<i64> = cmd("PTTL").arg(key).query(server);
+        let lease = lease.map_or_else(|error| error.to_string(), |ms| format!("{ms} ms"));
+        // A node of a cluster refuses the keys of a slot that is being moved.
+        let value: String = format!("{:?}", value(server, key)).chars().take(MOST_CHARACTERS).collect();
+        let _ = writeln!(text, "key {:?} for {lease}: {value}", String::from_utf8_lossy(key));
     }
-    let channels: Vec<String> = cmd("PUBSUB").arg("CHANNELS").query(server)?;
+    let channels: Vec<Vec<u8>> = cmd("PUBSUB").arg("CHANNELS").query(server)?;
     for channel in channels {
-        let (_, count): (String, u64) = cmd("PUBSUB").arg("NUMSUB").arg(&channel).query(server)?;
-        let _ = writeln!(text, "channel {channel:?}: {count} subscribed");
+        let (_, count): (Vec<u8>, u64) = cmd("PUBSUB").arg("NUMSUB").arg(&channel).query(server)?;
+        let _ = writeln!(text, "channel {:?}: {count} subscribed", String::from_utf8_lossy(&channel));
     }
     let clients: String = cmd("CLIENT").arg("LIST").query(server)?;
     text.push_str(&clients);
