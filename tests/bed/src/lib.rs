@@ -374,7 +374,8 @@ pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mu
     }
 }
 
-/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` where the machine was too slow for the wait.
+/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` where the machine was too slow for the wait. Before
+/// that it gives back what it has taken.
 ///
 /// # Panics
 /// After seven rounds: no machine is 64 times too slow for its first wait.

@@ -350,7 +350,7 @@ impl Drop for RedisServer {
     fn drop(&mut self) {
         if std::thread::panicking() && self.child.lock().is_some() {
             match state::of(&self.url()) {
-                Ok(state) => println!("the server at port {}:\n{state}", self.port),
+                Ok(state) => println!("the server at port {}, after the failed test has dropped its guards:\n{state}", self.port),
                 Err(error) => println!("the server at port {} does not say what it holds: {error}", self.port),
             }
         }

@@ -12,6 +12,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 const MOST_KEYS: usize = 40;
 const MOST_CHARACTERS: usize = 2_000;
 
+/// What is shown of a client.
+const FIELDS: [&str; 8] = ["addr=", "name=", "age=", "idle=", "flags=", "sub=", "ssub=", "cmd="];
+
 /// The keys with their leases and values, the channels somebody is subscribed to, and the clients, one a line.
 pub(crate) fn of(url: &str) -> RedisResult<String> {
     let server = &mut redis::Client::open(url)?.get_connection_with_timeout(ANSWERS_WITHIN)?;
@@ -33,7 +36,10 @@ pub(crate) fn of(url: &str) -> RedisResult<String> {
         let _ = writeln!(text, "channel {:?}: {count} subscribed", String::from_utf8_lossy(&channel));
     }
     let clients: String = cmd("CLIENT").arg("LIST").query(server)?;
-    text.push_str(&clients);
+    for client in clients.lines() {
+        let shown = client.split(' ').filter(|field| FIELDS.iter().any(|name| field.starts_with(name)));
+        let _ = writeln!(text, "client {}", shown.collect::<Vec<_>>().join(" "));
+    }
     Ok(text)
 }
 
