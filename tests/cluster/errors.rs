@@ -38,8 +38,9 @@ async fn one_reachable_seed_is_enough_and_none_is_an_error() {
     }
     end(found).await;
     let url = format!("redis-cluster://{},{}", nobody[0], nobody[1]);
-    let error = bed::builder(&url).connect_timeout(secs(5)).connect().await.unwrap_err();
-    assert!(matches!(&error, Error::Connection { message, .. } if message.contains("refused")), "{error:?}");
+    let is_refused = |error: &Error| matches!(error, Error::Connection { message, .. } if message.contains("refused"));
+    let error = bed::refusal(&bed::builder(&url), is_refused).await;
+    assert!(is_refused(&error), "{error:?}");
 }
 
 /// A web server, a socket that never answers, and a host that does not exist.
@@ -72,7 +73,7 @@ async fn single_server_among_the_seeds_is_named_in_the_error_or_skipped() {
     for url in
         [format!("redis-cluster://{},{dead}", single.addr()), format!("redis-cluster://{dead},{}", single.addr())]
     {
-        let error = bed::builder(&url).connect_timeout(secs(5)).connect().await.unwrap_err();
+        let error = bed::refusal(&bed::builder(&url), |error| matches!(error, Error::Config { .. })).await;
         assert!(matches!(&error, Error::Config { .. }) && error.to_string().contains("use redis://"), "{url}: {error}");
     }
     let url = format!("redis-cluster://{},{dead},{}", single.addr(), cluster.nodes()[1].addr());
@@ -96,8 +97,9 @@ async fn replicas_are_enough_as_seeds() {
 async fn node_without_a_cluster_is_an_error() {
     let alone = RedisServer::builder().arg("--cluster-enabled", "yes").start();
     let url = alone.url().replace("redis://", "redis-cluster://");
-    let error = bed::builder(&url).connect_timeout(secs(5)).connect().await.unwrap_err();
-    assert!(matches!(&error, Error::Connection { .. }) && error.to_string().contains("has a slot"), "{error:?}");
+    let has_no_slot = |error: &Error| error.to_string().contains("has a slot");
+    let error = bed::refusal(&bed::builder(&url), has_no_slot).await;
+    assert!(matches!(&error, Error::Connection { .. }) && has_no_slot(&error), "{error:?}");
 }
 
 /// Hosted services hide `CLUSTER` from their users.

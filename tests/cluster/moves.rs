@@ -41,7 +41,9 @@ async fn cluster(way: Way) -> Option<Cluster> {
     let ask = ["COMMAND", "INFO", "CLUSTER|MIGRATESLOTS"];
     let known: Vec<Value> = cluster.nodes()[0].admin().cmd(&ask).await;
     if way == Way::Atomic && !matches!(known.as_slice(), [Value::Array(_)]) {
-        println!("skipped: needs CLUSTER MIGRATESLOTS (Valkey 9.0 and later, named in DISTLOCK_SERVER)");
+        distlock_support::skip(
+            "atomic moves of slots need CLUSTER MIGRATESLOTS (Valkey 9.0 and later, named in DISTLOCK_SERVER)",
+        );
         return None;
     }
     Some(cluster)

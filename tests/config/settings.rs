@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use distlock::{Client, Settings};
-use distlock_support::RedisServer;
+use distlock_support::{RedisServer, reaper};
 
 const PASSWORD: &str = "a-Secret.1";
 
@@ -35,12 +35,11 @@ async fn a_file_is_all_that_it_takes_to_connect() {
 #[test]
 fn the_environment_is_all_that_it_takes_to_connect() {
     let server = RedisServer::builder().password(PASSWORD).start();
-    let ran = Command::new(std::env::current_exe().expect("this program"))
-        .args(["settings::inner_from_the_environment", "--exact", "--ignored", "--nocapture"])
-        .env("LOCKS_URL", format!("redis://127.0.0.1:{}/2", server.port()))
-        .envs([("LOCKS_PASSWORD", PASSWORD), ("LOCKS_WATCHDOG", "12s"), ("LOCKS_NAME_PREFIX", "app:")])
-        .output()
-        .expect("it runs");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["settings::inner_from_the_environment", "--exact", "--ignored", "--nocapture"]);
+    command.env("LOCKS_URL", format!("redis://127.0.0.1:{}/2", server.port()));
+    command.envs([("LOCKS_PASSWORD", PASSWORD), ("LOCKS_WATCHDOG", "12s"), ("LOCKS_NAME_PREFIX", "app:")]);
+    let ran = reaper::output(&mut command);
     let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success() && said.contains("1 passed"), "{said}");
 }

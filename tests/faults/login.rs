@@ -2,6 +2,7 @@
 
 use distlock::{Client, Error, Lost, Step};
 use distlock_support::leak::alive_tasks;
+use distlock_support::reaper::Folder;
 use distlock_support::{Admin, RedisServer};
 
 use crate::rig::{HOUR, heals, stubborn};
@@ -114,7 +115,7 @@ async fn a_server_that_is_away_until_the_time_for_connecting_is_up_is_told() {
 
 #[tokio::test]
 async fn a_unix_socket_has_a_path_and_no_query() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Folder::new();
     let socket = dir.path().join("a @ r?.sock");
     let _server = RedisServer::builder().arg("--unixsocket", socket.to_str().unwrap()).start();
     let path = socket.to_str().unwrap().replace(' ', "%20").replace('?', "%3F");

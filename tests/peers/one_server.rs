@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bed::{Bed, Counter, PATIENCE, ends, eventually, in_vain, ms, secs};
+use bed::{Bed, Counter, PATIENCE, ends, eventually, in_vain, ms, secs, with_longer_waits};
 use distlock::{DistLock as _, Error, Lost, NotHeld, PlainValue, Released};
 use distlock_support::peer::{Library, Peer};
 use tokio::task::JoinSet;
@@ -46,7 +46,8 @@ pub async fn each_keeps_the_other_out_until_it_gives_back(library: Library) {
 pub async fn each_has_it_when_the_others_lease_is_over(library: Library) {
     beside(library, async |bed, peer| {
         let lock = bed.client().await.plain("job");
-        peer.lock("job", ms(800), AT_ONCE).await.expect("it is free");
+        // `redsync` refuses what was granted later than its lease.
+        with_longer_waits(ms(800), async |lease| peer.lock("job", lease, AT_ONCE).await).await;
         let guard = ends("ours, when their lease is over", lock.lock()).await.unwrap();
         guard.unlock().await.unwrap();
 
@@ -93,7 +94,7 @@ pub async fn neither_gives_back_what_is_the_others_by_now(library: Library) {
         let client = bed.client().await;
         let lock = client.plain("job");
         // Theirs has lapsed, and is ours.
-        let theirs = peer.lock("job", ms(300), AT_ONCE).await.expect("it is free");
+        let theirs = with_longer_waits(ms(300), async |lease| peer.lock("job", lease, AT_ONCE).await).await;
         let guard = lock.lock().await.unwrap();
         let before = value(bed, "job").await;
         assert!(!peer.extend(theirs, secs(60)).await);

@@ -32,23 +32,23 @@ use std::process::Command;
 
 use bed::PATIENCE;
 use distlock::{Builder, Client, Error};
-use distlock_support::RedisServer;
+use distlock_support::reaper::{self, Folder};
+use distlock_support::{RedisServer, ports};
 use fred::rustls::crypto::CryptoProvider;
 use pki::openssl;
-use tempfile::TempDir;
 
 const URL: &str = "DISTLOCK_TEST_URL";
 
 /// A server with TLS, signed for by an authority of its own.
 struct Secure {
-    dir: TempDir,
+    dir: Folder,
     port: u16,
     _server: RedisServer,
 }
 
 /// A folder with a certificate for these names, the authority that signed it, and another one.
-fn certificates(names: &str) -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
+fn certificates(names: &str) -> Folder {
+    let dir = Folder::new();
     let at = dir.path();
     std::fs::write(at.join("names"), format!("subjectAltName={names}\n")).unwrap();
     for authority in ["ca", "stranger"] {
@@ -64,13 +64,9 @@ fn certificates(names: &str) -> TempDir {
 
 /// Runs one of the ignored tests in a process that trusts this file of certificates.
 fn have(trusted: &Path, url: &str, test: &str) {
-    let ran = Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--ignored", "--nocapture"])
-        .env("SSL_CERT_FILE", trusted)
-        .env_remove("SSL_CERT_DIR")
-        .env(URL, url)
-        .output()
-        .unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--ignored", "--nocapture"]).env("SSL_CERT_FILE", trusted);
+    let ran = reaper::output(command.env_remove("SSL_CERT_DIR").env(URL, url));
     let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     ears::look_through("the output of a test", &said);
     assert!(ran.status.success() && said.contains("1 passed"), "{test}, trusting {}: {said}", trusted.display());
@@ -81,7 +77,7 @@ impl Secure {
         let dir = certificates("IP:127.0.0.1,DNS:localhost");
         let at = dir.path();
         let file = |name: &str| at.join(name).to_str().unwrap().to_owned();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = ports::free();
         let server = RedisServer::builder()
             .password("hunter2")
             .arg("--tls-port", &port.to_string())

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
+use distlock_support::reaper::Folder;
 
 use crate::ears;
 
@@ -29,7 +29,7 @@ const CONFIG: &str = "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nnew_certs_dir
                       unique_subject=no\n[p]\ncommonName=supplied\n";
 
 /// A private authority, with the folder of all that it has signed.
-pub struct Authority(TempDir);
+pub struct Authority(Folder);
 
 pub fn openssl(dir: &Path, args: &str) {
     let made = Command::new("openssl").args(args.split(' ')).current_dir(dir).stdin(Stdio::null()).output();
@@ -40,7 +40,7 @@ pub fn openssl(dir: &Path, args: &str) {
 impl Authority {
     /// With a name of its own: two are told apart by it.
     pub fn new(name: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = Folder::new();
         std::fs::write(dir.path().join("index.txt"), "").unwrap();
         std::fs::write(dir.path().join("ca.cnf"), CONFIG).unwrap();
         let make = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -keyout ca.key -out ca.pem";

@@ -1,13 +1,12 @@
 //! A server with TLS, and clients of it over both transports, in this process.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bed::{PATIENCE, becomes, ends, eventually, ms, secs, with_longer_waits};
 use distlock::{Builder, Client, Credentials, Error, Step, Tls};
-use distlock_support::{Admin, RedisServer};
+use distlock_support::{Admin, RedisServer, ports};
 use parking_lot::Mutex;
 
 use crate::ears;
@@ -32,7 +31,7 @@ impl Secure {
 
     pub fn of(authority: Arc<Authority>, clients: &str) -> Self {
         let file = |name: &str| authority.file(name).to_str().unwrap().to_owned();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = ports::free();
         let server = RedisServer::builder()
             .password(PASSWORD)
             .arg("--tls-port", &port.to_string())
@@ -167,11 +166,7 @@ pub async fn failure(builder: Builder, wait: Duration) -> Error {
 /// The error that a server refuses a connection with. After a mere timeout the server may not have been reached yet, so it connects again
 /// with twice the time.
 pub async fn refusal(builder: Builder) -> Error {
-    with_longer_waits(secs(6), async |wait| {
-        let error = failure(builder.clone(), wait).await;
-        (!matches!(error, Error::Timeout { step: Step::Connect })).then_some(error)
-    })
-    .await
+    bed::refusal(&builder, |error| !matches!(error, Error::Timeout { step: Step::Connect })).await
 }
 
 /// What connecting fails with now: it does not wait for what does not heal.

@@ -388,6 +388,22 @@ pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration)
     panic!("no wait from {first:?} to {:?} was long enough", first * 64)
 }
 
+/// The error that connecting fails with. Where the machine was too slow for the expected one, it connects again with twice the time.
+///
+/// # Panics
+/// When it connects; when the expected error does not come in seven rounds, of which each prints its error.
+pub async fn refusal(builder: &Builder, is_expected: impl Fn(&Error) -> bool) -> Error {
+    with_longer_waits(secs(6), async |wait| {
+        let connecting = builder.clone().connect_timeout(wait).connect();
+        let ended = tokio::time::timeout(wait + PATIENCE, connecting).await;
+        let error = ended.expect("connecting ends in time").expect_err("connecting fails");
+        let may_be_slowness = matches!(error, Error::Timeout { .. } | Error::Connection { .. });
+        println!("within {wait:?}: {error}");
+        (is_expected(&error) || !may_be_slowness).then_some(error)
+    })
+    .await
+}
+
 /// Waits for a future that must end by itself.
 ///
 /// # Panics

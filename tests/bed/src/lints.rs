@@ -91,6 +91,17 @@ fn filters_of_x_match_a_test_or_a_module() {
     assert!(unknown.is_empty(), "x filters by names that no test has: {unknown:#?}");
 }
 
+/// A directory that `tempfile` alone looks after stays when the process of the tests is killed.
+#[test]
+fn directories_of_tests_are_made_by_the_reaper() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    sources(tests, &mut files);
+    files.retain(|file| !file.ends_with("support/src/reaper.rs") && !file.ends_with("bed/src/lints.rs"));
+    files.retain(|file| fs::read_to_string(file).unwrap().contains("tempfile::"));
+    assert!(files.is_empty(), "these make directories by themselves (use support::reaper::Folder): {files:#?}");
+}
+
 /// A slow machine would make them red. Rules about time are in tests/sim.
 #[test]
 fn tests_of_real_servers_read_no_clock() {

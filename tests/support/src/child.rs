@@ -121,7 +121,7 @@ impl Child {
             .process_group(0)
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start {}: {e}", exe.display()));
-        reaper::adopt(process.id(), None);
+        reaper::adopt(process.id());
         let Some(stdout) = process.stdout.take() else { panic!("the child was started with a piped stdout") };
         let (tx, lines) = mpsc::unbounded_channel();
         let output = Arc::new(Mutex::new(String::new()));

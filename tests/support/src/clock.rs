@@ -4,14 +4,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
-use tempfile::TempDir;
-
+use crate::reaper::Folder;
 use crate::server::Builder;
 
 /// The time of day of the servers that are started with it. Their monotonic clocks are left alone.
 #[derive(Debug)]
 pub struct Clock {
-    dir: TempDir,
+    dir: Folder,
     setting: File,
 }
 
@@ -22,18 +21,18 @@ impl Clock {
     /// Without a C compiler.
     pub fn new() -> Option<Self> {
         if !cfg!(target_os = "linux") {
-            println!("SKIPPED: only Linux gives a server a clock of its own");
+            crate::skip("servers with a clock of their own: only Linux has them");
             return None;
         }
         Some(Self::make().unwrap_or_else(|e| panic!("no clock for a server: {e}")))
     }
 
     fn make() -> std::io::Result<Self> {
-        let dir = tempfile::tempdir()?;
+        let dir = Folder::new();
         std::fs::write(dir.path().join("clock.c"), include_str!("clock.c"))?;
         let mut compiler = Command::new("cc");
         let compiled =
-            compiler.current_dir(&dir).args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c"]).status()?;
+            compiler.current_dir(dir.path()).args(["-shared", "-fPIC", "-O1", "-o", "clock.so", "clock.c"]).status()?;
         if !compiled.success() {
             return Err(std::io::Error::other("cc does not compile clock.c"));
         }

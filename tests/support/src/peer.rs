@@ -13,6 +13,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::oneshot;
 
+use crate::reaper::Adopted;
+
 mod build;
 
 pub use build::build;
@@ -87,9 +89,7 @@ impl Library {
         let Some(tool) = self.missing() else { return true };
         let name = self.name();
         assert!(std::env::var_os("CI").is_none(), "{name}: `{tool}` does not work, and in CI nothing is skipped");
-        // `eprintln` is kept with the output of a test that passes.
-        let line = format!("\nSKIPPED: the tests beside {name}, for `{tool}` does not work here\n");
-        let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), line.as_bytes());
+        crate::skip(&format!("the tests beside {name}: `{tool}` does not work here"));
         false
     }
 }
@@ -106,6 +106,7 @@ pub struct Peer {
     input: tokio::sync::Mutex<ChildStdin>,
     waiting: Waiting,
     reader: tokio::task::JoinHandle<()>,
+    adopted: Adopted,
     child: Child,
 }
 
@@ -121,6 +122,7 @@ impl Peer {
         command.args(&program[1..]).arg(urls.join(","));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{program:?}: {error}"));
+        let adopted = Adopted::new(child.id().expect("a process just started has an id"));
         let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         let mut lines = BufReader::new(output).lines();
         let ready = tokio::time::timeout(READY_WITHIN, lines.next_line()).await;
@@ -144,6 +146,7 @@ impl Peer {
             input: tokio::sync::Mutex::new(input),
             waiting,
             reader,
+            adopted,
             child,
         }
     }
@@ -202,6 +205,7 @@ impl Peer {
 
     /// Ends it; done when the process, and what reads from it, are gone.
     pub async fn end(mut self) {
+        drop(self.adopted);
         let _ = self.child.kill().await;
         let _ = (&mut self.reader).await;
     }

@@ -15,7 +15,7 @@ pub(crate) const BUS_OFFSET: u16 = 10_000;
 const NODE_PORTS: Range<u32> = 12_000..21_000;
 
 /// A port nobody listens on now; a stranger may take it before the server does.
-pub(crate) fn free() -> u16 {
+pub fn free() -> u16 {
     next(PORTS, &is_free)
 }
 

@@ -2,41 +2,49 @@
 //!
 //! One `sh` per test process reads a pipe whose write end only the test process holds (it is
 //! close-on-exec, so no child keeps it open). When the pipe closes without a farewell, the shell
-//! kills every process still registered and removes its directory. The shell has its own process
+//! kills every process still registered and removes every directory. The shell has its own process
 //! group and ignores the polite signals, so a signal to the group of the tests leaves it at work.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use tempfile::TempDir;
 
 /// Only directories of this prefix are ever removed by the watchdog.
-pub(crate) const DIR_PREFIX: &str = "distlock-test-";
+const DIR_PREFIX: &str = "distlock-test-";
 
-/// Each entry of `$list` is one line `PID DIR`; a line is dropped again by `del PID`.
+/// Two lists with an entry a line: processes to be killed, and directories to be removed.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM QUIT PIPE
 nl='
 '
-list=
-while read -r op pid dir; do
+pids= dirs=
+# The list $1 without the entry $2.
+without() {
     new=
     IFS=$nl
-    for e in $list; do
-        [ "${e%% *}" = "$pid" ] || new=$new$e$nl
+    for e in $1; do
+        [ "$e" = "$2" ] || new=$new$e$nl
     done
     unset IFS
-    list=$new
-    [ "$op" = add ] && list="$list$pid $dir$nl"
+}
+while IFS= read -r line; do
+    what=${line#* }
+    case $line in
+        'add '*) pids=$pids$what$nl ;;
+        'del '*) without "$pids" "$what"; pids=$new ;;
+        'keep '*) dirs=$dirs$what$nl ;;
+        'drop '*) without "$dirs" "$what"; dirs=$new ;;
+    esac
 done
 IFS=$nl
-for e in $list; do kill -9 "${e%% *}"; done
-for e in $list; do
-    dir=${e#* }
+for pid in $pids; do kill -9 "$pid"; done
+for dir in $dirs; do
     case $dir in
         */distlock-test-*) rm -rf -- "$dir" || { sleep 1; rm -rf -- "$dir"; } ;;
     esac
@@ -72,16 +80,76 @@ fn tell(line: &str) {
     }
 }
 
-/// Has process `pid` killed, and `dir` removed, when this process ends.
-pub fn adopt(pid: u32, dir: Option<&Path>) {
-    let dir = dir.map(|d| d.display().to_string()).unwrap_or_default();
-    tell(&format!("add {pid} {dir}\n"));
+/// Has process `pid` killed when this process ends.
+pub fn adopt(pid: u32) {
+    tell(&format!("add {pid}\n"));
 }
 
 /// Takes `pid` off the watchdog's list; call it before the process is reaped, so that the number
 /// cannot mean another process yet.
 pub fn release(pid: u32) {
     tell(&format!("del {pid}\n"));
+}
+
+/// A process that is killed when this process ends, until this is dropped. Drop it when the process is reaped at the latest: its number may
+/// mean another process later.
+#[derive(Debug)]
+pub struct Adopted(u32);
+
+impl Adopted {
+    /// Adopts a process.
+    pub fn new(pid: u32) -> Self {
+        adopt(pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        release(self.0);
+    }
+}
+
+/// Runs a command to its end and takes its output. The process does not outlive this one.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn output(command: &mut Command) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
+    let _adopted = Adopted::new(child.id());
+    child.wait_with_output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+}
+
+/// A directory that is removed when this is dropped, or when this process ends.
+#[derive(Debug)]
+pub struct Folder(Option<TempDir>);
+
+impl Folder {
+    /// Makes an empty directory.
+    ///
+    /// # Panics
+    /// When that fails.
+    #[expect(clippy::new_without_default, reason = "it makes something on the disk")]
+    pub fn new() -> Self {
+        let made = tempfile::Builder::new().prefix(DIR_PREFIX).tempdir();
+        let dir = made.unwrap_or_else(|e| panic!("cannot create a directory: {e}"));
+        tell(&format!("keep {}\n", dir.path().display()));
+        Self(Some(dir))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.as_ref().map(TempDir::path).unwrap_or_else(|| unreachable!("there until it is dropped"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let path = self.path().to_owned();
+        drop(self.0.take());
+        tell(&format!("drop {}\n", path.display()));
+    }
 }
 
 /// Sends a signal to a process that this process started and has not reaped.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::Signal;
-use tempfile::TempDir;
 
+use crate::reaper::Folder;
 use crate::{ports, reaper, state};
 
 const START_ATTEMPTS: usize = 20;
@@ -109,10 +109,7 @@ impl Builder {
     /// When `redis-server` is missing or does not come up.
     pub fn start(self) -> RedisServer {
         let program = find_program();
-        let dir = tempfile::Builder::new()
-            .prefix(reaper::DIR_PREFIX)
-            .tempdir()
-            .unwrap_or_else(|e| panic!("cannot create a directory for redis-server: {e}"));
+        let dir = Folder::new();
         if let Some(text) = &self.config
             && let Err(e) = std::fs::write(dir.path().join("redis.conf"), text)
         {
@@ -146,7 +143,7 @@ pub struct RedisServer {
     options: Builder,
     program: PathBuf,
     port: u16,
-    dir: TempDir,
+    dir: Folder,
     child: Mutex<Option<Child>>,
 }
 
@@ -252,7 +249,7 @@ impl RedisServer {
         let logged = self.log().len();
         let mut child = self.spawn();
         // The shell waits for its line before it becomes redis-server: no moment is without watch.
-        reaper::adopt(child.id(), Some(self.dir.path()));
+        reaper::adopt(child.id());
         if let Some(mut stdin) = child.stdin.take()
             && let Err(e) = stdin.write_all(b"go\n")
         {
@@ -350,7 +347,9 @@ impl Drop for RedisServer {
     fn drop(&mut self) {
         if std::thread::panicking() && self.child.lock().is_some() {
             match state::of(&self.url()) {
-                Ok(state) => println!("the server at port {}, after the failed test has dropped its guards:\n{state}", self.port),
+                Ok(state) => {
+                    println!("the server at port {}, after the failed test has dropped its guards:\n{state}", self.port)
+                }
                 Err(error) => println!("the server at port {} does not say what it holds: {error}", self.port),
             }
         }

@@ -6,6 +6,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use super::pipes::QUICK;
 use super::*;
 use crate::RedisServer;
+use crate::reaper::Adopted;
 
 pub(super) fn tool(name: &str) -> PathBuf {
     match std::env::var_os("JAVA_HOME") {
@@ -66,6 +67,7 @@ fn lay_out(entries: &str, archive: &Path) {
     command.args(["-cp", entries, "distlock.interop.Agent", "--url", &server.url(), "--mode", "single"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut agent = command.spawn().unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
+    let _adopted = Adopted::new(agent.id());
     let mut requests = String::new();
     for (n, flavour) in ["reentrant", "fair", "read", "write", "spin", "fenced"].into_iter().enumerate() {
         for (at, op) in ["lock", "try_lock", "unlock", "unlock"].into_iter().enumerate() {

@@ -5,10 +5,12 @@ use std::process::{ChildStdin, ChildStdout};
 
 use super::pipes::QUICK;
 use super::*;
+use crate::reaper::Adopted;
 
 /// A Java process that reads texts of YAML by `Config.fromYAML`, and connects to nothing.
 #[derive(Debug)]
 pub struct Configs {
+    adopted: Option<Adopted>,
     child: std::process::Child,
     input: ChildStdin,
     output: std::io::BufReader<ChildStdout>,
@@ -27,7 +29,8 @@ impl Configs {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
         let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Self { child, input, output: std::io::BufReader::new(output) }
+        let adopted = Some(Adopted::new(child.id()));
+        Self { adopted, child, input, output: std::io::BufReader::new(output) }
     }
 
     /// What it reads of a text: its fields by their names, as deep as they go; or the error and its message.
@@ -50,6 +53,7 @@ impl Configs {
 impl Drop for Configs {
     fn drop(&mut self) {
         let _ = self.child.kill();
+        drop(self.adopted.take());
         let _ = self.child.wait();
     }
 }

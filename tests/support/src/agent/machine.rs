@@ -2,6 +2,7 @@
 
 use super::pipes::{Log, command, joined, keep_log, next_answer, write_requests};
 use super::*;
+use crate::reaper::Adopted;
 
 /// Requests in flight by number; `None` once no more answers come.
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<CallResult>>>>>;
@@ -24,6 +25,7 @@ pub(super) struct Machine {
     waiting: Waiting,
     ended: watch::Receiver<bool>,
     log: Log,
+    adopted: Mutex<Option<Adopted>>,
     // The process is killed when this goes.
     child: Mutex<Child>,
 }
@@ -53,6 +55,8 @@ impl Machine {
         let classpath = tokio::task::spawn_blocking(move || Agent::build(&version)).await.expect("building the agent");
         let mut child = command(&classpath, options).spawn().unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
         let pid = child.id().expect("a process just started has an id");
+        // Killed also while it is stopped, when the end of its input does not end it.
+        let adopted = Adopted::new(pid);
         let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
         let log = Log::default();
         let logged = tokio::spawn(keep_log(BufReader::new(child.stderr.take().expect("piped")).lines(), log.clone()));
@@ -82,7 +86,8 @@ impl Machine {
             let _ = ended_tx.send(true);
         });
         let version = ready["version"].as_str().unwrap_or_default().to_owned();
-        Self { own, pid, version, next: AtomicU64::new(1), requests, waiting, ended, log, child: Mutex::new(child) }
+        let (next, adopted, child) = (AtomicU64::new(1), Mutex::new(Some(adopted)), Mutex::new(child));
+        Self { own, pid, version, next, requests, waiting, ended, log, adopted, child }
     }
 
     /// Sends a request for this client at once; the answer can be awaited later.
@@ -104,6 +109,7 @@ impl Machine {
 
     pub(super) async fn kill9(&self) {
         let _ = self.child.lock().start_kill();
+        drop(self.adopted.lock().take());
         let mut ended = self.ended.clone();
         let _ = ended.wait_for(|ended| *ended).await;
         while matches!(self.child.lock().try_wait(), Ok(None)) {

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use distlock_support::child::{self, Child};
-use distlock_support::{Member, ReplicasOptions, Sentinels, SentinelsOptions, reaper};
+use distlock_support::reaper::{self, Folder};
+use distlock_support::{Member, ReplicasOptions, Sentinels, SentinelsOptions};
 
 async fn set(node: &Member, key: &str) {
     node.admin().cmd::<()>(&["SET", key, "v"]).await;
@@ -152,7 +153,7 @@ fn openssl(dir: &Path, args: &str) {
 
 #[tokio::test]
 async fn replicas_and_sentinels_speak_tls_where_it_is_asked_for() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = Folder::new();
     let new = "-newkey rsa:2048 -nodes -days 2";
     openssl(dir.path(), &format!("req -x509 {new} -subj /CN=ca -keyout ca.key -out ca.pem"));
     openssl(dir.path(), &format!("req {new} -subj /CN=localhost -keyout key.pem -out cert.csr"));
