@@ -26,7 +26,6 @@ mod wrong;
 #[cfg(feature = "config")]
 mod yaml;
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 

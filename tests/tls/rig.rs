@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bed::{PATIENCE, becomes, ends, eventually, ms, secs, with_longer_waits};
+use bed::{PATIENCE, becomes, ends, eventually, ms, secs};
 use distlock::{Builder, Client, Credentials, Error, Step, Tls};
 use distlock_support::{Admin, RedisServer, ports};
 use parking_lot::Mutex;
