@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use distlock_support::RedisServer;
 use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS, monotonic_ns};
+use distlock_support::child::{self, Child};
+use distlock_support::{RedisServer, reaper};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
@@ -301,4 +302,27 @@ async fn an_agent_can_be_interrupted_stopped_and_killed() {
         }
     };
     tokio::time::timeout(PATIENCE, ends).await.expect("the process ends with the agent's handle");
+}
+
+#[tokio::test]
+async fn child_with_a_stopped_agent() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let server = RedisServer::start();
+    let agent = Agent::start(&server.url(), AgentOptions::default().in_own_process()).await;
+    agent.stop();
+    child::say(&agent.pid().to_string());
+    std::future::pending::<()>().await;
+}
+
+/// A stopped one does not notice the end of its input.
+#[tokio::test]
+async fn stopped_agent_dies_with_its_test_process() {
+    let mut process = Child::spawn("agent::child_with_a_stopped_agent", &[]);
+    let pid = process.line().await.expect("a pid").parse().expect("a number");
+    assert!(!reaper::has_ended(pid));
+    process.kill9();
+    until("the agent's end", async || reaper::has_ended(pid)).await;
 }

@@ -146,3 +146,34 @@ async fn a_failed_test_shows_what_its_server_holds() {
     let shown = failed.output();
     assert!(shown.lines().any(|line| line.contains("held") && line.contains("somebody:1")), "{shown}");
 }
+
+#[test]
+fn child_with_a_killed_server_and_a_folder() {
+    if !child::is_child() {
+        return;
+    }
+    child::init();
+    let (server, folder) = (RedisServer::start(), reaper::Folder::new());
+    server.kill9();
+    let (used, dropped) = (reaper::Folder::new(), reaper::Folder::new());
+    drop(dropped);
+    for dir in [server.dir(), folder.path(), used.path()] {
+        child::say(&dir.display().to_string());
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A server that is down, for the moment, has its directory still.
+#[tokio::test]
+async fn directories_go_with_a_killed_test_process() {
+    let mut process = Child::spawn("server::child_with_a_killed_server_and_a_folder", &[]);
+    let mut dirs = Vec::new();
+    for _ in 0..3 {
+        dirs.push(process.line().await.expect("a directory"));
+    }
+    assert!(dirs.iter().all(|dir| Path::new(dir).exists()), "{dirs:?}");
+    process.kill9();
+    crate::until("the directories' end", async || dirs.iter().all(|dir| !Path::new(dir).exists())).await;
+}
