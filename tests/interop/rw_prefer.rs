@@ -10,7 +10,7 @@ use distlock_support::agent::{JavaLock, Kind};
 use futures::future::join_all;
 
 use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, soon, until, watched};
-use crate::rw_rig::{Doc, HALVES, half_of, refused, wait_for_half};
+use crate::rw_rig::{Doc, HALVES, half_of, refused, sits, wait_for_half};
 
 /// Lives for nearly as long as the default of `hold_back`.
 const TIMER: &str = "prefers:timer";
@@ -47,11 +47,24 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     let theirs = doc.java_waits(0, Kind::Write, 4).await;
     replied(first.unlock()).await;
     assert!(!writer.is_finished());
+    let before = rig.scripts().await;
     replied(second.unlock()).await;
-    let ours = tokio::spawn(async move { soon(writer).await.expect("the writer").unlock().await.expect("unlock") });
-    replied(theirs).await;
-    replied(doc.java(0, Kind::Write, 4).unlock()).await;
-    soon(ours).await.expect("the writer");
+    // Whoever is first, the other follows.
+    let (mut ours, mut theirs) = (std::pin::pin!(soon(writer)), std::pin::pin!(replied(theirs)));
+    tokio::select! {
+        first = &mut ours => {
+            // Java has looked too, and sleeps again: its release, our acquire, its look. A message before that would be lost on it.
+            rig.scripts_since(before, 3).await;
+            sits(&rig.agents[0], 4).await;
+            first.expect("the writer").unlock().await.expect("unlock");
+            theirs.await;
+            replied(doc.java(0, Kind::Write, 4).unlock()).await;
+        }
+        _ = &mut theirs => {
+            replied(doc.java(0, Kind::Write, 4).unlock()).await;
+            ours.await.expect("the writer").unlock().await.expect("unlock");
+        }
+    }
     assert!(!marked().await, "a mark of nobody");
 
     // Given up, whatever way: the mark goes.
