@@ -9,7 +9,7 @@ use distlock::{Client, Prefer};
 use distlock_support::agent::{JavaLock, Kind};
 use futures::future::join_all;
 
-use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, soon, until, watched};
+use crate::rig::{NEVER, PATIENCE, Rig, connect, lasting, ms, replied, soon, until, watched};
 use crate::rw_rig::{Doc, HALVES, half_of, refused, sits, wait_for_half};
 
 /// Lives for nearly as long as the default of `hold_back`.
@@ -23,7 +23,8 @@ async fn preferring(rig: &Rig) -> Client {
 
 /// Who is held up by a writer that waits.
 pub async fn rw_only_our_readers_are_held_back(version: &str) {
-    let rig = Rig::with(version).await;
+    // Its scripts are counted: no renewal comes between.
+    let rig = Rig::start(vec![lasting(version)]).await;
     let (client, plain) = (preferring(&rig).await, rig.client().await);
     let doc = Doc::new(&rig, "prefers");
     let marked = async || rig.admin.exists(&doc.waiting()).await;
