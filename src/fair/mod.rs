@@ -13,8 +13,8 @@
 //! new place at the end. Waiters of Java keep Redisson's rules: a place lasts for 5 minutes beyond what those ahead may
 //! take (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)), alive or dead.
 //!
-//! Whoever gives up (its wait is over, its future is dropped, an error, a shutdown) leaves the queue in the background at
-//! once; if the lock is free then, the next is served.
+//! A waiter that gives up (its wait is over, its future is dropped, an error, a shutdown) leaves the queue by a command that is sent in the
+//! background, without delay. If the lock is free then, the next waiter is served.
 //!
 //! What is *not* in order: `try_lock` takes a lock that is free if nobody waits, and does not queue; an owner that holds the
 //! lock comes in again past the queue; calls that overlap in time have no order.
