@@ -21,22 +21,24 @@ struct Slots {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requested_failovers_lose_nothing() {
-    let Outcome { overlaps, gone, repeated, slowest } = failovers(How::Asked, Acks::Redisson).await;
+    // With leases that outlast the test, a machine that stands still loses none.
+    let rules = Rules::of(Acks::Redisson).watchdog(secs(3600));
+    let Outcome { overlaps, lost, repeated, slowest } = failovers(How::Asked, rules).await;
     if slowest >= GIVEN_UP {
         distlock_support::skip("losses by requested failovers: one took so long that its primary resumed");
     } else {
-        assert_eq!((overlaps.len(), gone, repeated), (0, 0, 0), "overlaps, forgotten holds, repeated tokens");
+        assert_eq!((overlaps.len(), lost, repeated), (0, 0, 0), "overlaps, lost locks, repeated tokens");
     }
 }
 
 async fn replication_explains_every_overlap((how, acks): (How, Acks)) {
-    failovers(how, acks).await;
+    failovers(how, Rules::of(acks)).await;
 }
 
 bed::cases!(on two threads, replication_explains_every_overlap: of_killed_primaries = (How::Killed, Acks::Redisson));
 
 async fn acknowledgement_leaves_no_overlap((how, acks): (How, Acks)) {
-    failovers(how, acks).await;
+    failovers(how, Rules::of(acks)).await;
 }
 
 bed::cases!(on two threads, acknowledgement_leaves_no_overlap:
@@ -44,10 +46,10 @@ bed::cases!(on two threads, acknowledgement_leaves_no_overlap:
     by_all_of_frozen_primaries = (How::Stopped, Acks::All),
 );
 
-async fn failovers(how: How, acks: Acks) -> Outcome {
+async fn failovers(how: How, rules: Rules) -> Outcome {
     let _turn = TURN.lock().await;
     let cluster = Cluster::start(ClusterOptions::default().require_full_coverage(false)).await;
-    run(&Slots { cluster, how }, Rules::of(acks), rounds(2), &format!("cluster, {how:?}")).await
+    run(&Slots { cluster, how }, rules, rounds(2), &format!("cluster, {how:?}")).await
 }
 
 impl Scene for Slots {

@@ -56,8 +56,7 @@ pub(crate) fn rounds(otherwise: usize) -> usize {
 /// The checked history.
 pub(crate) struct Outcome {
     pub(crate) overlaps: Vec<Overlap>,
-    /// Holds that a server had forgotten. On a machine that stands still, leases run out as well.
-    pub(crate) gone: usize,
+    pub(crate) lost: usize,
     pub(crate) repeated: usize,
     /// Time of the slowest failover.
     pub(crate) slowest: Duration,
@@ -105,7 +104,7 @@ pub(crate) async fn run(scene: &impl Scene, rules: Rules, rounds: usize, what: &
         assert_eq!((gone, repeated), (0, 0), "{what}: acknowledged locks that a primary lost, tokens issued twice");
     }
     assert!(sections.len() > 4 * PROCESSES, "{what}: only {} sections", sections.len());
-    Outcome { overlaps, gone, repeated, slowest }
+    Outcome { overlaps, lost: gone + expired, repeated, slowest }
 }
 
 /// Waits until every process has entered a section after this time.

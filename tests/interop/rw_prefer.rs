@@ -23,7 +23,7 @@ async fn preferring(rig: &Rig) -> Client {
 
 /// Who is held up by a writer that waits.
 pub async fn rw_only_our_readers_are_held_back(version: &str) {
-    // Its scripts are counted: no renewal comes between.
+    // The test counts scripts, so no renewal may come between.
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, plain) = (preferring(&rig).await, rig.client().await);
     let doc = Doc::new(&rig, "prefers");
@@ -50,7 +50,7 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     assert!(!writer.is_finished());
     let before = rig.scripts().await;
     replied(second.unlock()).await;
-    // Whoever is first, the other follows.
+    // Either may be first, and the other follows.
     let (mut ours, mut theirs) = (std::pin::pin!(soon(writer)), std::pin::pin!(replied(theirs)));
     tokio::select! {
         first = &mut ours => {

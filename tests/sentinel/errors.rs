@@ -13,7 +13,7 @@ async fn refused(url: &str, because: &str) -> Error {
 async fn server_that_is_no_sentinel_of_the_name_is_an_error() {
     let bed = sentinels().await;
     let url = bed.url();
-    let error = refused(&url.replace("/locks", "/other"), "other").await;
+    let error = refused(&url.replace("/locks", "/other"), "\"other\"").await;
     assert!(matches!(&error, Error::Config { what } if what.contains("\"other\"")), "{error}");
     let server = bed.server(0).addr();
     let error = refused(&format!("redis-sentinel://{server}/locks"), "is no sentinel").await;

@@ -374,8 +374,8 @@ pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mu
     }
 }
 
-/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` where the machine was too slow for the wait. Before
-/// that it gives back what it has taken.
+/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` where the machine was too slow for the wait. It
+/// releases what it has taken first.
 ///
 /// # Panics
 /// After seven rounds: no machine is 64 times too slow for its first wait.
@@ -391,7 +391,7 @@ pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration)
 /// The error that connecting fails with. Where the machine was too slow for the expected one, it connects again with twice the time.
 ///
 /// # Panics
-/// When it connects; when the expected error does not come in seven rounds, of which each prints its error.
+/// When it connects, or when the expected error does not come in seven rounds. Each round prints its error.
 pub async fn refusal(builder: &Builder, is_expected: impl Fn(&Error) -> bool) -> Error {
     with_longer_waits(secs(6), async |wait| {
         let connecting = builder.clone().connect_timeout(wait).connect();

@@ -12,7 +12,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 const MOST_KEYS: usize = 40;
 const MOST_CHARACTERS: usize = 2_000;
 
-/// What is shown of a client.
+/// The fields of a client that are shown.
 const FIELDS: [&str; 8] = ["addr=", "name=", "age=", "idle=", "flags=", "sub=", "ssub=", "cmd="];
 
 /// The keys with their leases and values, the channels somebody is subscribed to, and the clients, one a line.
