@@ -19,6 +19,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// How long a command or a connection may take.
+const patience = 90 * time.Second
+
 type request struct {
 	ID      uint64  `json:"id"`
 	Op      string  `json:"op"`
@@ -47,6 +50,9 @@ func main() {
 		}
 		// A connection for each that works at once in the bench.
 		options.PoolSize = 64
+		// A slow machine must not make it send a command twice.
+		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = patience, patience, patience
+		options.MaxRetries = -1
 		pools = append(pools, goredis.NewPool(redis.NewClient(options)))
 	}
 	a := &agent{sync: redsync.New(pools...), held: map[uint64]*redsync.Mutex{}}

@@ -1,15 +1,10 @@
 //! `Acks::All` counts replicas that are away, whichever source lists them.
 
-use distlock::{Acks, Client};
+use distlock::{Acks, Flavour};
 use distlock_support::proxy::{Action, Matcher};
 use distlock_support::{Proxy, Sentinels, SentinelsOptions};
 
-use crate::{connected, end, had, ms, over, servers};
-
-async fn is_refused(client: &Client, name: &str) {
-    let outcome = client.reentrant(name).try_lock().await;
-    assert!(matches!(outcome, Err(distlock::Error::Replicas { got: 1, wanted: 2 })), "{outcome:?}");
-}
+use crate::{connected, end, had, ms, over, refused_by, servers};
 
 /// A service behind one name lists connected replicas only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,7 +18,7 @@ async fn replicas_behind_one_name_count_while_away() {
     let queries = async || servers.node(0).admin().calls("role").await + servers.node(0).admin().calls("info").await;
     let before = queries().await;
     bed::eventually("the client looks again", async || queries().await > before + 4).await;
-    is_refused(&all, "b").await;
+    refused_by(&all, Flavour::Reentrant, "b", (1, 2)).await;
     servers.node(2).restart();
     let whole = async || matches!(all.reentrant("c").try_lock().await, Ok(Some(_)));
     bed::eventually("all acknowledge", whole).await;
@@ -33,7 +28,7 @@ async fn replicas_behind_one_name_count_while_away() {
 /// Sentinels list a replica that is away. Until one of them has answered, no acquire is granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_that_sentinels_list_late_count() {
-    let bed = Sentinels::start(SentinelsOptions::default()).await;
+    let bed = Sentinels::start(SentinelsOptions::default().down_after(60_000)).await;
     let primary = bed.primary().await;
     let away = (0..3).find(|n| *n != primary).unwrap();
     bed.server(away).kill();
@@ -50,6 +45,6 @@ async fn replicas_that_sentinels_list_late_count() {
     }
     let url = format!("redis-sentinel://{}/{}", hosts.join(","), bed.name());
     let all = over(&url, Acks::All).connect().await.unwrap();
-    is_refused(&all, "a").await;
+    refused_by(&all, Flavour::Reentrant, "a", (1, 2)).await;
     end(all).await;
 }

@@ -274,25 +274,27 @@ async fn group_locks_are_refused_as_a_whole() {
 #[tokio::test]
 async fn acquires_dropped_at_each_await_leave_nothing() {
     let servers = servers(1).await;
-    let lasting = builder(&servers, Acks::AtLeast(1)).watchdog(secs(3600));
-    let strict = lasting.subscription_linger(ms(0)).connect().await.unwrap();
+    let lasting = builder(&servers, Acks::AtLeast(1)).watchdog(secs(3600)).subscription_linger(ms(0));
+    let strict = lasting.clone().connect().await.unwrap();
+    let patient = lasting.ack_timeout(secs(60)).connect().await.unwrap();
     for flavour in FLAVOURS {
-        let look = async |when: String| {
-            undone(&strict).await;
+        let look = async |client: &Client, when: String| {
+            undone(client).await;
             nothing_left(&servers).await;
-            eventually(&format!("{flavour}: {when}: no trace"), async || strict.stats().names == 0).await;
+            eventually(&format!("{flavour}: {when}: no trace"), async || client.stats().names == 0).await;
         };
-        let lock = strict.lock(flavour, "dropped");
-        let acquire = async || lock.acquire(Acquire::new().wait(secs(10))).await;
-        bed::dropped::at_each_await(acquire, look).await;
+        let lock = patient.lock(flavour, "dropped");
+        let acquire = async || lock.acquire(Acquire::new().wait(secs(100))).await;
+        bed::dropped::at_each_await(acquire, async |when| look(&patient, when).await).await;
         servers.node(1).stop();
+        let lock = strict.lock(flavour, "dropped");
         let mut waits = 0;
         loop {
             match bed::harm::cut_at(lock.try_lock(), waits).await {
-                None => look(format!("dropped at await {waits}")).await,
+                None => look(&strict, format!("dropped at await {waits}")).await,
                 Some(outcome) => {
                     assert!(is_refused(&outcome) && waits > 0, "{flavour}: {outcome:?}");
-                    look("refused".to_owned()).await;
+                    look(&strict, "refused".to_owned()).await;
                     break;
                 }
             }
@@ -302,4 +304,5 @@ async fn acquires_dropped_at_each_await_leave_nothing() {
         in_step(&servers).await;
     }
     end(strict).await;
+    end(patient).await;
 }

@@ -16,7 +16,7 @@ fn kinds(client: &Client, name: &str) -> Vec<Arc<dyn DistLock>> {
     let mut all: Vec<Arc<dyn DistLock>> =
         Flavour::ALL.iter().map(|flavour| client.lock(*flavour, &format!("{name}-{flavour}"))).collect();
     all.push(Arc::new(client.multi([format!("{name}-m1"), format!("{name}-m2")])));
-    all.push(Arc::new(RedLock::new([client.clone()], &format!("{name}-red"))));
+    all.push(Arc::new(RedLock::new([client.clone()], &format!("{name}-red")).node_timeout(PATIENCE)));
     all.push(Arc::new(client.striped(&format!("{name}-striped"), 2)));
     all
 }
@@ -235,7 +235,7 @@ async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
                 guard.unlock().await.unwrap();
             }
             let red = RedLock::new([client.clone()], "red").node_timeout(span);
-            let theirs = RedLock::new([other.clone()], "red");
+            let theirs = RedLock::new([other.clone()], "red").node_timeout(PATIENCE);
             for wait in [ms(0), ms(50), Duration::MAX] {
                 let held = theirs.lock().await.unwrap();
                 let waiting = red.clone();

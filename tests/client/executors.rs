@@ -61,7 +61,8 @@ fn all_locks_work_without_a_runtime() {
         }
     }
     on_no_runtime("multi", &ours, &ours[0].multi(["a", "b"]), &theirs[0].multi(["b", "a"]));
-    on_no_runtime("redlock", &ours, &RedLock::new(ours.clone(), "red"), &RedLock::new(theirs.clone(), "red"));
+    let red = |clients: &Vec<Client>| RedLock::new(clients.clone(), "red").node_timeout(PATIENCE);
+    on_no_runtime("redlock", &ours, &red(&ours), &red(&theirs));
     on_no_runtime("striped", &ours, &ours[0].striped("s", 1), &theirs[0].striped("s", 1));
     assert!(block_on(ours[0].fenced("one-fenced").last_token()).unwrap() > 0);
     assert!(block_on(ours[0].fair("one-fair").queue()).unwrap().is_empty());

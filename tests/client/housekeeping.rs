@@ -82,11 +82,16 @@ async fn pings_are_bounded_by_the_ticks_of_their_timer() {
             let client = bed.connect(bed.still_builder().ping_interval(INTERVAL)).await;
             warmed(bed, &client).await;
             let held = if state == "holding" { Some(client.reentrant("a").lock().await.unwrap()) } else { None };
+            let asked = bed.admin.calls("evalsha").await;
             let waiting = (state == "waiting").then(|| {
                 let lock = client.reentrant("b");
                 tokio::spawn(async move { lock.lock().await })
             });
             becomes("waiting tasks", usize::from(waiting.is_some()), async || client.stats().waiting).await;
+            if waiting.is_some() {
+                // The second attempt follows the subscription.
+                becomes("attempts", asked + 2, async || bed.admin.calls("evalsha").await).await;
+            }
             becomes("commands in flight", 0, async || client.stats().under_way).await;
             let (ticks, ticking) = ticks();
             sent(bed).await;

@@ -3,10 +3,11 @@
 
 use bed::harm::cut_at;
 use bed::wire::{Wire, arrives};
-use bed::{Bed, PATIENCE, becomes, builder, ends, enter, eventually, in_vain, ms, reentrant, secs};
+use bed::{Bed, PATIENCE, becomes, builder, deadline, ends, enter, eventually, in_vain, ms, reentrant, secs};
 use distlock::{Acquire, Error, Guard, Released};
 use distlock_support::{Action, Matcher};
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use tokio::task::JoinSet;
 
 async fn shut_down_with_ten_locks(bed: &Bed) {
@@ -50,29 +51,35 @@ async fn a_shutdown_frees_what_is_held_on_two_threads() {
     reentrant(shut_down_with_ten_locks).await;
 }
 
+/// The future of a guard's loss, when all handles of its client are dropped.
+async fn drop_handles(bed: &Bed, pool_size: usize) -> BoxFuture<'static, Error> {
+    // Renews every 10 s, and keeps its locks in a standstill of 20 s.
+    let client = bed.builder().watchdog(secs(30)).pool_size(pool_size).connect().await.unwrap();
+    let [job, other] = ["job", "other"].map(|name| format!("{name} {pool_size}"));
+    let (lock, waited) = (client.reentrant(&job), client.reentrant(&other));
+    let guard = lock.lock().await.unwrap();
+    let lost = guard.lost().boxed();
+    drop((client.clone(), client, lock));
+    // A guard keeps its client going, its watchdog as well.
+    let before = deadline(&guard);
+    eventually("it is renewed", async || deadline(&guard) > before + secs(1)).await;
+    assert!(guard.is_held() && bed.admin.exists(&job).await);
+    assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    // And so does a lock, and a task that waits.
+    let guard = waited.lock().await.unwrap();
+    let waits = tokio::spawn(async move { in_vain(&waited.lock_for(ms(20)).await) });
+    assert!(ends("a short wait", waits).await.unwrap());
+    assert!(guard.is_held() && bed.admin.exists(&other).await);
+    drop(guard);
+    lost
+}
+
 async fn drop_the_last_handle(bed: &Bed) {
-    for pool_size in 1..=3 {
-        // Renews every 4 s, and keeps its locks in a standstill of 8 s.
-        let watchful = bed.builder().watchdog(secs(12)).command_timeout(secs(4)).pool_size(pool_size);
-        let client = watchful.connect().await.unwrap();
-        let (lock, other) = (client.reentrant("job"), client.reentrant("other"));
-        let guard = lock.lock().await.unwrap();
-        let lost = guard.lost();
-        drop((client.clone(), client, lock));
-        // A guard keeps its client going, its watchdog as well.
-        bed.admin.reset_stats().await;
-        bed::eventually("it is renewed", async || bed.admin.calls("evalsha").await > 0).await;
-        assert!(guard.is_held() && bed.admin.exists("job").await);
-        assert_eq!(guard.unlock().await.unwrap(), Released::Free);
-        // And so does a lock, and a task that waits.
-        let guard = other.lock().await.unwrap();
-        let waits = tokio::spawn(async move { in_vain(&other.lock_for(ms(20)).await) });
-        assert!(ends("a short wait", waits).await.unwrap());
-        assert!(guard.is_held() && bed.admin.exists("other").await);
-        drop(guard);
-        // The guard was the last: its lock is released, and then the connections close.
-        becomes("connections", 0, async || bed.admin.others().await.len()).await;
-        assert_eq!(bed.admin.keys().await, [""; 0]);
+    let all = futures::future::join_all((1..=3).map(|pool_size| drop_handles(bed, pool_size))).await;
+    // The guard was the last: its lock is released, and then the connections close.
+    becomes("connections", 0, async || bed.admin.others().await.len()).await;
+    assert_eq!(bed.admin.keys().await, [""; 0]);
+    for lost in all {
         assert!(lost.now_or_never().is_none(), "a release was taken for a loss");
     }
 }

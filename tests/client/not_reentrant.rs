@@ -22,7 +22,7 @@ const FLAVOURS: [(&str, Make); 9] = [
         let all = [(Flavour::Reentrant, 1), (Flavour::Reentrant, 2), (Flavour::Fenced, 3), (Flavour::Fair, 4)];
         Arc::new(MultiLock::of(all.into_iter().map(|(flavour, n)| member(flavour, n)).collect()))
     }),
-    ("redlock", |client, name| Arc::new(RedLock::new([client.clone()], name))),
+    ("redlock", |client, name| Arc::new(RedLock::new([client.clone()], name).node_timeout(bed::PATIENCE))),
     ("striped", |client, name| Arc::new(client.striped(name, 3))),
 ];
 

@@ -4,7 +4,7 @@ use distlock::{Acquire, Client, DistLock, Flavour, Prefer};
 use distlock_support::{Action, Matcher};
 use redis::Value;
 
-use bed::{Bed, becomes, ends, eventually, idle, in_vain, ms, reentrant, rw, scripts, secs};
+use bed::{Bed, becomes, ends, eventually, idle, passer, reentrant, rw, scripts, secs, with_longer_waits};
 
 mod cases;
 
@@ -110,8 +110,11 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
     }
     if flavour == Flavour::Write {
         let guard = other.rw("t").read().lock().await.unwrap();
-        let writes = client.rw("t").prefer(Prefer::Writers).write();
-        assert!(in_vain(&writes.lock_for(ms(100)).await));
+        let leaves = passer(client.rw("t").prefer(Prefer::Writers).write());
+        eventually("its mark is left", async || bed.admin.exists("{t}:rwlock_waiting").await).await;
+        leaves.abort();
+        assert!(leaves.await.is_err(), "a writer beside a reader");
+        eventually("its mark is gone", async || !bed.admin.exists("{t}:rwlock_waiting").await).await;
         guard.unlock().await.unwrap();
     }
     guard.unlock().await.unwrap();
@@ -151,12 +154,18 @@ async fn a_wait_ends_while_a_forgotten_script_is_sent_in_full(flavour: Flavour) 
         let client = bed.connect(patient).await;
         let lock = client.lock(flavour, "a");
         lock.lock().await.unwrap().unlock().await.unwrap();
-        bed.admin.script_flush().await;
-        let silent = proxy.on_request(Matcher::command("EVAL"), Action::HangReply);
-        let outcome = ends("the wait", lock.lock_for(secs(1))).await;
-        assert!(silent.has_fired() && !matches!(outcome, Ok(Some(_))), "{outcome:?}");
-        proxy.rst_all();
-        idle(&client).await;
+        with_longer_waits(secs(1), async |wait| {
+            bed.admin.script_flush().await;
+            let silent = proxy.on_request(Matcher::command("EVAL"), Action::HangReply);
+            let outcome = ends("the wait", lock.lock_for(wait)).await;
+            assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
+            let in_time = silent.has_fired();
+            silent.disarm();
+            proxy.rst_all();
+            idle(&client).await;
+            in_time.then_some(())
+        })
+        .await;
     })
     .await;
 }

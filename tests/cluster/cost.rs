@@ -136,7 +136,7 @@ async fn a_redlock_over_clusters_is_a_command_at_each() {
         client.reentrant("x").lock().await.unwrap().unlock().await.unwrap();
         nodes.push((cluster, client, admin));
     }
-    let lock = RedLock::new(nodes.iter().map(|(_, client, _)| client.clone()), "x");
+    let lock = RedLock::new(nodes.iter().map(|(_, client, _)| client.clone()), "x").node_timeout(bed::PATIENCE);
     for (_, _, admin) in &nodes {
         scripts(admin).await;
     }

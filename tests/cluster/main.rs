@@ -44,7 +44,7 @@ async fn kept(client: &Client, holds: usize) {
 }
 
 async fn primaries(n: usize) -> Cluster {
-    Cluster::start(ClusterOptions::default().primaries(n).replicas(0)).await
+    Cluster::start(ClusterOptions::default().primaries(n).replicas(0).node_timeout(60_000)).await
 }
 
 fn lock(client: &Client, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {

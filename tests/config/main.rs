@@ -11,8 +11,8 @@ mod settings;
 
 use std::path::PathBuf;
 
-use bed::{PATIENCE, becomes, ends};
-use distlock::{Client, RedissonYaml};
+use bed::{PATIENCE, becomes, ends, eventually, idle};
+use distlock::{Client, Guard, RedissonYaml, Result};
 use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS};
 
 use samples::Sample;
@@ -33,13 +33,37 @@ fn text(folder: &str, name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The answer to a call. The time limits are the file's, so on a slow machine the call is repeated after an error that passes.
+async fn answer<T>(what: &str, call: impl AsyncFn() -> Result<T>) -> T {
+    let mut answer = None;
+    eventually(what, async || match call().await {
+        Err(error) if error.is_retryable() => false,
+        outcome => {
+            answer = Some(outcome.unwrap_or_else(|error| panic!("{what}: {error}")));
+            true
+        }
+    })
+    .await;
+    answer.expect("the call was answered")
+}
+
+/// One attempt of ours at a lock. An attempt without an answer is undone before the next one.
+async fn attempt(client: &Client, name: &str) -> Option<Guard> {
+    answer(name, async || {
+        idle(client).await;
+        client.reentrant(name).try_lock().await
+    })
+    .await
+}
+
 /// A sample is read by us and by Redisson, says the same to both, and is used by both to take the same lock in turn.
 async fn used(sample: &Sample, variables: &Variables) -> Client {
     let Sample { name, .. } = sample;
     let read = RedissonYaml::new().variables(variables.clone()).read(&text("redisson", name));
     let read = read.unwrap_or_else(|error| panic!("{name}: {error}"));
     assert!(read.left_out().is_empty());
-    let client = read.into_builder().connect().await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let builder = read.into_builder();
+    let client = answer(name, async || builder.clone().connect().await).await;
     let lock = client.reentrant(name);
 
     for (version, _) in VERSIONS.into_iter().zip(sample.read_by).filter(|(_, is_read)| *is_read) {
@@ -51,7 +75,7 @@ async fn used(sample: &Sample, variables: &Variables) -> Client {
         let agent = Agent::start("the file says it", options).await;
         let java = agent.at(Kind::Reentrant, name, 1);
         assert!(java.try_lock().await.expect("Redisson answers"), "{name}, {version}");
-        assert!(lock.try_lock().await.expect("Redisson answers").is_none(), "{name}, {version}: no exclusion");
+        assert!(attempt(&client, name).await.is_none(), "{name}, {version}: no exclusion");
         let waiter = tokio::spawn({
             let lock = lock.clone();
             async move { lock.lock().await }

@@ -4,6 +4,8 @@ use distlock::RedissonYaml;
 use distlock_support::RedisServer;
 use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS};
 
+use crate::{answer, attempt};
+
 /// Once told of the mapper's prefix we exclude the Java client that has the mapper, which a client without would not.
 #[tokio::test(flavor = "multi_thread")]
 async fn told_of_its_prefix_we_have_the_locks_of_java() {
@@ -13,15 +15,15 @@ async fn told_of_its_prefix_we_have_the_locks_of_java() {
         server.url()
     );
     assert!(RedissonYaml::new().lenient(true).read(&yaml).is_err(), "without the mapper each lock would be another");
-    let client = RedissonYaml::new().name_prefix("app:").read(&yaml).expect("it is told").into_builder();
-    let client = client.connect().await.expect("the server is there");
+    let builder = RedissonYaml::new().name_prefix("app:").read(&yaml).expect("it is told").into_builder();
+    let client = answer("the server is there", async || builder.clone().connect().await).await;
     let options = AgentOptions { prefix: Some("app:".to_owned()), ..AgentOptions::version(VERSIONS[0]) };
     let agent = Agent::start(&server.url(), options).await;
     let java = agent.at(Kind::Reentrant, "job", 1);
     assert!(java.try_lock().await.expect("an answer"));
-    assert!(client.reentrant("job").try_lock().await.expect("an answer").is_none());
+    assert!(attempt(&client, "job").await.is_none());
     java.unlock().await.expect("held");
-    let guard = client.reentrant("job").try_lock().await.expect("an answer").expect("free");
+    let guard = attempt(&client, "job").await.expect("free");
     assert!(!java.try_lock().await.expect("an answer"));
     guard.unlock().await.expect("held");
     agent.close().await;

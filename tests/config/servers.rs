@@ -23,7 +23,11 @@ impl Single {
     }
 
     pub fn open(&self) -> Variables {
-        variables([("REDIS_PORT", self.open.port().to_string())])
+        variables([
+            ("REDIS_PORT", self.open.port().to_string()),
+            // Longer than a slow machine takes for a test.
+            ("LOCK_WATCHDOG", "120000".to_owned()),
+        ])
     }
 
     pub fn closed(&self) -> Variables {

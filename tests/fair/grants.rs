@@ -118,6 +118,10 @@ async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str
     let other = three.fair(free).lock_for(secs(2)).await;
     assert!(matches!(other, Ok(Some(_))) || in_vain(&other), "{other:?}");
     let other = other.ok().flatten();
+    if other.is_none() {
+        // The acquire is being undone.
+        becomes("calls under way", 0, async || three.stats().under_way).await;
+    }
     assert!(!waiting.is_finished(), "{held} has two holders");
     let state = three.fair(free).state().await.unwrap();
     match &other {

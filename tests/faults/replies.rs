@@ -110,7 +110,7 @@ async fn one(fake: &Fake, reply: &str) {
     fake.always(reply.as_bytes());
     let builder = brisk(&fake.url()).retry_attempts(2).command_timeout(ms(150)).poll_cap(ms(50));
     // The check of the login's rights gets it as well.
-    let connecting = ends(&format!("connect() on {reply:?}"), builder.connect_timeout(PATIENCE).connect()).await;
+    let connecting = ends(&format!("connect() on {reply:?}"), builder.connect()).await;
     let client = connecting.unwrap_or_else(|error| panic!("{reply:?}: {error:?}"));
     let lock = client.reentrant("a");
     told(reply, "try_lock", lock.try_lock()).await;
@@ -166,7 +166,7 @@ async fn told<T>(reply: &str, what: &str, work: impl Future<Output = Result<T, E
 async fn a_reply_that_never_ends_times_out() {
     count_panics();
     let fake = Fake::start().await;
-    let client = brisk(&fake.url()).retry_attempts(2).connect_timeout(PATIENCE).connect().await.unwrap();
+    let client = brisk(&fake.url()).retry_attempts(2).connect().await.unwrap();
     for reply in ["*1000000000\r\n", "$536870912\r\nabc", "*2\r\n:1\r\n", "+no end", ":12", "%5\r\n+a\r\n"] {
         fake.always(reply.as_bytes());
         let error = client.reentrant("a").try_lock().await.unwrap_err();

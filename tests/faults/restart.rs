@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, join_all};
 
 use crate::rig::{heals, patient, stubborn};
 use bed::fault::{brisk, count};
-use bed::{Bed, Counter, becomes, ends, eventually, idle, ms, reentrant, secs};
+use bed::{Bed, Counter, becomes, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
 /// Runs a test on a server that loses nothing when it is killed. With `everysec` a write can be put off for as long as an fsync is in
 /// progress, and a kill just then loses it although it was answered.
@@ -96,7 +96,7 @@ async fn a_server_that_goes_away_is_told() {
     reentrant(async |bed| {
         let client = bed.connect(brisk(&bed.server.url()).retry_attempts(3)).await;
         let lock = client.reentrant("a");
-        let guard = lock.lock_leased(secs(2)).await.unwrap();
+        let guard = with_longer_waits(secs(2), async |lease| lock.lock_leased(lease).await.ok()).await;
         bed.server.kill9();
         told(ends("try_lock()", lock.try_lock()).await);
         told(ends("state()", lock.state()).await);

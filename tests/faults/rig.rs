@@ -13,7 +13,7 @@ pub const HOUR: Duration = secs(3600);
 /// Commands time out soon, are retried for as long as a test waits, and no lease ends by accident. Only a message or a reconnect
 /// wakes a waiter.
 pub fn stubborn(url: &str) -> Builder {
-    brisk(url).connect_timeout(PATIENCE).watchdog(HOUR).retry_attempts(1_000).poll_cap(HOUR)
+    brisk(url).watchdog(HOUR).retry_attempts(1_000).poll_cap(HOUR)
 }
 
 /// As [`stubborn`], with commands that have time enough on any machine.

@@ -5,11 +5,12 @@ use distlock_support::RedisServer;
 use parking_lot::Mutex;
 
 use crate::rig::{Section, Storage, enter, faults, token};
-use bed::{Bed, eventually, run_on};
+use bed::{Bed, eventually, run_on, secs};
 
 /// Sections of two clients before and after a `kill -9` of the server; the history, and what the storage refused.
 async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
-    let clients = [bed.client().await, bed.client().await];
+    let connect = async || bed.connect(bed.builder().watchdog(secs(300))).await;
+    let clients = [connect().await, connect().await];
     let (history, storage, mut refused) = (Mutex::default(), Storage::default(), Vec::new());
     let mut write = |guard: &Guard| {
         if !storage.write(token(guard)) {

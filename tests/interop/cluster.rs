@@ -35,7 +35,7 @@ impl Shared {
         Self { cluster, sides }
     }
 
-    /// With the default watchdog.
+    /// With leases that are renewed ([`Sides::watched`]).
     async fn watched(version: &str, options: ClusterOptions) -> Self {
         let cluster = start(options).await;
         let sides = Sides::watched(version, &cluster.url()).await;

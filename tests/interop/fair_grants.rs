@@ -7,7 +7,7 @@ use distlock_support::agent::{AgentOptions, Call, JavaLock};
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::listener::{Listener, Message};
-use crate::rig::{Rig, replied, soon, until_is};
+use crate::rig::{Rig, replied, soon, until, until_is};
 
 /// Messages to waiters of this lock.
 async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
@@ -166,7 +166,7 @@ pub async fn fair_forced_open_in_java(version: &str) {
         let head = lane.joined(1).await;
         assert_eq!(lane.java(0, 2).force_unlock().await, Ok(true));
         lane.held_by(&head).await;
-        client.renew_now().await;
+        until("a whole round of renewals", async || client.renew_now().await.failed == 0).await;
         assert!(!guard.is_held(), "it has not heard of it");
         drop(guard);
         waiter.turn().await;

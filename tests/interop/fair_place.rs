@@ -180,7 +180,7 @@ async fn turn(java: JavaLock, call: Call, hold: Duration) {
 /// milliseconds, and live by what those ahead have left.
 pub async fn fair_place_of_javas_is_kept_behind_ours(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
-    let client = rig.watched_client().await;
+    let client = rig.client().await;
     for ours_ahead in [false, true] {
         let name = format!("javas behind ours: {ours_ahead}");
         let lane = Lane::new(&rig, &name);

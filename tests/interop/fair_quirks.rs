@@ -224,7 +224,7 @@ async fn java_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     let java = lane.java(0, 5).start_lock();
     let head = lane.joined(1).await;
     let ours = fair_wait(client, lane.name);
-    let next = lane.joined(2).await;
+    let next = lane.waits_as(client).await;
     until("the head thrown out", async || lane.queue().await == [next.clone(), head.clone()]).await;
     for _ in 0..300 {
         assert_eq!(lane.queue().await.first(), Some(&next), "ours lost its place");

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use distlock::Client;
+use distlock_support::agent::JavaLock;
 
 use crate::fair_rig::{Lane, USUAL_WAIT};
 use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, soon, until, watched};
@@ -29,6 +30,13 @@ async fn hammer(client: Client, name: String, enough: Arc<AtomicBool>, taken: Ar
         taken.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(HOLD).await;
         guard.unlock().await.expect("unlock");
+    }
+}
+
+async fn java_hammers(java: JavaLock, enough: Arc<AtomicBool>) {
+    let fields = serde_json::json!({"counter": "turns", "rounds": 20, "hold_ms": HOLD.as_millis() as u64});
+    while !enough.load(Ordering::Relaxed) {
+        java.start("counter_loop", fields.clone()).await.expect("a loop in Java");
     }
 }
 
@@ -73,9 +81,10 @@ pub async fn fair_we_get_our_turn(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
     let lane = Lane::new(&rig, "theirs");
-    let fields = serde_json::json!({"counter": "turns", "rounds": 80, "hold_ms": HOLD.as_millis() as u64});
-    let loops: Vec<_> =
-        (1..=CROWD as i64).map(|thread| lane.java(0, thread).start("counter_loop", fields.clone())).collect();
+    let enough = Arc::new(AtomicBool::new(false));
+    let loops: Vec<_> = (1..=CROWD as i64)
+        .map(|thread| tokio::spawn(java_hammers(lane.java(0, thread), Arc::clone(&enough))))
+        .collect();
     until("a crowd", async || lane.queue().await.len() as u64 == CROWD - 1).await;
     let turns = async || rig.admin.cmd::<Option<u64>>(&["GET", "turns"]).await.unwrap_or(0);
     let (lock, mut others) = (client.fair(lane.name), Vec::new());
@@ -85,10 +94,11 @@ pub async fn fair_we_get_our_turn(version: &str) {
         others.push(turns().await - before);
         guard.unlock().await.expect("unlock");
     }
-    assert!(median(&others) <= FAIR, "{version}: turns of others in between: {others:?}");
-    for call in loops {
-        replied(call).await;
+    enough.store(true, Ordering::Relaxed);
+    for ended in loops {
+        ended.await.expect("a thread of Java's");
     }
+    assert!(median(&others) <= FAIR, "{version}: turns of others in between: {others:?}");
     lane.is_gone().await;
     rig.admin.cmd::<()>(&["DEL", "turns"]).await;
     rig.end([client]).await;

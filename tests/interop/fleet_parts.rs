@@ -97,7 +97,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         let guard = match got {
             Ok(Some(guard)) => guard,
             // The machine was busy: what comes of it is undone, and a grant that comes too late to be of use as well.
-            Ok(None) | Err(Error::Timeout { .. } | Error::Connection { outcome_unknown: false, .. }) => continue,
+            Ok(None) | Err(Error::Timeout { .. } | Error::Connection { .. }) => continue,
             Err(error) => panic!("acquire: {error:?}"),
         };
         let token = guard.token().unwrap_or(0);

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::fenced::counter;
 use crate::fleet::{AT, FLAVOUR, TURNS_OF, with_room};
 use crate::fleet_parts::lock_of;
-use crate::rig::{Rig, connect, ms, patient, replied, until};
+use crate::rig::{Rig, connect, ms, patient, until};
 
 /// Clients of each language.
 const EACH: usize = 4;
@@ -69,7 +69,7 @@ async fn beside(version: &str, flavour: &'static str, kind: Kind) {
         let fields = json!({"counter": TURNS_OF[0], "rounds": ROUNDS, "hold_ms": HOLD.as_millis() as u64});
         tokio::spawn(async move {
             while !over.load(Ordering::Relaxed) {
-                replied(java.start("counter_loop", fields.clone())).await;
+                java.start("counter_loop", fields.clone()).await.expect("a loop in Java");
             }
         })
     });

@@ -1,6 +1,7 @@
 //! Our multi lock and Redisson's over the same names.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bed::in_vain;
 use distlock::{Acquire, Client, DistLock, Error};
@@ -11,7 +12,7 @@ use crate::reentry::Step::{self, Leased, Lock, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{LATCH, NEVER, Rig, had, lasting, ms, replied, soon, until, until_is};
 use crate::rw_rig::STALL;
-use crate::several::{count_together, hang_up, is_javas, is_ours, take};
+use crate::several::{count_together, hang_up, is_javas, is_ours, may_have_retried, take};
 
 const ROWS: [&[Step]; 4] = [
     &[Lock, Unlock],
@@ -44,7 +45,11 @@ pub async fn multi_states_are_the_same(version: &str) {
         let theirs = Theirs::of(&rig, &listener, "", java_multi(&rig, 0, Kind::Reentrant, &a, 7));
         let mut ours = Ours::of(&rig, &listener, "", multi(&client, &b), client.owner());
         for (at, step) in steps.iter().enumerate() {
+            let began = Instant::now();
             theirs.act(*step).await;
+            if may_have_retried(*step, began) {
+                listener.take(&rig.admin).await;
+            }
             rig.latches_gone().await;
             let messages = listener.take(&rig.admin).await.len();
             ours.act(*step).await;

@@ -1,6 +1,7 @@
 //! Our RedLock and Redisson's over the same servers.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bed::in_vain;
 use distlock::{DistLock, RedLock};
@@ -10,7 +11,9 @@ use crate::listener::Listener;
 use crate::reentry::Step::{self, Leased, Lock, Stray, Try, TryLeased, Unlock};
 use crate::reentry::{Left, Ours, Theirs};
 use crate::rig::{PATIENCE, Rig, channel, had, lasting, ms, replied, soon, until_is, wait_for_lock};
-use crate::several::{clients_of, count_together, hang_up, held_by, is_javas, is_ours, java_red, red, take, waiting};
+use crate::several::{
+    clients_of, count_together, hang_up, held_by, is_javas, is_ours, java_red, may_have_retried, red, take, waiting,
+};
 
 const ROWS: [&[Step]; 4] = [
     &[Lock, Unlock, Stray],
@@ -39,10 +42,16 @@ pub async fn red_states_are_the_same(version: &str) {
         let theirs = Theirs::of(&rig, &listeners[0], &a, java_red(&rig, 0, &a, 7));
         let mut ours = Ours::of(&rig, &listeners[0], &b, red(&clients, &b), clients[0].owner());
         for (at, step) in steps.iter().enumerate() {
+            let began = Instant::now();
             // Redisson's unlock ignores every error, ours tells.
             match step {
                 Stray => drop(replied(theirs.lock.unlock()).await),
                 _ => theirs.act(*step).await,
+            }
+            if may_have_retried(*step, began) {
+                for (admin, listener) in rig.admins().zip(&listeners) {
+                    listener.take(admin).await;
+                }
             }
             ours.act(*step).await;
             let holds = steps[..=at].iter().fold(0, |holds: usize, step| match step {

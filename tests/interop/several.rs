@@ -1,13 +1,15 @@
 //! Locks that are made of several, over servers or over names: ours beside Java's, and a counter for both.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use distlock::{Client, DistLock, Guard, RedLock};
 use distlock_support::agent::{JavaLock, Kind};
 use futures::future::join_all;
 
 use crate::counter::{COUNTER, count_here};
-use crate::rig::{PATIENCE, Rig, builder, connect, until_is};
+use crate::reentry::Step;
+use crate::rig::{PATIENCE, Rig, builder, connect, ms, until_is};
 
 /// A client of ours for every server.
 pub async fn clients_of(rig: &Rig) -> Vec<Client> {
@@ -38,6 +40,12 @@ pub async fn hang_up(rig: &Rig) {
     for agent in &rig.agents {
         agent.close().await;
     }
+}
+
+/// Whether this `lock()` of Redisson's may have released its members and tried again, which sends
+/// messages. An attempt at three members lasts 4.5 s, at more of them longer.
+pub fn may_have_retried(step: Step, began: Instant) -> bool {
+    step == Step::Lock && began.elapsed() >= ms(4000)
 }
 
 /// Takes what is free.

@@ -4,7 +4,7 @@ use distlock::{Client, Flavour, Guard};
 use distlock_support::agent::{Agent, AgentOptions, CallResult, Kind, Reply};
 use serde_json::json;
 
-use crate::rig::{WATCHDOG, builder, connect, lasting, ms, patient, replied, soon, until_is, watched};
+use crate::rig::{WATCHDOG, builder, connect, lasting, ms, patient, replied, soon, until_is};
 
 /// Who holds, and who is kept out by that. The last one looks for itself, all others are told.
 pub const RIVALS: [(Kind, Kind); 7] = [
@@ -44,12 +44,18 @@ impl Sides {
         Self { java: Agent::start(url, patient(lasting(version))).await, ours: connect(builder(url)).await }
     }
 
-    /// With the default watchdog of either. Redisson's does not try again before its next round: it may fail twice while servers
-    /// change.
+    /// With twice the default watchdog on both sides. Redisson's does not try again before its next
+    /// round: it may fail twice while servers change.
     pub async fn watched(version: &str, url: &str) -> Self {
-        let limit = Some(WATCHDOG / 3);
-        let options = AgentOptions { timeout: limit, sync_timeout: limit, ..AgentOptions::version(version) };
-        Self { java: Agent::start(url, options).await, ours: connect(watched(builder(url))).await }
+        let (watchdog, limit) = (2 * WATCHDOG, 2 * WATCHDOG / 3);
+        let options = AgentOptions {
+            watchdog: Some(watchdog),
+            timeout: Some(limit),
+            sync_timeout: Some(limit),
+            ..AgentOptions::version(version)
+        };
+        let ours = builder(url).watchdog(watchdog).command_timeout(limit);
+        Self { java: Agent::start(url, options).await, ours: connect(ours).await }
     }
 
     pub async fn lock(&self, kind: Kind, name: &str) -> Guard {

@@ -77,7 +77,7 @@ async fn with_one_member_the_whole_is_lost() {
 /// Each member in turn is deleted or stolen; the guard learns of it first, or by its release.
 async fn with_one_member_gone_the_release_frees_the_others((steal, known): (bool, bool)) {
     reentrant(async |bed| {
-        let client = bed.client().await;
+        let client = bed.still_client().await;
         for gone in NAMES {
             let guard = client.multi(NAMES).lock().await.unwrap();
             let () = bed.admin.cmd(&["DEL", gone]).await;

@@ -23,7 +23,7 @@ use slot::{WAYS, Way};
 use walk::{Keys, walk};
 
 async fn two_nodes() -> Cluster {
-    Cluster::start(ClusterOptions::default().primaries(2).replicas(0)).await
+    Cluster::start(ClusterOptions::default().primaries(2).replicas(0).node_timeout(60_000)).await
 }
 
 /// Behind `ASKING` these take covers for gone that are at the source still. They have several keys, and so are never sent there.

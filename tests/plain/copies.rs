@@ -45,7 +45,9 @@ async fn one_of_a_set_takes_a_free_lock_for_its_lease_and_for_nobody() {
 async fn one_of_a_set_in_doubt_is_found_by_the_second_look() {
     plain(async |bed| {
         let proxy = bed.proxy();
-        let client = bed.connect(brisk(&proxy.url()).retry_attempts(1_000)).await;
+        // The late `SET` below has to arrive before the second look, which follows the undo by a command timeout.
+        let slow = brisk(&proxy.url()).watchdog(secs(3600)).command_timeout(secs(15));
+        let client = bed.connect(slow.retry_attempts(1_000)).await;
         let lock = client.plain("job");
         lock.lock().await.unwrap().unlock().await.unwrap();
         let wire = Wire::hear(&bed.server, ALL).await;
@@ -68,7 +70,7 @@ async fn one_of_a_set_in_doubt_is_found_by_the_second_look() {
 #[tokio::test]
 async fn one_of_a_script_does_nothing_to_whoever_came_since() {
     plain(async |bed| {
-        let client = bed.connect(bed.builder().command_timeout(secs(5))).await;
+        let client = bed.connect(bed.builder().watchdog(secs(90)).command_timeout(secs(20))).await;
         let lock = client.plain("job");
         let wire = Wire::hear(&bed.server, ALL).await;
         let me = client.owner();
@@ -89,7 +91,7 @@ async fn one_of_a_script_does_nothing_to_whoever_came_since() {
             calls.into_iter().filter(|call| call[0].to_ascii_uppercase().starts_with("EVAL")).collect();
         assert!(scripts.len() >= 6, "{scripts:?}");
         // Past the last moment of the acquire and of the forced release, which is a command timeout after they were sent.
-        tokio::time::sleep(secs(6)).await;
+        tokio::time::sleep(secs(21)).await;
         let guard = lock.acquire(own()).await.unwrap().unwrap();
         let before = value(bed, "job").await;
         for call in &scripts {
@@ -112,7 +114,7 @@ async fn one_of_a_script_does_nothing_to_whoever_came_since() {
 #[tokio::test]
 async fn one_of_an_extend_to_less_cuts_nothing_that_was_set_since() {
     plain(async |bed| {
-        let client = bed.connect(bed.builder().command_timeout(secs(5))).await;
+        let client = bed.connect(bed.builder().watchdog(secs(90)).command_timeout(secs(20))).await;
         let lock = client.plain("job");
         let wire = Wire::hear(&bed.server, ALL).await;
         let guard = lock.lock_leased(secs(300)).await.unwrap();

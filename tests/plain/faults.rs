@@ -2,7 +2,7 @@
 
 use bed::fault::{assert_doubt, brisk};
 use bed::session::{PLAIN, in_every_way};
-use bed::{becomes, ends, idle};
+use bed::{becomes, ends, idle, secs};
 use distlock::{Error, Step};
 use distlock_support::proxy::{Action, Matcher};
 
@@ -22,7 +22,7 @@ fn set(name: &str) -> Matcher {
 async fn a_set_has_the_commands_timeout_and_is_sent_once() {
     plain(async |bed| {
         let proxy = bed.proxy();
-        let client = bed.connect(brisk(&proxy.url()).retry_attempts(1_000)).await;
+        let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).retry_attempts(1_000)).await;
         for (name, action) in [
             ("hang", Action::HangReply),
             ("close", Action::SwallowReplyClose),
@@ -52,7 +52,7 @@ async fn a_set_has_the_commands_timeout_and_is_sent_once() {
 async fn who_asks_again_in_doubt_finds_its_own_value() {
     plain(async |bed| {
         let proxy = bed.proxy();
-        let client = bed.connect(brisk(&proxy.url()).retry_attempts(1_000)).await;
+        let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).retry_attempts(1_000)).await;
         for (name, action) in [("lost", Action::SwallowReplyClose), ("never", Action::CloseBefore)] {
             proxy.on_request(set(name), action);
             let guard = client.plain(name).lock().await.unwrap();
@@ -69,7 +69,7 @@ async fn who_asks_again_in_doubt_finds_its_own_value() {
 #[tokio::test]
 async fn a_server_without_scripts_gives_the_lock_all_the_same() {
     plain(async |bed| {
-        let client = bed.client().await;
+        let client = bed.still_client().await;
         let lock = client.plain("job");
         for _ in 0..3 {
             bed.admin.script_flush().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distlock::{Acquire, DistLock, Error, Flavour, Lost, RedLock};
 
 use crate::rig::{Path, by_all, five, long, patient};
-use bed::{becomes, ends, enter, eventually, ms, waiter};
+use bed::{PATIENCE, becomes, ends, enter, eventually, ms, waiter};
 
 /// Three of five servers lose the key. The guard lives on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,7 +93,7 @@ async fn no_server_counts_twice_through_nested_locks() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let part = |name: &str, of: &[usize]| -> Arc<dyn DistLock> {
-            Arc::new(RedLock::new(of.iter().map(|at| user.clients[*at].clone()), name))
+            Arc::new(RedLock::new(of.iter().map(|at| user.clients[*at].clone()), name).node_timeout(PATIENCE))
         };
         let multi = |at: usize| -> Arc<dyn DistLock> { Arc::new(user.clients[at].multi(["x", "y"])) };
         let striped: Arc<dyn DistLock> = Arc::new(user.clients[1].striped("x", 2));
@@ -106,8 +106,8 @@ async fn no_server_counts_twice_through_nested_locks() {
             assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
         }
         // With a server each they may be made of anything.
-        let lock = RedLock::of("x", vec![multi(0), part("x", &[1, 2, 3]), Arc::new(user.clients[4].reentrant("x"))]);
-        let guard = lock.lock().await.unwrap();
+        let locks = vec![multi(0), part("x", &[1, 2, 3]), Arc::new(user.clients[4].reentrant("x"))];
+        let guard = RedLock::of("x", locks).node_timeout(PATIENCE).lock().await.unwrap();
         eventually("all have granted it", async || guard.members().len() >= 6).await;
         guard.unlock().await.unwrap();
     })

@@ -49,7 +49,7 @@ async fn each_re_entry_release_query_and_extension_is_one_command() {
         assert_eq!(sent(bed).await, only(&[("evalsha", 1)]));
         inner.unlock().await.unwrap();
         assert_eq!(sent(bed).await, only(&[("evalsha", 1)]));
-        outer.extend(secs(10)).await.unwrap();
+        outer.extend(secs(3600)).await.unwrap();
         assert_eq!(sent(bed).await, only(&[("evalsha", 1)]));
         lock.state().await.unwrap();
         lock.is_locked().await.unwrap();

@@ -153,6 +153,7 @@ impl Story<'_> {
         if self.is_torn(t.lo, t.hi) {
             return Err(Torn);
         }
+        self.model.is_clock_stale |= self.rig.is_clock_stale();
         let expected = self.expect(act, id, t);
         self.note(|_| format!("{got:?}"));
         self.compare(from, got, expected).await

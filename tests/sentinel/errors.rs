@@ -3,7 +3,7 @@
 use distlock::{Client, Error};
 use distlock_support::{RedisServer, Replicas, ReplicasOptions, SentinelsOptions};
 
-use crate::{Sentinels, all_connections, client, connections, end, lock, secs, sentinels};
+use crate::{Sentinels, all_connections, client, connections, end, lock, secs, still_sentinels};
 
 async fn refused(url: &str, because: &str) -> Error {
     bed::refusal(&bed::builder(url), |error| error.to_string().contains(because)).await
@@ -11,7 +11,7 @@ async fn refused(url: &str, because: &str) -> Error {
 
 #[tokio::test]
 async fn server_that_is_no_sentinel_of_the_name_is_an_error() {
-    let bed = sentinels().await;
+    let bed = still_sentinels().await;
     let url = bed.url();
     let error = refused(&url.replace("/locks", "/other"), "\"other\"").await;
     assert!(matches!(&error, Error::Config { what } if what.contains("\"other\"")), "{error}");
@@ -27,7 +27,7 @@ async fn server_that_is_no_sentinel_of_the_name_is_an_error() {
 
 #[tokio::test]
 async fn sentinels_that_are_away_are_not_needed() {
-    let bed = sentinels().await;
+    let bed = still_sentinels().await;
     bed.sentinel(0).kill();
     bed.sentinel(1).kill();
     let one = client(&bed.url()).await;
@@ -51,7 +51,8 @@ async fn sentinels_that_are_away_are_not_needed() {
 #[tokio::test]
 async fn sentinels_and_servers_have_their_own_logins() {
     let servers = ReplicasOptions::default().replicas(1).password("of-servers");
-    let bed = Sentinels::start(SentinelsOptions::default().servers(servers).user("watcher", "of-sentinels")).await;
+    let options = SentinelsOptions::default().servers(servers).down_after(60_000);
+    let bed = Sentinels::start(options.user("watcher", "of-sentinels")).await;
     let url = bed.url();
     let with = |user: &str, password: &str| bed::builder(&url).sentinel_username(user).sentinel_password(password);
     let one = with("watcher", "of-sentinels").connect().await.unwrap();

@@ -1,10 +1,11 @@
 //! What locks do while the primary stays.
 
+use bed::PATIENCE;
 use distlock::{Acquire, DistLock as _, Flavour, MultiLock, RedLock};
 use distlock_support::{RedisServer, Replicas, ReplicasOptions};
 use futures::future::join_all;
 
-use crate::{FLAVOURS, all_connections, client, connections, end, eventually, lock, secs, sentinels, waiter};
+use crate::{FLAVOURS, all_connections, client, connections, end, eventually, lock, secs, still_sentinels, waiter};
 
 async fn every_flavour(url: &str) {
     let one = client(url).await;
@@ -32,7 +33,7 @@ async fn every_flavour(url: &str) {
 
 #[tokio::test]
 async fn every_flavour_works_over_sentinels() {
-    let bed = sentinels().await;
+    let bed = still_sentinels().await;
     every_flavour(&bed.url()).await;
 }
 
@@ -45,12 +46,13 @@ async fn every_flavour_works_over_replicated_servers() {
 #[tokio::test]
 async fn group_locks_work_over_clients_of_several_topologies() {
     let (bed, servers, alone) =
-        (sentinels().await, Replicas::start(ReplicasOptions::default().replicas(1)).await, RedisServer::start());
+        (still_sentinels().await, Replicas::start(ReplicasOptions::default().replicas(1)).await, RedisServer::start());
     let urls = [bed.url(), servers.url(), alone.url()];
     let clients = join_all(urls.iter().map(|url| client(url))).await;
-    let red = RedLock::new(clients.clone(), "red");
+    let red = RedLock::new(clients.clone(), "red").node_timeout(PATIENCE);
     let guard = red.lock().await.unwrap();
-    assert!(RedLock::new(clients.clone(), "red").try_lock().await.unwrap().is_none());
+    let other = RedLock::new(clients.clone(), "red").node_timeout(PATIENCE);
+    assert!(other.try_lock().await.unwrap().is_none());
     guard.unlock().await.unwrap();
     let all = MultiLock::of(clients.iter().map(|client| lock(client, Flavour::Reentrant, "each")).collect());
     let guard = all.lock().await.unwrap();
@@ -66,7 +68,7 @@ async fn group_locks_work_over_clients_of_several_topologies() {
 /// Two connections to the primary, two to each sentinel, none to a replica; none at all after the shutdown.
 #[tokio::test]
 async fn client_has_few_connections_and_leaves_none() {
-    let bed = sentinels().await;
+    let bed = still_sentinels().await;
     let primary = bed.primary().await;
     let one = client(&bed.url()).await;
     let name = format!("distlock-{}", one.id());

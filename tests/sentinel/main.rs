@@ -17,6 +17,11 @@ async fn sentinels() -> Sentinels {
     Sentinels::start(SentinelsOptions::default()).await
 }
 
+/// Sentinels that suspect no server on a slow machine, for tests without a failover.
+async fn still_sentinels() -> Sentinels {
+    Sentinels::start(SentinelsOptions::default().down_after(60_000)).await
+}
+
 async fn client(url: &str) -> Client {
     bed::builder(url).connect().await.unwrap_or_else(|error| panic!("connect to {url}: {error:?}"))
 }

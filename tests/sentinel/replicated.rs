@@ -9,7 +9,7 @@ use crate::{client, end, eventually, lock, secs};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promoted_replica_serves_waiters_and_renewals() {
     let servers = Replicas::start(ReplicasOptions::default()).await;
-    let one = bed::builder(&servers.url()).command_timeout(secs(1)).connect().await.unwrap();
+    let one = bed::builder(&servers.url()).watchdog(secs(3600)).command_timeout(secs(1)).connect().await.unwrap();
     let kept = lock(&one, Flavour::Reentrant, "kept").lock().await.unwrap();
     for (round, how) in ["killed", "stopped", "demoted"].into_iter().enumerate() {
         servers.synced().await;
@@ -72,7 +72,8 @@ async fn of_two_primaries_the_client_keeps_its_own() {
 async fn name_that_leads_to_another_server_is_resolved_again() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;
     let name = Proxy::start(servers.node(0).addr());
-    let one = client(&name.url().replace("redis://", "redis-replicated://")).await;
+    let url = name.url().replace("redis://", "redis-replicated://");
+    let one = bed::builder(&url).watchdog(secs(3600)).connect().await.unwrap();
     let kept = lock(&one, Flavour::Reentrant, "kept").lock().await.unwrap();
     servers.synced().await;
     for new in [1, 0, 1] {

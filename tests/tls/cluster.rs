@@ -17,7 +17,7 @@ use crate::{certificates, have, outer, url};
 const SLOTS: [u16; 3] = [0, 8_000, 16_000];
 
 async fn three(folder: &std::path::Path) -> Cluster {
-    Cluster::start(ClusterOptions::default().primaries(3).replicas(0).tls(folder)).await
+    Cluster::start(ClusterOptions::default().primaries(3).replicas(0).node_timeout(60_000).tls(folder)).await
 }
 
 /// Clients of the test's second process, over fred and over connections of our own.
@@ -139,8 +139,8 @@ async fn certificates_of_both_sides_and_a_name_for_the_whole() {
     let authority = Authority::new("cluster");
     authority.server("DNS:cluster.internal", When::Now);
     let (certificate, key) = authority.sign("client-", "DNS:client", When::Now);
-    let options = ClusterOptions::default().primaries(3).replicas(0).config("tls-auth-clients yes");
-    let cluster = Cluster::start(options.tls(authority.folder())).await;
+    let options = ClusterOptions::default().primaries(3).replicas(0).node_timeout(60_000);
+    let cluster = Cluster::start(options.config("tls-auth-clients yes").tls(authority.folder())).await;
     let trusted = authority.file("trusted.pem");
     std::fs::copy(authority.file("ca.pem"), &trusted).unwrap();
     let named = || Tls::new().ca_file(&trusted).server_name("cluster.internal");
@@ -186,7 +186,7 @@ async fn certificates_of_both_sides_and_a_name_for_the_whole() {
 async fn credentials_are_asked_for_by_each_server() {
     let authority = Authority::new("cluster");
     authority.server("IP:127.0.0.1", When::Now);
-    let cluster = Cluster::start(ClusterOptions::default().primaries(3).replicas(0).tls(authority.folder())).await;
+    let cluster = three(authority.folder()).await;
     let set = async |password: &str| {
         for node in cluster.nodes() {
             set_password(node.admin(), "locks", password).await;

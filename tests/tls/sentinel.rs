@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bed::secs;
 use distlock::{Acks, Builder, Credentials, Error, Tls};
 use distlock_support::{Replicas, ReplicasOptions, Sentinels, SentinelsOptions};
 use parking_lot::Mutex;
@@ -77,7 +78,8 @@ async fn replicated_servers_over_tls_with_a_password_that_changes() {
         set("hunter2 first").await;
         let url = servers.url();
         assert!(url.starts_with("rediss-replicated://"), "{url}");
-        let builder = changing(brisk(&url, direct).tls(Tls::new().ca_file(authority.file("ca.pem"))), &token);
+        let builder =
+            changing(brisk(&url, direct).tls(Tls::new().ca_file(authority.file("ca.pem"))), &token).acks(Acks::Off);
         works(builder.clone()).await;
         let client = builder.connect().await.unwrap();
         set("hunter2 second").await;
@@ -97,8 +99,10 @@ async fn replicas_acknowledge_over_tls() {
     servers.synced().await;
     for direct in BOTH {
         let builder = brisk(&servers.url(), direct).tls(Tls::new().ca_file(authority.file("ca.pem")));
-        let client = builder.acks(Acks::AtLeast(1)).connect().await.unwrap();
-        client.reentrant("acked").lock().await.unwrap().unlock().await.unwrap();
+        let builder = builder.acks(Acks::AtLeast(1));
+        let client = builder.clone().connect().await.unwrap();
+        let patient = builder.ack_timeout(secs(60)).connect().await.unwrap();
+        patient.reentrant("acked").lock().await.unwrap().unlock().await.unwrap();
         let calls = servers.node(servers.primary()).admin().calls("wait").await;
         assert!(calls > 0, "nobody has waited for the replica");
         let replica = servers.node(1 - servers.primary());
@@ -107,6 +111,6 @@ async fn replicas_acknowledge_over_tls() {
         assert!(matches!(refused, Err(Error::Replicas { got: 0, wanted: 1 })), "{refused:?}");
         replica.cont();
         heals(&client, "a").await;
-        end([client]).await;
+        end([client, patient]).await;
     }
 }

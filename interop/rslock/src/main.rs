@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rslock::{Lock, LockManager};
+use rslock::{Lock, LockError, LockManager};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::Mutex;
@@ -15,8 +15,11 @@ struct Held {
     next: u64,
 }
 
-#[tokio::main]
+/// Its time-outs cannot be set: 0.5 s for a reply, 1 s for a connection. They never fire, because tokio's clock stands still. A
+/// paused clock advances by itself only while no blocking task runs, and the read of standard input is one.
+#[tokio::main(flavor = "current_thread")]
 async fn main() {
+    tokio::time::pause();
     let urls = std::env::args().nth(1).expect("the servers' urls");
     let manager = |tries| {
         let mut manager = LockManager::new(urls.split(',').collect());
@@ -36,6 +39,11 @@ async fn main() {
     }
 }
 
+/// Sleeps by the system's clock.
+async fn sleep(time: Duration) {
+    tokio::task::spawn_blocking(move || std::thread::sleep(time)).await.expect("it sleeps");
+}
+
 async fn act(request: &Value, once: &LockManager, held: &Mutex<Held>) -> Value {
     let name = request["name"].as_str().unwrap_or_default();
     let ms = |field: &str| Duration::from_millis(request[field].as_u64().unwrap_or_default());
@@ -52,7 +60,9 @@ async fn act(request: &Value, once: &LockManager, held: &Mutex<Held>) -> Value {
                         held.locks.insert(number, lock);
                         return json!(number);
                     }
-                    Err(_) if Instant::now() < until => tokio::time::sleep(Duration::from_millis(100)).await,
+                    // rslock leaves the key of a lock that was granted too late. It expires with its lease.
+                    Err(LockError::TtlExceeded) => sleep(ms("ttl_ms")).await,
+                    Err(_) if Instant::now() < until => sleep(Duration::from_millis(100)).await,
                     Err(_) => return Value::Null,
                 }
             }

@@ -115,7 +115,7 @@ pub async fn steps(bed: &Bed, client: &Client, flavour: Flavour) {
     assert!(lock.try_lock().await.unwrap().is_none() && there.try_lock().await.unwrap().is_none());
     assert_eq!(sent(bed).await, only(&[("evalsha", 4)]), "{flavour}");
     inner.unlock().await.unwrap();
-    outer.extend(secs(10)).await.unwrap();
+    outer.extend(secs(3600)).await.unwrap();
     lock.state().await.unwrap();
     assert_eq!(sent(bed).await, only(&[("evalsha", 3)]), "{flavour}");
     assert_eq!(outer.token().is_some(), flavour == Flavour::Fenced);

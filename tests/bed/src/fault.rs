@@ -7,7 +7,7 @@ use distlock_support::Admin;
 use distlock_support::proxy::Matcher;
 
 use crate::harm::{TIMEOUT, runs};
-use crate::{Bed, idle, ms, secs};
+use crate::{Bed, PATIENCE, idle, ms, secs};
 
 /// The watchdog of [`brisk`].
 pub const WATCHDOG: Duration = secs(6);
@@ -17,7 +17,7 @@ pub fn brisk(url: &str) -> Builder {
     crate::builder(url)
         .watchdog(WATCHDOG)
         .command_timeout(TIMEOUT)
-        .connect_timeout(secs(9))
+        .connect_timeout(PATIENCE)
         .retry_attempts(10)
         .retry_delay((ms(20), ms(100)))
         .subscribe_timeout(secs(1))
@@ -107,7 +107,7 @@ pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, m
     let mut outcomes = vec![
         lock.try_lock().await.map(drop),
         lock.lock().await.map(drop),
-        lock.lock_for(secs(5)).await.map(drop),
+        lock.lock_for(PATIENCE).await.map(drop),
         lock.acquire(Acquire::new().owner(&client.owner())).await.map(drop),
         lock.state().await.map(drop),
         lock.force_unlock().await.map(drop),

@@ -69,7 +69,7 @@ impl Bed {
     pub fn still_builder(&self) -> Builder {
         let hour = secs(3600);
         let builder = self.builder().watchdog(hour).command_timeout(PATIENCE).poll_cap(hour).subscription_linger(hour);
-        builder.ping_interval(hour).scan_interval(hour)
+        builder.subscribe_timeout(PATIENCE).ping_interval(hour).scan_interval(hour)
     }
 
     /// A builder for tests that outlive leases: a watchdog of [`QUICK`], and timeouts to match.

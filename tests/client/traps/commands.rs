@@ -6,7 +6,7 @@ use distlock_support::proxy::{Action, Matcher};
 use crate::rig::elsewhere;
 use bed::fault::{assert_doubt, brisk, script, warm};
 use bed::harm::{TIMEOUT, sha};
-use bed::{PATIENCE, builder, eventually, idle, ms, reentrant, secs};
+use bed::{PATIENCE, builder, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
 /// Trap 1: options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes out by
 /// `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and for the
@@ -17,25 +17,36 @@ use bed::{PATIENCE, builder, eventually, idle, ms, reentrant, secs};
 #[tokio::test]
 async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
     reentrant(async |bed| {
-        let proxy = bed.proxy();
-        let client = bed.connect(brisk(&proxy.url()).watchdog(secs(30)).retry_attempts(1_000)).await;
-        let lock = client.reentrant("a");
         for by_hash in [true, false] {
-            if by_hash {
-                lock.lock().await.unwrap().unlock().await.unwrap();
-            } else {
-                bed.admin.script_flush().await;
-            }
-            idle(&client).await;
-            bed.admin.reset_stats().await;
-            let acquire = if by_hash { script("acquire") } else { Matcher::command("EVAL") };
-            let armed = proxy.on_request(acquire, Action::HangReply);
-            let error = lock.try_lock().await.unwrap_err();
-            assert!(matches!(error, Error::Timeout { step: Step::Command }) && error.outcome_unknown(), "{error:?}");
-            assert!(armed.has_fired());
-            // Once the acquire; the rest undoes it and changes no count.
-            assert_eq!(bed.admin.calls("hset").await, 1);
-            eventually("it is undone", async || !bed.admin.exists("a").await).await;
+            // Within too short a time `NOSCRIPT` may be late, and `EVAL` is not sent.
+            with_longer_waits(TIMEOUT, async |wait| {
+                let proxy = bed.proxy();
+                let options = brisk(&proxy.url()).watchdog(secs(3600)).command_timeout(wait);
+                let client = bed.connect(options.retry_attempts(1_000)).await;
+                let lock = client.reentrant("a");
+                if by_hash {
+                    lock.lock().await.unwrap().unlock().await.unwrap();
+                } else {
+                    bed.admin.script_flush().await;
+                }
+                idle(&client).await;
+                bed.admin.reset_stats().await;
+                let acquire = if by_hash { script("acquire") } else { Matcher::command("EVAL") };
+                let armed = proxy.on_request(acquire, Action::HangReply);
+                let error = lock.try_lock().await.unwrap_err();
+                if !armed.has_fired() {
+                    armed.disarm();
+                    idle(&client).await;
+                    return None;
+                }
+                let is_timeout = matches!(error, Error::Timeout { step: Step::Command });
+                assert!(is_timeout && error.outcome_unknown(), "{error:?}");
+                // Once the acquire; the rest undoes it and changes no count.
+                assert_eq!(bed.admin.calls("hset").await, 1);
+                eventually("it is undone", async || !bed.admin.exists("a").await).await;
+                Some(())
+            })
+            .await;
         }
     })
     .await;
@@ -50,18 +61,26 @@ async fn trap_01_a_standstill_is_no_timeout() {
         let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).ping_interval(secs(3600))).await;
         for round in 0..5 {
-            let armed = proxy.on_request(script("acquire"), Action::DelayReply(ms(100)));
-            let seen = proxy.requests_seen("EVALSHA");
-            let lock = client.reentrant("a");
-            let taking = tokio::spawn(async move { lock.try_lock().await });
-            eventually("the acquire is sent", async || proxy.requests_seen("EVALSHA") > seen).await;
-            // The runtime of this test has one thread.
-            while !armed.has_fired() {
-                std::thread::sleep(ms(1));
-            }
-            std::thread::sleep(2 * TIMEOUT);
-            let taken = taking.await.unwrap();
-            let guard = taken.unwrap_or_else(|error| panic!("round {round}: {error}")).expect("nobody has it");
+            // The proxy or the server may stand still for longer than a command may take, too.
+            let mut tries = 0..20;
+            let guard = loop {
+                assert!(tries.next().is_some(), "round {round}: 20 timeouts in a row");
+                let armed = proxy.on_request(script("acquire"), Action::DelayReply(ms(100)));
+                let seen = proxy.requests_seen("EVALSHA");
+                let lock = client.reentrant("a");
+                let taking = tokio::spawn(async move { lock.try_lock().await });
+                eventually("the acquire is sent", async || proxy.requests_seen("EVALSHA") > seen).await;
+                // The runtime of this test has one thread.
+                while !armed.has_fired() {
+                    std::thread::sleep(ms(1));
+                }
+                std::thread::sleep(2 * TIMEOUT);
+                match taking.await.unwrap() {
+                    Err(Error::Timeout { step: Step::Command }) => idle(&client).await,
+                    Err(error) => panic!("round {round}: {error}"),
+                    Ok(taken) => break taken.expect("nobody has it"),
+                }
+            };
             drop(guard);
             idle(&client).await;
         }

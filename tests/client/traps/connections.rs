@@ -11,7 +11,7 @@ use distlock_support::{Admin, RedisServer};
 
 use crate::rig::{is_served, takes};
 use bed::fault::{brisk, refused, script, warm};
-use bed::{QUICK, becomes, builder, ends, eventually, idle, ms, reentrant, secs};
+use bed::{becomes, builder, ends, eventually, idle, ms, reentrant, secs};
 
 fn retries(builder: Builder) -> Builder {
     builder.retry_attempts(1_000).retry_delay((ms(20), ms(100)))
@@ -62,8 +62,8 @@ async fn trap_12_a_shutdown_ends_when_the_server_is_away() {
         let tasks = alive_tasks();
         let mut clients = Vec::new();
         for n in 0..4 {
-            let options = builder(&server.url()).pool_size(if n == 0 { 16 } else { 1 }).watchdog(QUICK);
-            let client = options.command_timeout(QUICK / 3).connect().await.unwrap();
+            let options = builder(&server.url()).pool_size(if n == 0 { 16 } else { 1 });
+            let client = options.connect().await.unwrap();
             let lock = client.reentrant(&format!("lock {n}"));
             clients.push((client, if n % 2 == 0 { Some(lock.lock().await.unwrap()) } else { None }));
         }

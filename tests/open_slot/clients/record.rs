@@ -88,7 +88,7 @@ async fn readers(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, t
     third.unlock().await.unwrap();
     one.renew_now().await;
     recorder.note("renew", &before).await;
-    first.extend(secs(5)).await.unwrap();
+    first.extend(secs(100)).await.unwrap();
     recorder.note("extend", &before).await;
     assert!(two.rw(NAME).write().try_lock().await.unwrap().is_none());
     recorder.note("write beside readers", &before).await;
@@ -113,7 +113,7 @@ async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, tw
     let before = cluster.snapshot().await;
     two.renew_now().await;
     recorder.note("renew one of two clients'", &before).await;
-    theirs.extend(secs(5)).await.unwrap();
+    theirs.extend(secs(100)).await.unwrap();
     recorder.note("extend one of two clients'", &before).await;
     theirs.unlock().await.unwrap();
     recorder.note("give back one of two clients'", &before).await;
@@ -150,7 +150,7 @@ async fn writer(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client) {
     let reading = [(); 2].map(|()| reader.acquire(again()));
     let reading = futures::future::join_all(reading).await;
     let before = cluster.snapshot().await;
-    writing.extend(secs(5)).await.unwrap();
+    writing.extend(secs(100)).await.unwrap();
     recorder.note("extend the writing", &before).await;
     let inner = rw.write().acquire(again()).await.unwrap().unwrap();
     recorder.note("write again", &before).await;

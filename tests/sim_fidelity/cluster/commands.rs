@@ -37,7 +37,7 @@ struct Both {
 
 impl Both {
     async fn start() -> Self {
-        let real = Cluster::start(ClusterOptions::default().primaries(3).replicas(0)).await;
+        let real = Cluster::start(ClusterOptions::default().primaries(3).replicas(0).node_timeout(60_000)).await;
         let mut nodes = Vec::new();
         for slot in [0, 8_000, 16_383] {
             let id = real.owner(slot).await.id();
