@@ -1,7 +1,6 @@
 //! Our multi lock and Redisson's over the same names.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bed::in_vain;
 use distlock::{Acquire, Client, DistLock, Error};
@@ -45,9 +44,8 @@ pub async fn multi_states_are_the_same(version: &str) {
         let theirs = Theirs::of(&rig, &listener, "", java_multi(&rig, 0, Kind::Reentrant, &a, 7));
         let mut ours = Ours::of(&rig, &listener, "", multi(&client, &b), client.owner());
         for (at, step) in steps.iter().enumerate() {
-            let began = Instant::now();
-            theirs.act(*step).await;
-            if may_have_retried(*step, began) {
+            let took = theirs.act(*step).await;
+            if may_have_retried(*step, took) {
                 listener.take(&rig.admin).await;
             }
             rig.latches_gone().await;

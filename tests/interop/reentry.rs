@@ -1,6 +1,7 @@
 //! The same steps by Java on one name and by us on another leave the same state and send the same messages.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Guard, Owner, Released};
 use distlock_support::Admin;
@@ -129,7 +130,8 @@ impl<'a> Theirs<'a> {
         left
     }
 
-    pub async fn act(&self, step: Step) {
+    /// Returns how long it took in Java.
+    pub async fn act(&self, step: Step) -> Duration {
         let call = match step {
             Lock => self.lock.start("lock", json!({})),
             Leased(lease) => self.lock.start("lock", json!({"lease_ms": 1000 * lease})),
@@ -138,9 +140,15 @@ impl<'a> Theirs<'a> {
             Unlock | Stray => self.lock.start("unlock", json!({})),
         };
         match (step, soon(call).await) {
-            (Stray, Err(error)) => assert_eq!(error.error, "IllegalMonitorStateException"),
+            (Stray, Err(error)) => {
+                assert_eq!(error.error, "IllegalMonitorStateException");
+                Duration::ZERO
+            }
             (Stray, Ok(reply)) => panic!("unlocked what was not held: {reply:?}"),
-            (_, Ok(reply)) => assert_eq!(reply.value, true, "{step:?}"),
+            (_, Ok(reply)) => {
+                assert_eq!(reply.value, true, "{step:?}");
+                reply.took()
+            }
             (_, Err(error)) => panic!("{step:?} in Java: {error:?}"),
         }
     }

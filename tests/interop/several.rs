@@ -1,7 +1,7 @@
 //! Locks that are made of several, over servers or over names: ours beside Java's, and a counter for both.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use distlock::{Client, DistLock, Guard, RedLock};
 use distlock_support::agent::{JavaLock, Kind};
@@ -44,8 +44,8 @@ pub async fn hang_up(rig: &Rig) {
 
 /// Whether this `lock()` of Redisson's may have released its members and tried again, which sends
 /// messages. An attempt at three members lasts 4.5 s, at more of them longer.
-pub fn may_have_retried(step: Step, began: Instant) -> bool {
-    step == Step::Lock && began.elapsed() >= ms(4000)
+pub fn may_have_retried(step: Step, took: Duration) -> bool {
+    step == Step::Lock && took >= ms(4000)
 }
 
 /// Takes what is free.

@@ -60,18 +60,20 @@ impl Seen {
     }
 }
 
-/// For how many ms a script of the test may run; else it is run again. Before Redis 7.2 each command of a script reads
-/// the clock, and leases that it sets or reads move apart while the machine stands still.
-const STILL: i64 = 400;
-
-const CLOCK: &str = "
-local function clock()
-  local now = redis.call('time')
-  return now[1] * 1000 + math.floor(now[2] / 1000)
+/// One moment for all that a script sets or reads: before Redis 7.2 each command of a script reads the clock.
+const NOW: &str = "
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- Before Redis 7.0 there is no PEXPIRETIME.
+local exact = type(redis.pcall('pexpiretime', KEYS[1])) == 'number'
+local function left(key)
+  local ends = exact and redis.call('pexpiretime', key)
+  return ends and ends >= 0 and math.max(ends - now, 0) or redis.call('pttl', key)
 end
-local began = clock()";
+local function last(key, left)
+  redis.call('pexpireat', key, string.format('%.0f', now + left))
+end";
 
-/// Returns how many ms it ran.
 const PUT: &str = "
 redis.call('del', KEYS[1])
 redis.call('hset', KEYS[1], 'mode', 'read')
@@ -80,28 +82,25 @@ for i = 2, #ARGV, 2 do
   for left in string.gmatch(ARGV[i + 1], '%d+') do
     n = n + 1
     local key = '{' .. KEYS[1] .. '}:' .. ARGV[i] .. ':rwlock_timeout:' .. n
-    if left ~= '0' then redis.call('set', key, '1', 'px', left) else redis.call('del', key) end
+    redis.call('set', key, '1')
+    last(key, left)
   end
   redis.call('hset', KEYS[1], ARGV[i], n)
 end
-redis.call('pexpire', KEYS[1], ARGV[1])
-return clock() - began";
+last(KEYS[1], ARGV[1])";
 
-/// Returns when it began, and when it ended.
 const LOOK: &str = "
 local flat = redis.call('hgetall', KEYS[1])
-local out = {began, 0, redis.call('pttl', KEYS[1])}
+local out = {now, left(KEYS[1])}
 for i = 1, #flat, 2 do
   local best = 0
   for n = 1, tonumber(flat[i + 1]) or 0 do
-    local left = redis.call('pttl', '{' .. KEYS[1] .. '}:' .. flat[i] .. ':rwlock_timeout:' .. n)
-    if left > best then best = left end
+    best = math.max(best, left('{' .. KEYS[1] .. '}:' .. flat[i] .. ':rwlock_timeout:' .. n))
   end
   out[#out + 1] = flat[i]
   out[#out + 1] = flat[i + 1]
   out[#out + 1] = best
 end
-out[2] = clock()
 return out";
 
 /// A lock with many readers.
@@ -122,34 +121,27 @@ impl<'a> Crowd<'a> {
 
     /// Writes these readers, and a hash that lasts for `left` ms.
     pub async fn put(&self, left: i64, readers: &[Reader]) {
-        let script = [CLOCK, PUT].concat();
-        let mut words = vec!["EVAL".to_owned(), script, "1".to_owned(), NAME.to_owned(), left.to_string()];
+        let mut words = vec!["EVAL".to_owned(), [NOW, PUT].concat(), "1".to_owned(), NAME.to_owned(), left.to_string()];
         for reader in readers {
             let covers: Vec<String> = reader.covers.iter().map(ToString::to_string).collect();
             words.extend([reader.owner.clone(), covers.join(" ")]);
         }
-        while self.bed.admin.cmd_bytes::<i64, _>(&words).await > STILL {}
+        let _: Value = self.bed.admin.cmd_bytes(&words).await;
     }
 
     pub async fn look(&self) -> Seen {
+        let words: Vec<Value> = self.bed.admin.cmd(&["EVAL", &[NOW, LOOK].concat(), "1", NAME]).await;
         let text = |value: &Value| redis::from_redis_value::<String>(value.clone()).unwrap();
         let number = |value: &Value| redis::from_redis_value::<i64>(value.clone()).unwrap();
-        let script = [CLOCK, LOOK].concat();
-        let words = loop {
-            let words: Vec<Value> = self.bed.admin.cmd(&["EVAL", &script, "1", NAME]).await;
-            if number(&words[1]) - number(&words[0]) <= STILL {
-                break words;
-            }
-        };
         let (mut fields, mut readers) = (BTreeMap::new(), BTreeMap::new());
-        for field in words[3..].chunks(3) {
+        for field in words[2..].chunks(3) {
             let (name, value) = (text(&field[0]), text(&field[1]));
             if value.parse::<u32>().is_ok() {
                 readers.insert(name.clone(), number(&field[2]));
             }
             fields.insert(name, value);
         }
-        Seen { at: number(&words[0]), left: number(&words[2]), fields, readers }
+        Seen { at: number(&words[0]), left: number(&words[1]), fields, readers }
     }
 
     async fn run(&self, script: &str, keys: &[&str], args: &[&str]) -> Value {

@@ -1,8 +1,6 @@
 //! RW2, RW3 with more readers than a script looks at: whoever comes and goes, the hash never ends before a live
 //! reader's cover, lasts no longer than is said (`docs/wire-format.md`), and the last live reader frees the lock.
 
-use std::time::Instant;
-
 use distlock_support::Numbers;
 use redis::Value;
 
@@ -18,11 +16,6 @@ const SLACK: i64 = 5_000;
 const ROUND: i64 = 3;
 /// A script sets what it has read: later by as much as it was held up in between.
 const LATE: i64 = 900;
-
-/// [`LATE`], and the time since a script was sent: before Redis 7.2 the clock goes on within a script.
-fn late_since(began: Instant) -> i64 {
-    LATE + began.elapsed().as_millis() as i64
-}
 
 /// No lease ends during a story.
 const SHORT: i64 = 3_600_000;
@@ -56,7 +49,7 @@ fn draw(dice: &mut Numbers, kind: &Kind, count: usize) -> Vec<Reader> {
 
 /// The hash and the covers are what they may be after a step that this owner took. A writer that asks leaves the hash
 /// as it is.
-fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool, late: i64) {
+fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     let others = before.readers.iter().filter(|(owner, _)| *owner != actor);
     let alive = others.clone().filter(|(_, left)| **left > 0).count();
     if alive == 0 && !after.readers.contains_key(actor) {
@@ -71,20 +64,20 @@ fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool, late:
     let longest = after.longest();
     // Java may have cut it short before.
     let least = longest.min(before.left - (before.longest() - longest).max(0));
-    assert!(after.left >= least - late, "{what}: the hash has {} ms, a reader {longest}", after.left);
+    assert!(after.left >= least - LATE, "{what}: the hash has {} ms, a reader {longest}", after.left);
     let over = after.left - longest;
     if actor == WRITER {
         // By the time of its end: the looks may be far apart.
         let sooner = before.at + before.left - after.at - after.left;
-        assert!(sooner < late, "{what}: the hash of {} ms ends {sooner} ms sooner", before.left);
+        assert!(sooner < LATE, "{what}: the hash of {} ms ends {sooner} ms sooner", before.left);
     } else if fields <= FEW {
-        assert!(over < late, "{what}: the hash has {} ms of {longest}", after.left);
+        assert!(over < LATE, "{what}: the hash has {} ms of {longest}", after.left);
     } else if before.left <= before.longest() + SLACK && fields <= SEARCHED {
-        assert!(over < SLACK + late, "{what}: the hash has {} ms, nobody more than {longest}", after.left);
+        assert!(over < SLACK + LATE, "{what}: the hash has {} ms, nobody more than {longest}", after.left);
     }
     if !java {
         assert!(after.left >= longest - ROUND, "{what}: the hash has {} ms, a reader {longest}", after.left);
-        assert!(after.left <= before.left.max(longest) + late, "{what}: the hash was made longer");
+        assert!(after.left <= before.left.max(longest) + LATE, "{what}: the hash was made longer");
     }
 }
 
@@ -111,30 +104,29 @@ async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
         let at = dice.below(ours.len() as u64) as usize;
         let (before, owner) = (crowd.look().await, &*ours[at].owner);
         let what = format!("seed {seed}, {count} readers, {} fields, {owner}", before.fields.len());
-        let (dealt, began) = (dice.below(8), Instant::now());
-        match dealt {
+        match dice.below(8) {
             0 => {
-                let (busy, late) = (crowd.write(WRITER, 0).await, late_since(began));
+                let busy = crowd.write(WRITER, 0).await;
                 let Value::Int(busy) = busy else { panic!("{what}: a writer is in beside readers: {busy:?}") };
                 assert!(busy > 0 && busy <= before.left, "{what}: told {busy} of {}", before.left);
-                check(&format!("{what}: write"), &before, &crowd.look().await, WRITER, java, late);
+                check(&format!("{what}: write"), &before, &crowd.look().await, WRITER, java);
             }
             1 => {
                 cut += 1;
                 let _ = crowd.renew(&[owner], -SHORT / 2, cut).await;
-                let (late, after) = (late_since(began), crowd.look().await);
+                let after = crowd.look().await;
                 let own = after.readers[owner];
                 assert!(own <= SHORT / 2 && own > 0, "{what}: {own}");
-                check(&format!("{what}: extend"), &before, &after, owner, java, late);
+                check(&format!("{what}: extend"), &before, &after, owner, java);
             }
             _ => {
                 let owner = ours.swap_remove(at).owner.clone();
                 let told = crowd.release(&owner).await;
-                let (late, after) = (late_since(began), crowd.look().await);
+                let after = crowd.look().await;
                 assert!(!after.fields.contains_key(&owner), "{what}: {after:?}");
                 let free = after.left == -2;
                 assert_eq!(told, if free { Value::Int(0) } else { Value::Array(vec![Value::Int(-1)]) }, "{what}");
-                check(&format!("{what}: release"), &before, &after, &owner, java, late);
+                check(&format!("{what}: release"), &before, &after, &owner, java);
                 // A repeat changes nothing.
                 let again = crowd.release(&owner).await;
                 assert!(
@@ -190,16 +182,14 @@ async fn those_who_leave_by_one_command_leave_the_hash_as_long_as_those_that_sta
             let (stays, leaves) = readers.split_at(stay);
             // The longest first.
             let owners: Vec<&str> = leaves.iter().rev().map(|reader| &*reader.owner).collect();
-            let began = Instant::now();
             let Value::Array(told) = crowd.release_together(&owners).await else { panic!("no list") };
-            let late = late_since(began);
             assert_eq!(told, vec![Value::Array(vec![Value::Int(-1)]); leave]);
             let seen = crowd.look().await;
             assert_eq!(seen.readers.len(), stay);
             println!("{stay} stay, {leave} left: the hash has {} of {} ms", seen.left, seen.longest());
             assert!(seen.left >= seen.longest() - ROUND, "{seen:?}");
             let searched = stay + leave < SEARCHED;
-            let most = if searched { seen.longest() + late } else { before };
+            let most = if searched { seen.longest() + LATE } else { before };
             assert!(seen.left <= most, "{} of {most}", seen.left);
             let owners: Vec<&str> = stays.iter().map(|reader| &*reader.owner).collect();
             let _ = crowd.release_together(&owners).await;
@@ -270,10 +260,9 @@ async fn without_random_fields_the_lease_is_exact() {
         crowd.put(SHORT + 299_000, &readers).await;
         for n in (200..300).rev() {
             assert!(matches!(crowd.write(WRITER, 0).await, Value::Int(1..)));
-            let began = Instant::now();
             let _ = crowd.release(&readers[n].owner).await;
-            let (late, seen) = (late_since(began), crowd.look().await);
-            assert!((-ROUND..late).contains(&(seen.left - seen.longest())), "{n}: {} of {}", seen.left, seen.longest());
+            let seen = crowd.look().await;
+            assert!((-ROUND..LATE).contains(&(seen.left - seen.longest())), "{n}: {} of {}", seen.left, seen.longest());
         }
         // Names some holder.
         assert!(matches!(crowd.release(&readers[299].owner).await, Value::BulkString(_)));
