@@ -1,10 +1,11 @@
 //! `Acks::All` counts replicas that are away, whichever source lists them.
 
+use bed::fault::refused_by;
 use distlock::{Acks, Flavour};
 use distlock_support::proxy::{Action, Matcher};
 use distlock_support::{Proxy, Sentinels, SentinelsOptions};
 
-use crate::{connected, end, had, ms, over, refused_by, servers};
+use crate::{connected, end, had, ms, over, servers};
 
 /// A service behind one name lists connected replicas only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,6 +9,7 @@ mod holders;
 mod lanes;
 mod replicas;
 
+use bed::fault::refused_by;
 use bed::{FLAVOURS, ms, secs};
 use distlock::{Acks, Acquire, Builder, Client, DistLock, Error, Flavour, Guard};
 use distlock_support::{Replicas, ReplicasOptions};
@@ -95,22 +96,7 @@ async fn connected(servers: &Replicas, count: usize) {
     bed::eventually("the primary knows its replicas", knows).await;
 }
 
-/// Acquires are refused with these numbers of replicas (got, wanted). On a slow machine a replica may be late: it is tried again.
-async fn refused_by(client: &Client, flavour: Flavour, name: &str, (most, all): (usize, usize)) {
-    let refused = async || {
-        let outcome = client.lock(flavour, name).try_lock().await;
-        let told = match &outcome {
-            Err(error @ Error::Replicas { got, wanted }) if error.is_retryable() => (*got, *wanted),
-            _ => panic!("{name}: {outcome:?}"),
-        };
-        assert!(told.0 <= most && told.1 == all, "{name}: refused with {told:?}, and not {most} of {all}");
-        bed::idle(client).await;
-        told.0 == most
-    };
-    bed::eventually(&format!("{name} is refused with {most} of {all}"), refused).await;
-}
-
-/// [`refused_by`], which leaves nothing.
+/// An acquire is refused with these numbers of replicas (got, wanted), and leaves nothing.
 async fn refused(servers: &Replicas, client: &Client, flavour: Flavour, numbers: (usize, usize)) {
     refused_by(client, flavour, &format!("refused:{flavour}"), numbers).await;
     nothing_left(servers).await;

@@ -96,7 +96,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         let from = monotonic_ns();
         let guard = match got {
             Ok(Some(guard)) => guard,
-            // The machine was busy: what comes of it is undone, and a grant that comes too late to be of use as well.
+            // The machine was busy. The acquire is undone, and so is a grant that comes too late.
             Ok(None) | Err(Error::Timeout { .. } | Error::Connection { .. }) => continue,
             Err(error) => panic!("acquire: {error:?}"),
         };

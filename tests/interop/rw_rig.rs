@@ -23,7 +23,7 @@ end
 return {redis.call('pttl', KEYS[1]), redis.call('hgetall', KEYS[1]), covers}";
 
 /// More than any machine stands still within one script, in ms.
-pub const STALL: i64 = 300_000;
+pub const STALL: i64 = 30_000;
 
 /// What stands in Redis.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl Seen {
         self.covers.iter().filter(move |(cover, _)| cover.starts_with(owner)).map(|(_, left)| *left)
     }
 
-    /// The hash lasts as long as the longest cover. Up to Redis 7.0 every command of a script reads the clock for
-    /// itself, so the two differ by as long as the machine stood still; leases that are told apart differ by more.
+    /// The hash lasts as long as the longest cover. Before Redis 7.2 every command of a script reads the clock, so the two
+    /// differ by as long as the machine stood still in between. To the millisecond: `tests/sim/states`.
     pub fn assert_as_long_as_covered(&self, what: &str) {
         let longest = self.covers.values().copied().max().unwrap_or(-2);
         assert!((self.ttl - longest).abs() < STALL, "{what}: {self:?}");

@@ -48,7 +48,7 @@ async fn java_waits_in_vain(rig: &Rig, client: &Client, wait: Duration) -> Optio
     if in_time {
         assert_eq!(answer.expect("a try in Java").value, false);
         assert!(!rig.admin.exists(TIMER).await, "Java has waited for less than {life:?} of {wait:?}");
-        // Nobody waits any more, so nobody listens.
+        // The wait is over, so Java has unsubscribed.
         rig.listeners(&channel(&name), 0).await;
     } else {
         assert_eq!(had(answer), None);

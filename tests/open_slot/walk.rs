@@ -14,7 +14,7 @@ use super::two_nodes;
 /// A state is made anew after so long, also if nothing has changed it: who waits is alive for 4 s.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// A call that takes longer, with what is made and read around it, is made again: leases of both sides would be apart.
+/// A call that takes longer, with the preparation and both reads, is repeated: the leases of the two sides would differ.
 const SLOW: Duration = Duration::from_millis(900);
 
 /// So many of the worst are told.
@@ -103,7 +103,7 @@ fn splits(state: &[Vec<String>]) -> Vec<BTreeSet<String>> {
     (0..1_u32 << keys.len()).map(|bits| some(bits).collect()).collect()
 }
 
-/// What some work comes to on a machine that does not stand still meanwhile: it is done again until that is so.
+/// The outcome of some work. The work is repeated until it took less than [`SLOW`].
 async fn quickly<T>(mut work: impl AsyncFnMut() -> T) -> T {
     for _ in 0..100 {
         let begun = Instant::now();

@@ -66,11 +66,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- Before Redis 7.0 there is no PEXPIRETIME.
 local exact = type(redis.pcall('pexpiretime', KEYS[1])) == 'number'
-local function left(key)
+local function remaining(key)
   local ends = exact and redis.call('pexpiretime', key)
   return ends and ends >= 0 and math.max(ends - now, 0) or redis.call('pttl', key)
 end
-local function last(key, left)
+local function expire_in(key, left)
   redis.call('pexpireat', key, string.format('%.0f', now + left))
 end";
 
@@ -83,19 +83,19 @@ for i = 2, #ARGV, 2 do
     n = n + 1
     local key = '{' .. KEYS[1] .. '}:' .. ARGV[i] .. ':rwlock_timeout:' .. n
     redis.call('set', key, '1')
-    last(key, left)
+    expire_in(key, left)
   end
   redis.call('hset', KEYS[1], ARGV[i], n)
 end
-last(KEYS[1], ARGV[1])";
+expire_in(KEYS[1], ARGV[1])";
 
 const LOOK: &str = "
 local flat = redis.call('hgetall', KEYS[1])
-local out = {now, left(KEYS[1])}
+local out = {now, remaining(KEYS[1])}
 for i = 1, #flat, 2 do
   local best = 0
   for n = 1, tonumber(flat[i + 1]) or 0 do
-    best = math.max(best, left('{' .. KEYS[1] .. '}:' .. flat[i] .. ':rwlock_timeout:' .. n))
+    best = math.max(best, remaining('{' .. KEYS[1] .. '}:' .. flat[i] .. ':rwlock_timeout:' .. n))
   end
   out[#out + 1] = flat[i]
   out[#out + 1] = flat[i + 1]

@@ -7,7 +7,7 @@ use distlock_support::Admin;
 use distlock_support::proxy::Matcher;
 
 use crate::harm::{TIMEOUT, runs};
-use crate::{Bed, PATIENCE, idle, ms, secs};
+use crate::{Bed, PATIENCE, eventually, idle, ms, secs};
 
 /// The watchdog of [`brisk`].
 pub const WATCHDOG: Duration = secs(6);
@@ -127,4 +127,22 @@ pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, m
     assert_eq!(before, after, "{flavour}: {make:?}");
     // What a lost hold leaves beside its key goes with its lease.
     let () = bed.admin.cmd(&["FLUSHALL"]).await;
+}
+
+/// An acquire is refused because `most` of `wanted` replicas have acknowledged it. It is repeated where one of them was late.
+///
+/// # Panics
+/// When an acquire ends otherwise, or more than `most` have acknowledged it.
+pub async fn refused_by(client: &Client, flavour: Flavour, name: &str, (most, wanted): (usize, usize)) {
+    let refused = async || {
+        let outcome = client.lock(flavour, name).try_lock().await;
+        let told = match &outcome {
+            Err(error @ Error::Replicas { got, wanted }) if error.is_retryable() => (*got, *wanted),
+            _ => panic!("{name}: {outcome:?}"),
+        };
+        assert!(told.0 <= most && told.1 == wanted, "{name}: refused with {told:?}, and not {most} of {wanted}");
+        idle(client).await;
+        told.0 == most
+    };
+    eventually(&format!("{name} is refused with {most} of {wanted}"), refused).await;
 }

@@ -15,7 +15,7 @@ pub type Snapshot = BTreeMap<String, Vec<u8>>;
 /// What a server has: values, and whether each lives on as it did.
 pub type Seen = BTreeMap<String, (String, bool)>;
 
-/// What every key is given to live, in ms: scripts here set more, or less than half of it.
+/// The time to live of every key, in ms. Scripts here set more, or less than half of it.
 const LIFE: i64 = 300_000;
 
 /// Two servers, of which the first has all slots.
