@@ -146,7 +146,9 @@ pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64
     panic!("a round for {} holds: expected {expected:?}, counted {counts:?}", guards.len());
 }
 
-/// What it costs to hand a lock over fifty times inside a process.
+/// What it costs to hand a lock over fifty times inside a process: the least of three rounds at most.
+///
+/// A new connection or slot triggers extra confirmations. Then the next round is counted.
 pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
     let client = bed.connect(bed.still_builder().handoff_time(secs(600)).handoff_limit(1000)).await;
     let lock: Arc<dyn DistLock> = match flavour {
@@ -155,16 +157,24 @@ pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
         _ => client.lock(flavour, "x"),
     };
     let mut guard = lock.lock().await.unwrap();
-    sent(bed).await;
-    for _ in 0..50 {
-        let next = lock.clone();
-        let next = tokio::spawn(async move { next.lock().await.unwrap() });
-        becomes("waiting tasks", 1, async || client.stats().waiting).await;
-        guard.unlock().await.unwrap();
-        guard = next.await.unwrap();
+    let mut counts = Vec::new();
+    while counts.len() < 3 {
+        becomes("commands in flight", 0, async || client.stats().under_way).await;
+        sent(bed).await;
+        for _ in 0..50 {
+            let next = lock.clone();
+            let next = tokio::spawn(async move { next.lock().await.unwrap() });
+            becomes("waiting tasks", 1, async || client.stats().waiting).await;
+            guard.unlock().await.unwrap();
+            guard = next.await.unwrap();
+        }
+        counts.push(sent(bed).await);
+        if counts.last().is_some_and(|count| !count.contains_key("evalsha")) {
+            break;
+        }
     }
-    let all = sent(bed).await;
     guard.unlock().await.unwrap();
     assert_eq!(sent(bed).await.get("evalsha"), Some(&1), "{flavour}");
-    all
+    let scripts = |count: &BTreeMap<String, u64>| count.get("evalsha").copied().unwrap_or_default();
+    counts.into_iter().min_by_key(scripts).unwrap_or_default()
 }

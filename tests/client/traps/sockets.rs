@@ -1,27 +1,38 @@
 //! Traps 7, 14 and 15: connections that come back, and options of the sockets, read back from the kernel for this very process.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-use socket2::SockRef;
+use socket2::{SockAddr, SockRef};
 
 use bed::fault::brisk;
-use bed::{reentrant, secs};
+use bed::{becomes, reentrant, secs};
 
-/// Duplicates of this process's sockets that are connected to `peer`.
+/// Duplicates of this process's sockets that are connected to `peer`, one for each connection.
 fn sockets_to(peer: SocketAddr) -> Vec<OwnedFd> {
     let me = pidfd_open(getpid(), PidfdFlags::empty()).expect("Linux 5.6 or newer");
-    let mut found = Vec::new();
+    let mut found = BTreeMap::new();
     for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
         let number = entry.unwrap().file_name().to_string_lossy().parse().unwrap();
         let Ok(fd) = pidfd_getfd(&me, number, PidfdGetfdFlags::empty()) else { continue };
-        let address = SockRef::from(&fd).peer_addr().ok().and_then(|address| address.as_socket());
-        if address == Some(peer) {
-            found.push(fd);
+        let socket = SockRef::from(&fd);
+        let address = |address: io::Result<SockAddr>| address.ok().and_then(|address| address.as_socket());
+        let (here, there) = (address(socket.local_addr()), address(socket.peer_addr()));
+        // The directory is read piece by piece, so a duplicate made here may be listed too.
+        if there == Some(peer) {
+            found.entry(here).or_insert(fd);
         }
     }
-    found
+    found.into_values().collect()
+}
+
+/// The sockets of `peer` whose options are those of our clients. The admin's own connection has other options.
+fn ours(peer: SocketAddr) -> Vec<OwnedFd> {
+    let has_limit = |fd: &OwnedFd| SockRef::from(fd).tcp_user_timeout().is_ok_and(|limit| limit == Some(secs(2)));
+    sockets_to(peer).into_iter().filter(has_limit).collect()
 }
 
 /// Trap 7: without a policy, which is the default, the first disconnect is final. connect.rs, `ReconnectPolicy::new_exponential`.
@@ -38,19 +49,14 @@ async fn trap_07_14_15_killed_connections_come_back_and_sockets_have_our_options
         let brisk = brisk(&bed.server.url()).command_timeout(secs(1)).retry_attempts(1_000);
         let client = bed.connect(brisk.pool_size(2)).await;
         for round in 0..3 {
-            // The admin's own connection is among them, with options of its own.
-            let sockets = sockets_to(bed.server.addr());
-            let sockets = sockets.iter().map(SockRef::from);
-            let has_limit = |socket: &SockRef<'_>| socket.tcp_user_timeout().is_ok_and(|limit| limit == Some(secs(2)));
-            let ours: Vec<_> = sockets.filter(has_limit).collect();
-            assert_eq!(ours.len(), 3, "round {round}: two connections for commands and one for messages");
-            assert!(ours.iter().all(|socket| socket.nodelay().unwrap()), "round {round}");
-            drop(ours);
+            let peer = bed.server.addr();
+            becomes("two sockets for commands and one for messages", 3, async || ours(peer).len()).await;
+            assert!(ours(peer).iter().all(|fd| SockRef::from(fd).nodelay().unwrap()), "round {round}");
             let guard = client.reentrant("a").lock().await.unwrap();
             let killed = bed.admin.client_kill_type("normal").await + bed.admin.client_kill_type("pubsub").await;
             assert_eq!(killed, 3, "round {round}");
             guard.unlock().await.unwrap();
-            bed::becomes("connections", 3, async || bed.admin.others().await.len()).await;
+            becomes("connections", 3, async || bed.admin.others().await.len()).await;
         }
     })
     .await;
