@@ -78,8 +78,7 @@ mod conformance {
     // Not `renewed`: renewals are the reentrant lock's, by the same code. `tests/fenced` has crowds, with their tokens.
     conformance!(fenced: alone again beside again_beside queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
 
-    // Holders are the reentrant lock's, by the same scripts.
-    conformance!(spin: beside again_beside queued crowded endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
+    conformance!(spin: alone again renewed again_renewed beside again_beside queued crowded swarming endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
 
     const PLAIN: Kind = Kind::mutex(|client, name| client.lock(Flavour::Plain, name)).as_text();
 

@@ -146,6 +146,32 @@ async fn a_member_of_another_type_is_an_error_that_names_it() {
     .await;
 }
 
+/// Redisson's `RedissonMultiLockTest.test`: with a member on each of three servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_on_three_servers_are_held_and_released_together() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let (second, third) = (Second::start().await, Second::start().await);
+        let lock = MultiLock::of(vec![
+            member(client.reentrant("a")),
+            member(second.client.reentrant("b")),
+            member(third.client.reentrant("c")),
+        ]);
+        let guard = lock.lock().await.unwrap();
+        for _ in 0..2 {
+            assert!(lock.try_lock().await.unwrap().is_none());
+        }
+        for member in lock.locks() {
+            assert!(member.try_lock().await.unwrap().is_none(), "{}", member.name());
+        }
+        guard.unlock().await.unwrap();
+        lock.try_lock().await.unwrap().expect("all members are free").unlock().await.unwrap();
+        second.end().await;
+        third.end().await;
+    })
+    .await;
+}
+
 /// Of a server that is killed, comes back, is frozen, and of a client that is shut down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_out_of_reach_keeps_the_others_free() {

@@ -72,6 +72,48 @@ fn tests_that_the_page_of_faults_names_exist() {
     assert!(missing.is_empty(), "docs/faults.md names tests that do not exist: {missing:#?}");
 }
 
+/// True if this file has a test of this name: by its attribute, by `bed::cases!`, or by a list of conformance or of `interop`.
+fn has_test(file: &str, name: &str) -> bool {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    let Some(at) = lines.iter().position(|line| line.contains(&format!("fn {name}("))) else { return false };
+    let mut attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
+    let lists = [include_str!("../../conformance/suite/mod.rs"), include_str!("../../interop/main.rs")];
+    let in_list = format!("{}::{name}", Path::new(file).file_stem().unwrap_or_default().display());
+    let is_listed = |word: &str| word.trim_end_matches([',', ')', ';']) == in_list;
+    attributes.any(|attribute| attribute.contains("test"))
+        || text.split("cases!(").skip(1).any(|cases| cases.split([' ', ':']).take(4).any(|word| word == name))
+        || lists.iter().any(|list| list.split_whitespace().any(is_listed))
+}
+
+/// The last cell of a row has paths of files, each followed by the names of its tests. A test that holds has at least one.
+#[test]
+fn tests_that_the_page_of_redissons_tests_names_exist() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/redisson-tests.md")).unwrap();
+    let (mut named, mut wrong) = (0, Vec::new());
+    for row in page.lines().filter(|line| line.starts_with("| `") || line.starts_with("| test")) {
+        let cells: Vec<_> = row.trim_matches('|').split('|').collect();
+        let [_, _, outcome, tests] = cells[..] else { panic!("not four cells: {row}") };
+        let (mut file, mut count) = ("", 0);
+        for code in tests.split('`').skip(1).step_by(2) {
+            if code.ends_with(".rs") {
+                file = code;
+            } else {
+                count += 1;
+                if !has_test(file, code) {
+                    wrong.push(format!("{file}: {code}"));
+                }
+            }
+        }
+        if outcome.trim_start().starts_with("holds") && count == 0 {
+            wrong.push(format!("no test: {row}"));
+        }
+        named += count;
+    }
+    assert!(named > 0 && wrong.is_empty(), "docs/redisson-tests.md: {wrong:#?}");
+}
+
 /// A filter that no test matches runs nothing, and passes.
 #[test]
 fn filters_of_x_match_a_test_or_a_module() {

@@ -38,7 +38,7 @@ pub async fn each_re_entry_needs_its_own_unlock(bed: &Subject<'_>) {
     other.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
 }
 
-// testGetHoldCount
+// testGetHoldCount, and ReadLockEntryTest: nothing is left to renew
 pub async fn the_hold_count_follows_every_step(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
@@ -56,6 +56,7 @@ pub async fn the_hold_count_follows_every_step(bed: &Bed) {
         assert_eq!(released, if left == 0 { Released::Free } else { Released::StillHeld(left) });
         assert_eq!(lock.hold_count(&me).await.unwrap(), u64::from(left));
     }
+    becomes("holds that would be renewed", 0, async || client.stats().holds).await;
 }
 
 // testIsHeldByCurrentThread, testIsHeldByCurrentThreadOtherThread, testIsLocked, testIsLockedOtherThread

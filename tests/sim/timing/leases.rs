@@ -88,6 +88,28 @@ fn the_watchdog_renews_each_third_and_announces_nothing() {
     });
 }
 
+/// Redisson's `testLockAfterTimeout`, `testReadLockAfterTimeout` and `testWriteLockAfterTimeout`.
+#[test]
+fn a_lock_taken_again_after_its_loss_in_a_restart_is_renewed() {
+    for_each(async |two| {
+        for _ in 0..2 {
+            let lost = two.mine().lock().await.unwrap();
+            two.server.stop();
+            sleep(ms(1_000)).await;
+            two.server.start(false);
+            timeout(WATCHDOG, lost.lost()).await.expect("the loss is signalled");
+            let guard = two.mine().lock().await.unwrap();
+            assert!(lost.unlock().await.is_err());
+            for _ in 0..60 {
+                sleep(WATCHDOG / 30).await;
+                assert!(guard.is_held() && two.server.pttl(b"job") > 0);
+            }
+            guard.unlock().await.unwrap();
+        }
+        settled(&two.server, &[&two.ours, &two.theirs], ms(60_000)).await.unwrap();
+    });
+}
+
 #[test]
 fn a_forced_release_is_noticed_by_the_next_renewal() {
     for_each(async |two| {

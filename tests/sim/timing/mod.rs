@@ -9,5 +9,6 @@ mod faults;
 mod groups;
 mod late;
 mod leases;
+mod rwlock;
 mod votes;
 mod waiting;

@@ -47,6 +47,36 @@ fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
     });
 }
 
+/// Redisson's `testLockLeasetime…` and `testTryLockLeasetime`: ten tasks of two clients stay inside for half of a short lease, and
+/// wait without an end, or for 4 s at a time.
+#[test]
+fn sections_under_explicit_leases_exclude_each_other() {
+    each(pairs([2_000, 60_000].map(ms), [None, Some(ms(4_000))]), async |(lease, wait)| {
+        let fleet = fleet(3, 2).await;
+        let (count, mut tasks) = (Arc::new(AtomicU64::new(0)), JoinSet::new());
+        for n in 0..10 {
+            let (lock, count) = (Kind::Red.lock(&fleet, n % 2), Arc::clone(&count));
+            let how = wait.map_or_else(Acquire::new, |wait| Acquire::new().wait(wait)).lease(lease);
+            tasks.spawn(async move {
+                for _ in 0..5 {
+                    let guard = loop {
+                        if let Some(guard) = lock.acquire(how.clone()).await.unwrap() {
+                            break guard;
+                        }
+                    };
+                    let seen = count.load(Ordering::SeqCst);
+                    sleep(ms(1_000)).await;
+                    count.store(seen + 1, Ordering::SeqCst);
+                    guard.unlock().await.unwrap();
+                }
+            });
+        }
+        tasks.join_all().await;
+        assert_eq!(count.load(Ordering::SeqCst), 50);
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
+
 /// The servers that are left split their votes between those who ask, and the vote of the frozen one is not waited for.
 #[test]
 fn split_votes_do_not_wait_for_a_frozen_server() {

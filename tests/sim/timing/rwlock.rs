@@ -1,0 +1,179 @@
+//! Leases of read-write locks: a waiter enters when the last lease of the other half ends, and the watchdog keeps both halves.
+//! Ported from `RedissonReadWriteLockTest`.
+
+use crate::prelude::*;
+use tokio::sync::Semaphore;
+
+const NAME: &str = "job";
+const WATCHDOG: Duration = ms(30_000);
+
+/// A server and two clients whose waiters never look by themselves. A command takes 2 ms.
+struct Scene {
+    server: SimServer,
+    ours: Party,
+    theirs: Party,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let server = SimServer::new(1);
+        let [ours, theirs] = [(); 2].map(|()| {
+            Party::new(&server, way(ms(1)), |options| (options.poll_cap, options.watchdog) = (ms(3_600_000), WATCHDOG))
+        });
+        Self { server, ours, theirs }
+    }
+
+    fn read(&self) -> Box<dyn DistLock> {
+        lock(&self.ours.client, Flavour::Read, NAME)
+    }
+
+    fn write(&self) -> Box<dyn DistLock> {
+        lock(&self.ours.client, Flavour::Write, NAME)
+    }
+
+    /// A writer of the other client that waits from now on.
+    fn writer(&self) -> JoinHandle<Instant> {
+        waiter(lock(&self.theirs.client, Flavour::Write, NAME).into())
+    }
+
+    /// The writer had the lock this long after `began`.
+    async fn enters(&self, writer: JoinHandle<Instant>, began: Instant, after: Duration) {
+        let had = writer.await.unwrap() - began;
+        assert!(had >= after && had <= after + ms(30), "entered after {had:?} instead of {after:?}");
+        settled(&self.server, &[&self.ours, &self.theirs], ms(60_000)).await.unwrap();
+    }
+}
+
+/// `testReadLockExpiration`: the first reader unlocks, or its lease ends.
+#[test]
+fn a_release_by_a_reader_does_not_shorten_the_lease_of_another() {
+    each([true, false], async |unlocks| {
+        let scene = Scene::new();
+        let (one, two) = (scene.ours.client.owner(), scene.ours.client.owner());
+        let began = Instant::now();
+        let long = enter(&*scene.read(), &one, 10_000).await;
+        let short = enter(&*scene.read(), &two, 3_000).await;
+        let writer = scene.writer();
+        sleep_until(began + ms(2_800)).await;
+        short.unlock().await.unwrap();
+        sleep_until(began + ms(9_100)).await;
+        assert!(long.is_held() && !writer.is_finished());
+        if unlocks {
+            long.unlock().await.unwrap();
+        }
+        scene.enters(writer, began, ms(if unlocks { 9_100 } else { 10_000 })).await;
+    });
+}
+
+/// `testReadLockLeaseTimeoutDiffThreadsRRW`: the second reader extends the life of the hash, and its release ends that. The writer
+/// waits before the second reader comes, or after it has left.
+#[test]
+fn a_writer_waits_for_the_lease_of_the_reader_that_stays() {
+    each([true, false], async |waits_before| {
+        let scene = Scene::new();
+        let (one, two) = (scene.ours.client.owner(), scene.ours.client.owner());
+        let began = Instant::now();
+        let stays = enter(&*scene.read(), &one, 10_000).await;
+        let early = waits_before.then(|| scene.writer());
+        sleep_until(began + ms(5_000)).await;
+        enter(&*scene.read(), &two, 10_000).await.unlock().await.unwrap();
+        let writer = early.unwrap_or_else(|| scene.writer());
+        scene.enters(writer, began, ms(10_000)).await;
+        drop(stays);
+    });
+}
+
+/// `testReadLockLeaseTimeout`: an owner reads twice and releases once. The other hold ends with its own lease.
+#[test]
+fn each_read_hold_of_an_owner_ends_with_its_own_lease() {
+    each([(true, 4_000), (false, 7_000)], async |(inner_goes, ends)| {
+        let scene = Scene::new();
+        let me = scene.ours.client.owner();
+        let began = Instant::now();
+        let outer = enter(&*scene.read(), &me, 4_000).await;
+        sleep_until(began + ms(3_000)).await;
+        let entered = Instant::now();
+        let inner = enter(&*scene.read(), &me, 4_000).await;
+        let (goes, stays) = if inner_goes { (inner, outer) } else { (outer, inner) };
+        assert_eq!(goes.unlock().await.unwrap(), Released::StillHeld(1));
+        let writer = scene.writer();
+        let began = if inner_goes { began } else { entered - ms(3_000) };
+        scene.enters(writer, began, ms(ends)).await;
+        drop(stays);
+    });
+}
+
+/// `testWriteLockExpiration`: a writer enters again with a shorter lease, which ends or is released.
+#[test]
+fn a_shorter_write_lease_inside_a_longer_one_lets_nobody_in() {
+    each([true, false], async |unlocks| {
+        let scene = Scene::new();
+        let me = scene.ours.client.owner();
+        let began = Instant::now();
+        let outer = enter(&*scene.write(), &me, 10_000).await;
+        let inner = enter(&*scene.write(), &me, 1_000).await;
+        let writer = scene.writer();
+        if unlocks {
+            assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
+        } else {
+            inner.lost().await;
+        }
+        for second in 1..10 {
+            sleep_until(began + ms(1_000 * second)).await;
+            assert!(outer.is_held() && !writer.is_finished(), "after {second} s");
+            assert!(lock(&scene.theirs.client, Flavour::Write, NAME).try_lock().await.unwrap().is_none());
+        }
+        scene.enters(writer, began, ms(10_000)).await;
+    });
+}
+
+/// `testReadWriteTTL`: the watchdog renews both halves of one owner, and the reading half after the writing one is released.
+#[test]
+fn the_watchdog_keeps_both_halves_and_then_the_one_that_is_left() {
+    virtually(async || {
+        let scene = Scene::new();
+        let me = scene.ours.client.owner();
+        let (writes, reads) = (take(&*scene.write(), &me).await, take(&*scene.read(), &me).await);
+        let kept = async |halves: &[Flavour]| {
+            for _ in 0..250 {
+                sleep(ms(100)).await;
+                for half in halves {
+                    let left = lasts(&scene.server, *half, NAME, &text(&me));
+                    assert!(left > 19_000, "{half}: {left} ms left");
+                }
+            }
+        };
+        kept(&[Flavour::Write, Flavour::Read]).await;
+        writes.unlock().await.unwrap();
+        kept(&[Flavour::Read]).await;
+        assert!(reads.is_held());
+        let writer = scene.writer();
+        sleep(ms(1_000)).await;
+        assert!(!writer.is_finished());
+        let released = Instant::now();
+        reads.unlock().await.unwrap();
+        scene.enters(writer, released, ms(0)).await;
+    });
+}
+
+/// `testReadLockExpirationRenewal`: fifty readers, ten at a time, each for longer than the watchdog's lease.
+#[test]
+fn readers_that_come_and_go_are_all_renewed() {
+    virtually(async || {
+        let scene = Scene::new();
+        let (room, mut readers) = (Arc::new(Semaphore::new(10)), JoinSet::new());
+        for n in 0..50 {
+            let client = if n % 2 == 0 { &scene.ours.client } else { &scene.theirs.client };
+            let (lock, room) = (lock(client, Flavour::Read, NAME), Arc::clone(&room));
+            readers.spawn(async move {
+                let _place = room.acquire_owned().await.unwrap();
+                let guard = lock.lock().await.unwrap();
+                sleep(WATCHDOG + ms(5_000)).await;
+                assert!(guard.is_held(), "reader {n}");
+                guard.unlock().await.unwrap();
+            });
+        }
+        readers.join_all().await;
+        settled(&scene.server, &[&scene.ours, &scene.theirs], ms(60_000)).await.unwrap();
+    });
+}
