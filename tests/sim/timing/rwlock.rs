@@ -36,10 +36,11 @@ impl Scene {
         waiter(lock(&self.theirs.client, Flavour::Write, NAME).into())
     }
 
-    /// The writer had the lock this long after `began`.
-    async fn enters(&self, writer: JoinHandle<Instant>, began: Instant, after: Duration) {
+    /// The writer had the lock this long after `began`, with these guards there. Then they are dropped, and nothing is left.
+    async fn enters(self, writer: JoinHandle<Instant>, began: Instant, after: Duration, guards: Vec<Guard>) {
         let had = writer.await.unwrap() - began;
         assert!(had >= after && had <= after + ms(30), "entered after {had:?} instead of {after:?}");
+        drop(guards);
         settled(&self.server, &[&self.ours, &self.theirs], ms(60_000)).await.unwrap();
     }
 }
@@ -60,8 +61,10 @@ fn a_release_by_a_reader_does_not_shorten_the_lease_of_another() {
         assert!(long.is_held() && !writer.is_finished());
         if unlocks {
             long.unlock().await.unwrap();
+            scene.enters(writer, began, ms(9_100), Vec::new()).await;
+        } else {
+            scene.enters(writer, began, ms(10_000), vec![long]).await;
         }
-        scene.enters(writer, began, ms(if unlocks { 9_100 } else { 10_000 })).await;
     });
 }
 
@@ -78,8 +81,7 @@ fn a_writer_waits_for_the_lease_of_the_reader_that_stays() {
         sleep_until(began + ms(5_000)).await;
         enter(&*scene.read(), &two, 10_000).await.unlock().await.unwrap();
         let writer = early.unwrap_or_else(|| scene.writer());
-        scene.enters(writer, began, ms(10_000)).await;
-        drop(stays);
+        scene.enters(writer, began, ms(10_000), vec![stays]).await;
     });
 }
 
@@ -98,8 +100,7 @@ fn each_read_hold_of_an_owner_ends_with_its_own_lease() {
         assert_eq!(goes.unlock().await.unwrap(), Released::StillHeld(1));
         let writer = scene.writer();
         let began = if inner_goes { began } else { entered - ms(3_000) };
-        scene.enters(writer, began, ms(ends)).await;
-        drop(stays);
+        scene.enters(writer, began, ms(ends), vec![stays]).await;
     });
 }
 
@@ -113,17 +114,19 @@ fn a_shorter_write_lease_inside_a_longer_one_lets_nobody_in() {
         let outer = enter(&*scene.write(), &me, 10_000).await;
         let inner = enter(&*scene.write(), &me, 1_000).await;
         let writer = scene.writer();
+        let mut guards = vec![outer];
         if unlocks {
             assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
         } else {
             inner.lost().await;
+            guards.push(inner);
         }
         for second in 1..10 {
             sleep_until(began + ms(1_000 * second)).await;
-            assert!(outer.is_held() && !writer.is_finished(), "after {second} s");
+            assert!(guards[0].is_held() && !writer.is_finished(), "after {second} s");
             assert!(lock(&scene.theirs.client, Flavour::Write, NAME).try_lock().await.unwrap().is_none());
         }
-        scene.enters(writer, began, ms(10_000)).await;
+        scene.enters(writer, began, ms(10_000), guards).await;
     });
 }
 
@@ -152,7 +155,7 @@ fn the_watchdog_keeps_both_halves_and_then_the_one_that_is_left() {
         assert!(!writer.is_finished());
         let released = Instant::now();
         reads.unlock().await.unwrap();
-        scene.enters(writer, released, ms(0)).await;
+        scene.enters(writer, released, ms(0), Vec::new()).await;
     });
 }
 
