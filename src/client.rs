@@ -47,12 +47,15 @@ impl Client {
     /// Connects with the default options to one of these:
     ///
     /// - `redis://[user:password@]host[:port][/database]`, one server; `rediss://..` over TLS (a TLS feature is needed), or
-    ///   `unix:///path/to/socket`;
+    ///   `unix://[user:password@]/path/to/socket`;
     /// - `redis-cluster://[user:password@]host[:port],host[:port],..`, the cluster that these servers are some of
     ///   ([`guide::clusters`](crate::guide::clusters));
     /// - `redis-sentinel://[user:password@]host[:port],host[:port],../name[/database]`, the primary that these sentinels look after by
     ///   that name ([`guide::sentinel`](crate::guide::sentinel));
     /// - `redis-replicated://[user:password@]host[:port],host[:port],..[/database]`, that of these servers which is the primary.
+    ///
+    /// The query `?db=3` (or `?database=3`) names the database as well, in each of them but a cluster's; any other query, and a fragment,
+    /// is refused. A login with `/`, `?`, `#` or `%` in it is percent-encoded.
     ///
     /// *Cost*: two connections, and one script that probes what this login may do; in a cluster, these for each primary, and before
     /// that two connections, which end again, for each server named; two more to each sentinel, and one to each of the replicated

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 mod backoff;
 mod credentials;
 mod tls;
+pub(crate) mod url;
 
 pub use backoff::Backoff;
 pub use credentials::Credentials;
@@ -286,7 +287,7 @@ impl Options {
         let ms = Duration::from_millis(1);
         let least = |what: &str, value: Duration, bound: Duration| {
             if value < bound {
-                Err(Error::config(format!("{what} is {value:?}: at least {bound:?} is needed")))
+                Err(Error::config(format!("{what} is {}: at least {} is needed", shown(value), shown(bound))))
             } else {
                 Ok(())
             }
@@ -303,26 +304,32 @@ impl Options {
         least("the wait of fair locks", *fair_wait, SHORTEST_WATCHDOG)?;
         if *fair_wait > LONGEST_FAIR_WAIT {
             return Err(Error::config(format!(
-                "the wait of fair locks is {fair_wait:?}: for so long a dead waiter holds up all others; at most \
-                 {LONGEST_FAIR_WAIT:?} is allowed"
+                "the wait of fair locks is {}: for so long a dead waiter holds up all others; at most {} is allowed",
+                shown(*fair_wait),
+                shown(LONGEST_FAIR_WAIT)
             )));
         }
         least("Java's wait of fair locks", *java_fair_wait, ms)?;
         if *java_fair_wait > LONGEST_LEASE {
             return Err(Error::config(format!(
-                "Java's wait of fair locks is {java_fair_wait:?}: at most {LONGEST_LEASE:?} is allowed"
+                "Java's wait of fair locks is {}: at most {} is allowed",
+                shown(*java_fair_wait),
+                shown(LONGEST_LEASE)
             )));
         }
         if *watchdog > LONGEST_LEASE {
-            return Err(Error::config(format!("the watchdog is {watchdog:?}: at most {LONGEST_LEASE:?} is allowed")));
+            let (watchdog, most) = (shown(*watchdog), shown(LONGEST_LEASE));
+            return Err(Error::config(format!("the watchdog is {watchdog}: at most {most} is allowed")));
         }
         if *command_timeout > *watchdog / 3 {
             return Err(Error::config(format!(
-                "the watchdog of {watchdog:?} is too short for the command timeout of {command_timeout:?}: a renewal \
-                 goes out after a third of the watchdog, and must have time to fail and be repeated once before the \
-                 lease ends; use a watchdog of at least {:?} or a command timeout of at most {:?}",
-                command_timeout.saturating_mul(3),
-                *watchdog / 3
+                "the watchdog of {} is too short for the command timeout of {}: a renewal goes out after a third of the \
+                 watchdog, and must have time to fail and be repeated once before the lease ends; use a watchdog of at \
+                 least {} or a command timeout of at most {}",
+                shown(*watchdog),
+                shown(*command_timeout),
+                shown(command_timeout.saturating_mul(3)),
+                shown(*watchdog / 3)
             )));
         }
         least("the ack timeout", *ack_timeout, ms)?;
@@ -357,6 +364,16 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A duration as messages tell it: in whole milliseconds, rounded down, so that it is allowed where it is a bound from above.
+pub(crate) fn shown(span: Duration) -> String {
+    const YEAR: u64 = 365 * 24 * 3600;
+    match span.as_secs() {
+        seconds if seconds >= YEAR && seconds.is_multiple_of(YEAR) => format!("{} years", seconds / YEAR),
+        0 if span.subsec_millis() == 0 => format!("{span:?}"),
+        seconds => format!("{:?}", Duration::from_secs(seconds) + Duration::from_millis(span.subsec_millis().into())),
+    }
+}
+
 /// A duration in whole milliseconds for the server, rounded up.
 pub(crate) fn millis(span: Duration) -> i64 {
     let nanos = span.as_nanos();
@@ -368,14 +385,18 @@ pub(crate) fn millis(span: Duration) -> i64 {
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if lease < SHORTEST_LEASE {
         return Err(Error::config(format!(
-            "a lease of {lease:?} can never be held: 1 % and 2 ms of a lease are taken off for drift, and the answer of the \
-             server takes its time; use at least {SHORTEST_LEASE:?}, and better many times the round trip"
+            "a lease of {} can never be held: 1 % and 2 ms of a lease are taken off for drift, and the answer of the \
+             server takes its time; use at least {}, and better many times the round trip",
+            shown(lease),
+            shown(SHORTEST_LEASE)
         )));
     }
     if lease > LONGEST_LEASE {
         return Err(Error::config(format!(
-            "a lease of {lease:?} is longer than the longest of {LONGEST_LEASE:?}: leave the lease out to hold the \
-             lock for as long as the process lives"
+            "a lease of {} is longer than the longest of {}: leave the lease out to hold the lock for as long as the \
+             process lives",
+            shown(lease),
+            shown(LONGEST_LEASE)
         )));
     }
     Ok(())

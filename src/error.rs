@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it.
+//! What can go wrong, and what to do about it: [`guide::errors`](crate::guide::errors) has all of it in a table.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -27,7 +27,7 @@ pub enum Error {
         what: String,
     },
     /// No usable connection, or it broke while a command was under way.
-    #[error("no answer from the server: {message}{}", if *.outcome_unknown { " (the command may have been carried out; it is being undone)" } else { "" })]
+    #[error("no answer from the server: {message}{}", if *.outcome_unknown { " (the command may have been carried out; in the background an acquire is undone, and a release is repeated)" } else { "" })]
     Connection {
         /// What the connection reported.
         message: String,
@@ -58,8 +58,8 @@ pub enum Error {
         /// The server's text, its first word the code (`OOM`, `NOAUTH`, `READONLY`, ...).
         message: String,
     },
-    /// A step took longer than it may. What it had begun is being undone.
-    #[error("no answer in time while waiting for the {step}; it is being undone, and may be tried again")]
+    /// A step took longer than it may. An acquire is undone in the background, and a release is repeated there.
+    #[error("no answer in time while waiting for the {step}{}", after(*.step))]
     Timeout {
         /// Which step.
         step: Step,
@@ -103,8 +103,11 @@ pub enum Error {
         /// What is missing and how to get it.
         what: String,
     },
-    /// The key of this name holds something that is no lock.
-    #[error("the key {name:?} is not a lock: {message}; choose another name or a name prefix")]
+    /// The key of this name holds something that this kind of lock cannot use: another kind of lock, or none.
+    #[error(
+        "the key {name:?} holds another type than this kind of lock has (a plain lock is a string, every other lock a hash): {message}; \
+         use one kind of lock for a name, or another name or name prefix"
+    )]
     WrongType {
         /// The lock's name.
         name: Arc<str>,
@@ -188,6 +191,8 @@ pub enum Step {
     Connect,
     /// A command's reply.
     Command,
+    /// The reply to the release of a guard, which is gone: the release is repeated in the background.
+    Release,
     /// Draining at shutdown.
     Shutdown,
 }
@@ -197,8 +202,21 @@ impl fmt::Display for Step {
         f.write_str(match self {
             Self::Connect => "connection",
             Self::Command => "reply to a command",
+            Self::Release => "reply to a release",
             Self::Shutdown => "shutdown to finish",
         })
+    }
+}
+
+/// What becomes of a step that has run out of time.
+const fn after(step: Step) -> &'static str {
+    match step {
+        Step::Connect => ": nothing was sent, and connecting may be tried again",
+        Step::Command => {
+            ": it may have been carried out; in the background an acquire is undone, and a release is repeated"
+        }
+        Step::Release => ": it may have been carried out, and is repeated in the background",
+        Step::Shutdown => ": what is not released yet ends with its lease",
     }
 }
 
@@ -217,6 +235,22 @@ const OUT_OF_REACH: [&str; 4] = [
     "to access a slot not served",
     "while the cluster is down",
 ];
+
+/// The cause of a [`Connection`](Error::Connection) error of a call that has used up its guard.
+#[derive(Debug)]
+struct Spent(Option<Arc<dyn StdError + Send + Sync>>);
+
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the guard is gone: its release is repeated in the background")
+    }
+}
+
+impl StdError for Spent {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.as_ref().map(|source| &**source as &(dyn StdError + 'static))
+    }
+}
 
 impl Error {
     pub(crate) fn config(what: impl Into<String>) -> Self {
@@ -248,11 +282,28 @@ impl Error {
         matches!(self, Self::Server { message } if message.starts_with("CROSSSLOT"))
     }
 
-    /// True when the same call may well succeed a little later.
+    /// What went wrong where a call has used up its guard, so that there is nothing to call again.
+    pub(crate) fn without_guard(self) -> Self {
+        match self {
+            Self::Connection { message, outcome_unknown, source } => {
+                Self::Connection { message, outcome_unknown, source: Some(Arc::new(Spent(source))) }
+            }
+            Self::Timeout { step: Step::Command } => Self::Timeout { step: Step::Release },
+            Self::NoQuorum { name, granted, needed, why } => {
+                Self::NoQuorum { name, granted, needed, why: Arc::new(Self::clone(&why).without_guard()) }
+            }
+            other => other,
+        }
+    }
+
+    /// True when the same call may well succeed a little later. Not after a failed [`Guard::unlock`](crate::Guard::unlock), whose guard
+    /// is gone: the release is repeated in the background.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connection { .. } | Self::Timeout { .. } | Self::Replicas { .. } => true,
+            Self::Connection { source, .. } => !source.as_ref().is_some_and(|source| source.is::<Spent>()),
+            Self::Timeout { step } => *step != Step::Release,
+            Self::Replicas { .. } => true,
             Self::Server { message } => {
                 PASSING.iter().any(|code| message.starts_with(code))
                     || OUT_OF_REACH.iter().any(|what| message.contains(what))
@@ -268,7 +319,7 @@ impl Error {
     pub fn outcome_unknown(&self) -> bool {
         match self {
             Self::Connection { outcome_unknown, .. } => *outcome_unknown,
-            Self::Timeout { step } => matches!(step, Step::Command),
+            Self::Timeout { step } => matches!(step, Step::Command | Step::Release),
             Self::RuntimeGone | Self::Replicas { .. } => true,
             Self::NoQuorum { why, .. } => why.outcome_unknown(),
             _ => false,
@@ -284,3 +335,6 @@ impl Error {
         Self::Server { message: format!("ERR unexpected reply of {script}: {text}") }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -290,13 +290,15 @@ impl Guard {
     /// *Cancel safety*: once begun it is carried out in the background; dropped before its first poll, the guard is
     /// dropped, which releases too. *Errors*: [`Error::Lost`] when the hold had been lost before; [`Error::NotHeld`] when
     /// its lease was over, with who holds the lock now; [`Error::Connection`], [`Error::Timeout`] and [`Error::Server`]
-    /// when there is no answer: the release continues in the background, and the lock is not renewed any more.
+    /// when there is no answer: the release continues in the background, and the lock is not renewed any more. There is nothing to call
+    /// again, so that [`Error::is_retryable`] is false.
     pub async fn unlock(self) -> Result<Released> {
         self.1.touch();
         match self.0 {
             Inner::One(one) => one.unlock().await,
             Inner::Many(many) => many.unlock().await,
         }
+        .map_err(Error::without_guard)
     }
 
     /// As [`unlock`](Self::unlock), as a future of its own.
@@ -319,7 +321,10 @@ impl Guard {
     pub async fn downgrade(self) -> Result<Self> {
         self.1.touch();
         match self.0 {
-            Inner::One(one) => Ok(Self(Inner::One(one.downgrade().await?), Unused::ignored())),
+            Inner::One(one) => {
+                let downgraded = one.downgrade().await.map_err(Error::without_guard)?;
+                Ok(Self(Inner::One(downgraded), Unused::ignored()))
+            }
             Inner::Many(many) => Err(Error::Unsupported {
                 what: format!(
                     "{:?} is made of several locks: only a write lock by itself can be downgraded",

@@ -27,6 +27,9 @@ pub mod acl {}
 #[doc = include_str!("../docs/faults.md")]
 pub mod faults {}
 
+#[doc = include_str!("../docs/errors.md")]
+pub mod errors {}
+
 #[doc = include_str!("../docs/configuration.md")]
 pub mod configuration {}
 

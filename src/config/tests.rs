@@ -80,3 +80,19 @@ fn times_without_an_end_are_ten_years() {
     assert!(!said.contains(&format!("{span:?}")), "{said}");
     assert!(said.contains(&format!("scan_interval: {LONGEST_LEASE:?}")), "{said}");
 }
+
+#[test]
+fn messages_tell_durations_in_whole_milliseconds() {
+    for (span, text) in [
+        (Duration::from_secs(2) / 3, "666ms"),
+        (Duration::from_millis(1_500), "1.5s"),
+        (Duration::from_micros(3), "3µs"),
+        (LONGEST_LEASE, "10 years"),
+        (Duration::ZERO, "0ns"),
+    ] {
+        assert_eq!(shown(span), text);
+    }
+    let options = Options { watchdog: Duration::from_secs(2), ..Options::default() };
+    let refused = options.validate().unwrap_err().to_string();
+    assert!(refused.contains("at most 666ms"), "{refused}");
+}

@@ -21,7 +21,7 @@ static RENEW: Script = Script::new(
 )
 .gaining(is_renewed)
 .telling(gone_alone);
-static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua"));
+static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua")).reading();
 
 /// How holds are renewed whose owners are fields of a hash under the lock's name.
 pub(crate) static HASH_RENEWAL: Renewal =

@@ -9,7 +9,7 @@ use crate::owner::Owner;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply};
 
-static WAITERS: Script = Script::new("fair/waiters", include_str!("../../lua/fair/waiters.lua"));
+static WAITERS: Script = Script::new("fair/waiters", include_str!("../../lua/fair/waiters.lua")).reading();
 
 /// Who waits for a fair lock, in order, read from the primary in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -92,7 +92,7 @@ static ACQUIRE: Script =
 static RELEASE: Script = Script::step("fenced/release", script!("release"), &MANY, 2);
 static FORCE: Script = Script::new("fenced/force", script!("force"));
 static EXPIRE: Script = Script::new("fenced/expire", include_str!("../../lua/fenced/expire.lua"));
-static LAST: Script = Script::new("fenced/last", include_str!("../../lua/fenced/last.lua"));
+static LAST: Script = Script::new("fenced/last", include_str!("../../lua/fenced/last.lua")).reading();
 
 static KIND: Kind = Kind {
     nature: Nature { fenced: true, ..Nature::simple("fenced", &HASH_RENEWAL) },

@@ -42,7 +42,7 @@ static RELEASE: Script = Script::step("plain/release", script!("plain/release"),
 static FORCE: Script = Script::new("plain/force", script!("plain/force")).announcing();
 static RENEW: Script =
     Script::new("plain/renew", script!("common/renew/begin", "plain/renew")).gaining(is_renewed).telling(gone_alone);
-static STATE: Script = Script::new("plain/state", include_str!("../../lua/plain/state.lua"));
+static STATE: Script = Script::new("plain/state", include_str!("../../lua/plain/state.lua")).reading();
 
 /// The nature of locks with values of this form: a renewal names holds by them, so one command renews locks of one form.
 macro_rules! nature {

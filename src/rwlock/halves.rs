@@ -59,7 +59,7 @@ static WRITE_RELEASE: Script =
 static LEAVE: Script =
     Script::new("rwlock/leave", concat!(covers!(), part!("leave"), part!("write_release"))).reaching_beyond();
 static FORCE: Script = Script::new("rwlock/force", concat!(covers!(), part!("force"))).reaching_beyond();
-static STATE: Script = Script::new("rwlock/state", concat!(covers!(), part!("state"))).reaching_beyond();
+static STATE: Script = Script::new("rwlock/state", concat!(covers!(), part!("state"))).reaching_beyond().reading();
 static RENEW: Script =
     Script::new("rwlock/renew", concat!(covers!(), include_str!("../../lua/common/renew/begin.lua"), part!("renew")))
         .gaining(is_renewed)

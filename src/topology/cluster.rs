@@ -62,6 +62,8 @@ pub(crate) struct Cluster {
     subscribed: Mutex<Subscribed>,
     identity: String,
     is_sharded: bool,
+    /// Servers are reached by the names that they announce, as they prefer it.
+    by_name: bool,
     closed: AtomicBool,
 }
 

@@ -35,7 +35,7 @@ pub(crate) use primary::Primary;
 pub(crate) use settings::Settings;
 pub(crate) use slots::{hash_tag, slot_of};
 
-use crate::error::Result;
+use crate::error::{Error, Result, Step};
 use crate::names::LockName;
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Reply, Transport};
@@ -363,6 +363,19 @@ impl Topology {
             Servers::Fixed { members, .. } => self.fixed_member(members, name).is_silent(at),
             Servers::Cluster(cluster) => cluster.member(name).is_silent(at),
             Servers::Primary(primary) => primary.member().is_silent(at),
+        }
+    }
+
+    /// What whoever has waited for the server of a name in vain is told: why there is no connection to it, where there is none.
+    pub(crate) fn unanswered(&self, name: &LockName) -> Error {
+        let trouble = match &self.servers {
+            Servers::Fixed { members, .. } => self.fixed_member(members, name).transport().trouble(),
+            Servers::Cluster(cluster) => cluster.member(name).transport().trouble(),
+            Servers::Primary(primary) => primary.member().transport().trouble(),
+        };
+        match trouble {
+            Some(message) => Error::Connection { message, outcome_unknown: true, source: None },
+            None => Error::Timeout { step: Step::Command },
         }
     }
 

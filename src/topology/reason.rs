@@ -42,7 +42,11 @@ pub(super) fn away(server: &impl std::fmt::Display, why: &str) -> Error {
 pub(super) fn unreachable(server: &impl std::fmt::Display, error: Error) -> Error {
     match error {
         Error::Connection { message, outcome_unknown, source } => {
-            let named = format!("{server}: {message}");
+            // Connections name their server themselves.
+            let server = server.to_string();
+            let address = server.rsplit(' ').next().unwrap_or_default();
+            let why = message.strip_prefix(address).and_then(|why| why.strip_prefix(": ")).unwrap_or(&message);
+            let named = format!("{server}: {why}");
             Error::Connection { message: named, outcome_unknown, source }
         }
         other => other,
@@ -52,6 +56,15 @@ pub(super) fn unreachable(server: &impl std::fmt::Display, error: Error) -> Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_is_named_once() {
+        for said in ["10.0.0.1:6379: refused", "refused"] {
+            let error = Error::Connection { message: said.to_owned(), outcome_unknown: false, source: None };
+            let told = unreachable(&"the sentinel 10.0.0.1:6379", error).to_string();
+            assert!(told.ends_with("the sentinel 10.0.0.1:6379: refused"), "{told}");
+        }
+    }
 
     #[test]
     fn what_a_server_has_said_counts_for_more_than_that_somebody_is_away() {

@@ -1,6 +1,7 @@
 //! The URLs of several servers.
 
 use super::address::Address;
+use crate::config::url::{Parts, host_and_port};
 use crate::error::{Error, Result};
 
 /// What stands in the URL of several servers.
@@ -36,38 +37,34 @@ impl ServersUrl {
             "rediss" | "valkeys" => "rediss",
             _ => return Ok(None),
         };
-        let (login, hosts) = rest.rsplit_once('@').map_or(("", rest), |(login, hosts)| (login, hosts));
-        let (hosts, path) = hosts.split_once('/').unwrap_or((hosts, ""));
-        let (kind, database, port) = match kind {
-            "cluster" if matches!(path, "" | "0") => (Kind::Cluster, "", 6379),
-            "cluster" => {
-                return Err(Error::config(
-                    "a cluster has database 0 alone: the URL of one ends behind the last server",
-                ));
-            }
+        if !matches!(kind, "cluster" | "sentinel" | "replicated") {
+            return Ok(None);
+        }
+        let parts = Parts::read(rest)?;
+        let (path, port) = (parts.path, if kind == "sentinel" { 26379 } else { 6379 });
+        let (kind, database) = match kind {
             "sentinel" => {
                 let (name, database) = path.split_once('/').unwrap_or((path, ""));
-                (Kind::Sentinel { name: master_name(name)? }, database, 26379)
+                (Kind::Sentinel { name: master_name(name)? }, parts.database(database)?)
             }
-            "replicated" => (Kind::Replicated, path, 6379),
-            _ => return Ok(None),
+            "cluster" => (Kind::Cluster, parts.database(path)?),
+            _ => (Kind::Replicated, parts.database(path)?),
         };
-        let read = |host: &str| {
-            let is_alone = !host.contains(':') || host.starts_with('[') && host.ends_with(']');
-            let (host, port) = if is_alone { (host, port) } else { Address::split(host)? };
-            Address::new(host, port)
-        };
-        let Some(seeds) = hosts.split(',').map(read).collect::<Option<Vec<Address>>>() else {
-            return Err(Error::config(
-                "the URL of several servers names them behind the login, each by host:port, with commas between them",
-            ));
-        };
-        if database.parse::<u8>().is_err() && !database.is_empty() {
-            return Err(Error::config("what is behind the last / of the URL is no database: a number up to 255"));
+        if kind == Kind::Cluster && database.is_some_and(|database| database != 0) {
+            return Err(Error::config("a cluster has database 0 alone: the URL of one ends behind the last server"));
         }
-        let at = if login.is_empty() { String::new() } else { format!("{login}@") };
-        let slash = if database.is_empty() { "" } else { "/" };
-        let login = format!("{scheme}://{at}{}{slash}{database}", seeds[0]);
+        let read = |host: &str| {
+            let (host, port) = host_and_port(host, port)?;
+            Address::new(host, port).ok_or_else(|| {
+                Error::config(
+                    "the URL of several servers names them behind the login, each by host:port, with commas between them",
+                )
+            })
+        };
+        let seeds = parts.hosts.split(',').map(read).collect::<Result<Vec<Address>>>()?;
+        let at = parts.login.map(|login| format!("{login}@")).unwrap_or_default();
+        let slash = database.filter(|_| kind != Kind::Cluster).map(|database| format!("/{database}"));
+        let login = format!("{scheme}://{at}{}{}", seeds[0], slash.unwrap_or_default());
         Ok(Some(Self { kind, scheme, login, seeds }))
     }
 }
@@ -103,6 +100,9 @@ mod tests {
             ("redis-sentinel://a,b:1,c/my.set", sentinel("my.set"), "redis://a:26379", 3),
             ("valkeys-sentinel://u:p@a/my%20set/3", sentinel("my set"), "rediss://u:p@a:26379/3", 1),
             ("redis-replicated://a:1,b", Kind::Replicated, "redis://a:1", 2),
+            ("redis-cluster://a?db=0", Kind::Cluster, "redis://a:6379", 1),
+            ("redis-sentinel://a/set?db=3", sentinel("set"), "redis://a:26379/3", 1),
+            ("redis-replicated://a,b?database=3", Kind::Replicated, "redis://a:6379/3", 2),
             ("rediss-replicated://:p@a/7", Kind::Replicated, "rediss://:p@a:6379/7", 1),
         ] {
             assert_eq!(read(url).unwrap(), Some((kind, login.to_owned(), seeds)), "{url}");
@@ -125,6 +125,10 @@ mod tests {
             "redis-sentinel://a/set/256",
             "redis-sentinel:///set",
             "redis-replicated://a/secret",
+            "redis-replicated://a?secret=1",
+            "redis-cluster://a?db=1",
+            "redis-cluster://u:se/secret@a",
+            "redis-cluster://a#secret",
         ] {
             let error = read(odd).unwrap_err();
             assert!(matches!(error, Error::Config { .. }), "{odd}");

@@ -370,6 +370,10 @@ impl Transport for Coalesced {
         self.core.inner.acknowledges()
     }
 
+    fn trouble(&self) -> Option<String> {
+        self.core.inner.trouble()
+    }
+
     /// By the groups of the lanes, not by ours.
     fn run_acknowledged(
         &self,

@@ -158,22 +158,43 @@ impl Fault {
                 source: self.source.clone(),
             },
             FaultKind::Refused if is_wrong_type(&self.message) => {
-                Error::WrongType { name: Arc::clone(name), message: self.message.clone() }
+                Error::WrongType { name: Arc::clone(name), message: said(&self.message).to_owned() }
             }
             FaultKind::Elsewhere if self.message.starts_with("MOVED") => Error::Server {
                 message: format!("{}: this server is one of a cluster; connect by redis-cluster://", self.message),
             },
-            FaultKind::Refused | FaultKind::Elsewhere => Error::Server { message: self.message.clone() },
+            FaultKind::Refused | FaultKind::Elsewhere => {
+                Error::Server { message: without_place(&self.message).to_owned() }
+            }
         }
     }
 }
 
-/// Is this what a server says of a key of another type? Before Redis 7 the place in the script stands in front of it.
+/// Is this what a server says of a key of another type?
 fn is_wrong_type(text: &str) -> bool {
-    let in_script = text.strip_prefix("ERR Error running script (call to ");
-    let mut parts = in_script.unwrap_or(text).split(": ").skip(usize::from(in_script.is_some()));
-    let said = parts.find(|part| !part.starts_with("@user_script"));
-    said.is_some_and(|said| said.starts_with("WRONGTYPE"))
+    said(text).starts_with("WRONGTYPE")
+}
+
+/// What a command in a script was told: without the script's hash and the line in it, which say nothing to callers. Before Redis 7
+/// they stand in front, and behind since.
+fn said(text: &str) -> &str {
+    let in_script = text.strip_prefix("ERR Error running script (call to ").and_then(|text| text.split_once(": "));
+    let mut rest = in_script.map_or(text, |(_, rest)| rest);
+    while rest.starts_with("@user_script") {
+        match rest.split_once(": ") {
+            Some((_, behind)) => rest = behind,
+            None => break,
+        }
+    }
+    without_place(rest)
+}
+
+/// Without the script's hash and the line in it, which Redis 7 puts behind an error.
+fn without_place(text: &str) -> &str {
+    match text.rsplit_once(" script: ") {
+        Some((said, place)) if place.contains("@user_script") => said,
+        _ => text,
+    }
 }
 
 impl fmt::Debug for Fault {
@@ -281,6 +302,11 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Which server it is, as far as can be told without asking it: the same text for the same server at the same address.
     fn address(&self) -> &str;
 
+    /// Why there is no connection for commands, while there is none, with the server's name: for whoever has run out of time.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
     /// The clock and the random numbers that go with it.
     fn world(&self) -> Arc<dyn World>;
 
@@ -315,6 +341,14 @@ mod tests {
             assert!(matches!(refused(text), Error::WrongType { .. }), "{text}");
         }
         assert!(matches!(refused("ERR a thing: WRONGTYPE"), Error::Server { .. }));
+        // The hash of a script and the line in it are nothing for callers.
+        let new = "WRONGTYPE Operation against a key script: 1d2f0b, on @user_script:12.";
+        for text in ["WRONGTYPE Operation against a key", old, new] {
+            let Error::WrongType { message, .. } = refused(text) else { panic!("{text}") };
+            assert_eq!(message, "WRONGTYPE Operation against a key");
+        }
+        let oom = refused("OOM command not allowed script: 1d2f0b, on @user_script:12.");
+        assert!(matches!(&oom, Error::Server { message } if message == "OOM command not allowed"), "{oom}");
         let elsewhere = |text: &str| Fault::new(FaultKind::Elsewhere, text).to_error(&Arc::from("x"));
         assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
         // With one server there is nowhere else to go.

@@ -100,6 +100,10 @@ impl Transport for Node {
         })
     }
 
+    fn trouble(&self) -> Option<String> {
+        self.connections.iter().find_map(|connection| connection.trouble()).map(|(message, _)| message)
+    }
+
     fn acknowledges(&self) -> bool {
         self.lanes.is_some()
     }

@@ -28,6 +28,8 @@ pub struct Script {
     pub(crate) reaches_beyond: bool,
     /// True where it may end with a message that the lock is free.
     pub(crate) announces: bool,
+    /// True where it changes nothing, so that it may be run again whatever became of it.
+    pub(crate) reads_only: bool,
     /// Where it may make somebody a holder, or a holder for longer: whether it has, by its reply. It has written then, whatever was
     /// there before, and replicas are to have that.
     pub(crate) gains: Option<fn(&Reply) -> bool>,
@@ -47,6 +49,7 @@ impl Script {
             work: 1,
             reaches_beyond: false,
             announces: false,
+            reads_only: false,
             gains: None,
             at_once: None,
             sha: OnceLock::new(),
@@ -89,6 +92,12 @@ impl Script {
     /// The same script, which may end with a message that the lock is free.
     pub(crate) const fn announcing(mut self) -> Self {
         self.announces = true;
+        self
+    }
+
+    /// The same script, which changes nothing.
+    pub(crate) const fn reading(mut self) -> Self {
+        self.reads_only = true;
         self
     }
 

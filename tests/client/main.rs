@@ -2,6 +2,7 @@
 
 mod acl;
 mod capabilities;
+mod commands;
 mod dropped_guards;
 mod durations;
 mod executors;

@@ -7,6 +7,7 @@ mod failover;
 mod flavours;
 mod leaks;
 mod moves;
+mod names;
 mod odd_maps;
 mod outage;
 mod rights;

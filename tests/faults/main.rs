@@ -2,6 +2,7 @@
 
 mod clock;
 mod ears;
+mod errors;
 mod extends;
 mod fake;
 mod half_done;

@@ -138,7 +138,9 @@ async fn a_release_frees_the_others_while_one_members_server_is_down() {
         let told = match &outcome {
             // The first command was in flight when the server died: one that is repeated finds nothing in either case.
             Ok(released) => *released == Released::Free,
-            Err(error) => matches!(error, Error::NotHeld { .. } | Error::Lost { .. }) || error.is_retryable(),
+            Err(error) => {
+                matches!(error, Error::NotHeld { .. } | Error::Lost { .. }) || bed::fault::is_unanswered_release(error)
+            }
         };
         assert!(told, "{outcome:?}");
         idle(&client).await;

@@ -16,7 +16,7 @@ use crate::engine::protocol::{Answer, Ask, Busy, HoldId, Protocol, Queueing};
 use crate::engine::queue::EntryHandle;
 use crate::engine::release;
 use crate::engine::wait::GRACE;
-use crate::error::{Deadlock, Error, Result, Step};
+use crate::error::{Deadlock, Error, Result};
 use crate::names::LockName;
 use crate::runtime::home::EndsWithRuntime;
 use crate::runtime::reaper::Finished;
@@ -166,7 +166,7 @@ impl Request {
     async fn cut_off(&self) -> Failed {
         let name = self.protocol.name();
         let silent = self.deadline.finds_silent(GRACE, |at| self.engine.topology.is_silent(name, at)).await;
-        Failed { would_repeat: true, cut_off: !silent, ..Error::Timeout { step: Step::Command }.into() }
+        Failed { would_repeat: true, cut_off: !silent, ..self.engine.topology.unanswered(name).into() }
     }
 }
 

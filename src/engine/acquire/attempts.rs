@@ -10,7 +10,7 @@ use super::undo::Undo;
 use crate::engine::hold::{Grant, Hold, Target};
 use crate::engine::protocol::Queueing;
 use crate::engine::wait::{News, Patience, Pause};
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Result};
 
 /// How long an attempt that failed at a server waits, at the most, that the name has left: some others do at the same time.
 const ELSEWHERE: Duration = Duration::from_millis(10);
@@ -239,7 +239,8 @@ impl<'a> Attempts<'a> {
 
     /// As `give_up`, at a silent server.
     pub(super) fn give_up_unanswered(&mut self) -> Result<Option<Grant>> {
-        Err(self.failed.take().unwrap_or(Error::Timeout { step: Step::Command }))
+        let Request { engine, protocol, .. } = self.request;
+        Err(self.failed.take().unwrap_or_else(|| engine.topology.unanswered(protocol.name())))
     }
 }
 

@@ -21,6 +21,9 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply, Transport};
 use crate::world::World;
 
+/// Asks where clients are to find the servers.
+static SLOTS: Script = Script::bare("cluster/slots", "CLUSTER");
+
 /// Asks whether the server knows channels that are a slot's own.
 static PUBSUB: Script = Script::bare("cluster/sharded", "PUBSUB");
 
@@ -69,7 +72,7 @@ impl Cluster {
         connector: Arc<dyn Connector>,
         world: Arc<dyn World>,
     ) -> Result<Arc<Self>> {
-        let (view, is_sharded) = first_view(&settings, &*connector).await?;
+        let First { view, by_name, is_sharded } = first_view(&settings, &*connector).await?;
         let identity = view.peers().iter().map(|peer| &*peer.id).min().unwrap_or_default().to_owned();
         let cluster = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -83,6 +86,7 @@ impl Cluster {
             subscribed: Mutex::default(),
             identity: format!("cluster {identity}"),
             is_sharded,
+            by_name,
             closed: AtomicBool::new(false),
             settings,
         });
@@ -138,8 +142,17 @@ fn refused(address: &Address, why: &str) -> Error {
     untold(address, "its cluster", "CLUSTER NODES", why)
 }
 
-/// The first view that any of the servers gives, and whether channels are a slot's own there.
-async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(SlotView, bool)> {
+/// What the first server to answer has said.
+struct First {
+    view: SlotView,
+    /// The servers prefer the names that they announce.
+    by_name: bool,
+    /// Channels are a slot's own.
+    is_sharded: bool,
+}
+
+/// The first view that any of the servers gives, and what has to be known of them all.
+async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<First> {
     let Settings { seeds, command_timeout, connect_timeout, .. } = settings;
     // As long as any command: there may be no other server to be asked.
     let mut asking: FuturesUnordered<_> =
@@ -161,13 +174,30 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<(S
                         }
                     },
                 };
+                let by_name = view.has_names() && prefers_names(&*transport, &view).await;
                 leave(transport, *connect_timeout);
-                return Ok((view, is_sharded));
+                return Ok(First { view, by_name, is_sharded });
             }
             Err(error) => reason.note(error),
         }
     }
     Err(reason.or(Error::config("the URL of a cluster names no server")))
+}
+
+/// Whether clients are to use the names that servers announce (`cluster-preferred-endpoint-type hostname`): then `CLUSTER SLOTS` has one
+/// where `CLUSTER NODES` has the address. False where the server does not say, or the login may not ask.
+async fn prefers_names(transport: &dyn Transport, view: &SlotView) -> bool {
+    let words = vec![Arg::Text(Bytes::from_static(b"SLOTS"))];
+    let reply = transport.run(Call { script: &SLOTS, keys: 0, words }).await;
+    let Ok(Reply::List(ranges)) = reply else { return false };
+    // Of each range: first slot, last slot, and the nodes, of which the first word is where to find one.
+    let nodes = ranges.into_iter().filter_map(|range| if let Reply::List(range) = range { Some(range) } else { None });
+    let endpoint = |node: Reply| match node {
+        Reply::List(node) => node.into_iter().next(),
+        _ => None,
+    };
+    let mut endpoints = nodes.flat_map(|range| range.into_iter().skip(2)).filter_map(endpoint);
+    endpoints.any(|endpoint| matches!(endpoint, Reply::Text(host) if view.announces(&String::from_utf8_lossy(&host))))
 }
 
 /// As Redisson finds it out. An error where the server has not said.

@@ -2,6 +2,7 @@
 
 mod channels;
 mod gate;
+mod names;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
@@ -35,6 +36,10 @@ static RELEASE: Script = Script::new("test/release", "").announcing();
 #[derive(Default)]
 struct Server {
     nodes: Mutex<String>,
+    /// What it says to `CLUSTER SLOTS`, which it may refuse.
+    slots: Mutex<Option<Reply>>,
+    /// It leaves the cluster at the next script.
+    leaves: AtomicBool,
     /// How often it was asked for them.
     asked: Mutex<usize>,
     /// How many ms it takes to answer that.
@@ -109,6 +114,11 @@ impl Transport for Line {
                 let state = if server.is_down.load(Ordering::Relaxed) { "fail" } else { "ok" };
                 return Ok(Reply::Text(Bytes::from(format!("cluster_state:{state}\r\n"))));
             }
+            if name == "CLUSTER" && call.words == [Arg::Text(Bytes::from_static(b"SLOTS"))] {
+                let refused =
+                    || Fault::new(FaultKind::Refused, "NOPERM no permissions to run the 'cluster|slots' command");
+                return server.slots.lock().clone().ok_or_else(refused);
+            }
             if name == "CLUSTER" {
                 *server.asked.lock() += 1;
                 tokio::time::sleep(Duration::from_millis(server.takes.load(Ordering::Relaxed))).await;
@@ -124,6 +134,9 @@ impl Transport for Line {
             server.log.lock().push((name.to_owned(), call.words.last().cloned()));
             // On its way for a moment, as everything is.
             tokio::task::yield_now().await;
+            if call.script.command.is_none() && server.leaves.swap(false, Ordering::Relaxed) {
+                return Err(Fault::new(FaultKind::Closed, "the client is shut down"));
+            }
             let says = server.says.lock().clone().filter(|_| call.script.command.is_none());
             match says.unwrap_or(Ok(Reply::Int(1))) {
                 // Whoever asks first is let in.

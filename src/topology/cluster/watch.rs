@@ -233,6 +233,8 @@ impl Cluster {
 
     /// Takes over what a view knows better.
     pub(super) async fn merge(&self, view: &SlotView) {
+        let named = self.by_name.then(|| view.clone().by_name());
+        let view = named.as_ref().unwrap_or(view);
         if !view.open().is_empty() {
             tracing::debug!(slots = ?view.open(), "slots are being moved: locks of several keys wait there");
         }

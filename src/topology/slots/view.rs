@@ -114,6 +114,32 @@ impl SlotView {
         &self.peers
     }
 
+    /// True where a node announces this name.
+    pub(crate) fn announces(&self, host: &str) -> bool {
+        self.peers.iter().filter_map(|peer| peer.alias.as_ref()).any(|name| name.host() == host)
+    }
+
+    /// True where any node announces a name.
+    pub(crate) fn has_names(&self) -> bool {
+        self.peers.iter().any(|peer| peer.alias.is_some())
+    }
+
+    /// The same view with each node at the name that it announces, where it announces one: the address becomes the alias.
+    pub(crate) fn by_name(mut self) -> Self {
+        let named = |peer: &Arc<Peer>| match &peer.alias {
+            Some(name) => {
+                let (address, alias) = (Some(name.clone()), peer.address.clone());
+                Arc::new(Peer { address, alias, ..Peer::clone(peer) })
+            }
+            None => Arc::clone(peer),
+        };
+        self.peers = self.peers.iter().map(named).collect();
+        for claim in &mut self.claims {
+            claim.peer = named(&claim.peer);
+        }
+        self
+    }
+
     /// The slots that are being moved from the asked node, or to it.
     pub(crate) fn open(&self) -> &[Open] {
         &self.open

@@ -202,6 +202,11 @@ impl Connection {
         self.state.lock().trouble = Some(why);
     }
 
+    /// Why there is no connection, while there is none.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.state.lock().trouble.as_ref().map(|trouble| trouble.message.clone())
+    }
+
     /// There will be no connection any more.
     pub(super) fn end(&self, kind: FaultKind) {
         let mut wakers = Vec::new();

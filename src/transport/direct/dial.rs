@@ -34,6 +34,8 @@ pub(super) struct Dialer {
     pub(super) user_timeout: Duration,
     /// The name by which the server lists the connection; empty for none.
     pub(super) name: String,
+    /// The server, as errors name it.
+    pub(super) server: String,
     /// A connection has come to stand before.
     has_stood: AtomicBool,
 }
@@ -42,7 +44,8 @@ impl Dialer {
     pub(super) fn new(target: Target, options: &Options) -> Self {
         let user_timeout = options.user_timeout();
         let (within, name, has_stood) = (options.connect_timeout, options.client_name.clone(), AtomicBool::new(false));
-        Self { target, within, user_timeout, name, has_stood }
+        let server = target.place.to_string();
+        Self { target, within, user_timeout, name, server, has_stood }
     }
 }
 
@@ -76,6 +79,14 @@ pub(super) enum Hope {
 impl Trouble {
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), source: None, hope: Hope::Some, is_broken_off: false }
+    }
+
+    /// The same, told with the server that it is about.
+    pub(super) fn at(mut self, server: &str) -> Self {
+        if !self.message.starts_with(server) {
+            self.message = format!("{server}: {}", self.message);
+        }
+        self
     }
 
     /// What whoever connects is told.
@@ -126,7 +137,9 @@ fn refused(message: String) -> Trouble {
 impl Dialer {
     /// One try. None: it took too long.
     pub(super) async fn open(&self) -> Option<Result<Opened, Trouble>> {
-        tokio::time::timeout(self.within, self.open_unbounded()).await.ok()
+        let opened = tokio::time::timeout(self.within, self.open_unbounded()).await.ok()?;
+        // What the server has said begins with its code.
+        Some(opened.map_err(|trouble| if trouble.hope == Hope::Refused { trouble } else { trouble.at(&self.server) }))
     }
 
     async fn open_unbounded(&self) -> Result<Opened, Trouble> {

@@ -51,7 +51,7 @@ pub(super) async fn drive(
             listener.reconnected();
         }
         let (why, was_of_use) = serve(&connection, &mut limits, reader, input).await;
-        connection.down(why);
+        connection.down(why.at(&dialer.server));
         outage.begins(&listener);
         pauses.stood(since.elapsed(), was_of_use);
     }
@@ -62,8 +62,8 @@ async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses) 
         pauses.pause().await;
         match dialer.open().await {
             Some(Ok(opened)) => return opened,
-            Some(Err(trouble)) => connection.troubled(trouble),
-            None => connection.troubled(Trouble::new("the server does not answer to a login")),
+            Some(Err(trouble)) => connection.troubled(trouble.at(&dialer.server)),
+            None => connection.troubled(Trouble::new("the server does not answer to a login").at(&dialer.server)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Sockets: over TCP or a file, the half that one task reads from and the half that whoever has something to say writes to.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
@@ -16,6 +17,16 @@ use super::dial::Target;
 pub(crate) enum Place {
     Tcp(String, u16),
     Unix(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') && !host.starts_with('[') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// After so long without a word the other side is asked whether it is there, and how often.

@@ -69,10 +69,7 @@ impl Direct {
     }
 
     async fn open(target: Target, options: &Options, lazily: bool, messages: Option<bool>) -> Result<Self> {
-        let server = match &target.place {
-            Place::Tcp(host, port) => format!("{host}:{port}"),
-            Place::Unix(path) => format!("unix:{}", path.display()),
-        };
+        let server = target.place.to_string();
         let address = format!("{server}/{}", target.database);
         let dialer = Arc::new(Dialer::new(target, options));
         let count = options.pool_size + usize::from(messages.is_some());
@@ -115,6 +112,10 @@ impl Transport for Direct {
             several => self.next.fetch_add(1, Ordering::Relaxed) % several,
         };
         Box::pin(self.connections[next].run(call, self.script_cache))
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.connections.iter().find_map(|connection| connection.trouble())
     }
 
     fn acknowledges(&self) -> bool {

@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::connection::{Connection, ErrorReceiver, keep_connection, name_connection};
-use super::fault::{told, trouble_of_tls};
+use super::fault::{refuses_hello, told, trouble_of_tls};
 use super::login::{Login as Asked, word};
 use super::messages::{dispatch, keep_listening};
 use super::subscriptions::Subscriptions;
 use super::{Messages, Node, tls};
-use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in};
+use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in, url};
 use crate::error::{Error, Result, Step};
 use crate::transport::connector::Login;
 use crate::transport::direct::{Lanes, MessageLine, Place, Target};
@@ -42,25 +42,20 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Reads the URL. Errors never repeat it: it may hold a password.
     fn plain_config(&self) -> Result<Config> {
-        let url = self.url.0.as_str();
-        let (scheme, rest) = url
-            .split_once("://")
-            .ok_or_else(|| Error::config("the URL has no scheme: use redis://host:port, rediss:// or unix:///path"))?;
+        let (scheme, rest) =
+            self.url.0.split_once("://").ok_or_else(|| {
+                Error::config("the URL has no scheme: use redis://host:port, rediss:// or unix:///path")
+            })?;
         let mut config = match scheme {
             "unix" | "redis+unix" | "valkey+unix" => {
-                // `unix://[user:password@]/path`; what a query would say is set on the builder. A path may have an @ as well.
+                // `unix://[user:password@]/path[?db=3]`. A path may have an @ and a # as well; a ? is written %3F.
                 let (credentials, path) = match rest.split_once("@/") {
                     Some((credentials, _)) if !rest.starts_with('/') => {
                         (Some(credentials), &rest[credentials.len() + 1..])
                     }
                     _ => (None, rest),
                 };
-                if path.contains('?') {
-                    return Err(Error::config(
-                        "the URL of a unix socket has no query: set the database and the rest on the builder; a question \
-                         mark in the path is written %3F",
-                    ));
-                }
+                let (path, database) = url::without_query(path)?;
                 if !path.starts_with('/') {
                     return Err(Error::config(
                         "the URL of a unix socket needs an absolute path: unix:///run/redis.sock",
@@ -74,13 +69,13 @@ impl Endpoint {
                     server: ServerConfig::Unix { path: PathBuf::from(decoded(path)) },
                     username: user.filter(|user| !user.is_empty()).map(decoded),
                     password: password.map(decoded),
+                    database,
                     ..Config::default()
                 }
             }
             "rediss" | "valkeys" if !BUILT_IN => return Err(not_built_in()),
             // Read as one without TLS: fred would have rustls choose its cryptography, which panics where it cannot.
-            "rediss" | "valkeys" => read(&format!("redis://{rest}"))?,
-            "redis" | "valkey" => read(url)?,
+            "rediss" | "valkeys" | "redis" | "valkey" => read(rest)?,
             // Not repeated: what stands there may be anything, a piece of a password with `://` in it too.
             _ => {
                 return Err(Error::config(
@@ -153,17 +148,15 @@ impl Endpoint {
     }
 }
 
-/// Reads the URL of one server.
-fn read(url: &str) -> Result<Config> {
-    Config::from_url_centralized(url)
-        .map_err(|error| Error::config(format!("the URL cannot be read: {}", kind(error.kind()))))
-}
-
-const fn kind(kind: &ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Config => "its database or port makes no sense",
-        _ => "it is malformed",
-    }
+/// Reads what stands behind `://` in the URL of one server.
+fn read(rest: &str) -> Result<Config> {
+    let (url, database) = url::one_server(rest)?;
+    let config = Config::from_url_centralized(&url).map_err(|_| {
+        Error::config(
+            "the URL cannot be read: redis://[user:password@]host[:port][/database], the login percent-encoded",
+        )
+    })?;
+    Ok(Config { database, ..config })
 }
 
 /// How many events of a connection may lie unread in each of fred's eight channels for them, whose places are all made at connect.
@@ -179,7 +172,8 @@ impl Node {
     /// are a slot's own.
     pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
         let (config, secured) = target.config(options.connect_timeout)?;
-        let address = address(&config);
+        let server = server(&config);
+        let address = format!("{server}/{}", config.database.unwrap_or(0));
         let is_plain = !target.is_tls() && matches!(config.server, ServerConfig::Centralized { .. });
         let plain = answers_in_plain(target.is_tls().then_some(&config), options.connect_timeout);
         let connection = ConnectionConfig {
@@ -215,7 +209,7 @@ impl Node {
         };
         let listener = Arc::new(OnceLock::new());
         let connections: Box<[_]> =
-            (0..options.pool_size).map(|_| Connection::new(make(EVENTS), options.command_timeout)).collect();
+            (0..options.pool_size).map(|_| Connection::new(make(EVENTS), &server, options.command_timeout)).collect();
         let node = Self {
             connections,
             next: AtomicUsize::new(0),
@@ -252,9 +246,11 @@ impl Node {
         let error = match outcome {
             Ok(()) => None,
             Err(error) if *error.kind() == ErrorKind::Timeout => Some(
-                latest.into_inner().map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest, is_plain)),
+                latest
+                    .into_inner()
+                    .map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest, &server, is_plain)),
             ),
-            Err(error) => Some(refused(&error, is_plain)),
+            Err(error) => Some(refused(&error, &server, is_plain)),
         };
         if let Some(error) = error {
             // Each would go on trying for ever.
@@ -296,13 +292,12 @@ impl Node {
     }
 }
 
-/// The server and the database, as the URL names them.
-fn address(config: &Config) -> String {
-    let server = match &config.server {
+/// The server, as the URL names it.
+fn server(config: &Config) -> String {
+    match &config.server {
         ServerConfig::Unix { path } => format!("unix:{}", path.display()),
         server => server.hosts().iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-    };
-    format!("{server}/{}", config.database.unwrap_or(0))
+    }
 }
 
 /// The first error of a connection that no waiting heals. Those that may pass are left in `latest`.
@@ -321,6 +316,7 @@ async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::erro
 fn is_final(error: &fred::error::Error) -> bool {
     matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url)
         || trouble_of_tls(error).is_some_and(|meaning| meaning.lasts)
+        || refuses_hello(error.details())
         || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
 }
 
@@ -342,7 +338,7 @@ async fn answers_in_plain(config: Option<&Config>, within: Duration) {
 }
 
 /// `is_plain`: TLS was not wanted.
-fn refused(error: &fred::error::Error, is_plain: bool) -> Error {
+fn refused(error: &fred::error::Error, server: &str, is_plain: bool) -> Error {
     let mut message = told(error);
     let details = error.details();
     let is_broken_off = ["ConnectionReset", "BrokenPipe", "UnexpectedEof"].iter().any(|kind| details.contains(kind));
@@ -350,9 +346,13 @@ fn refused(error: &fred::error::Error, is_plain: bool) -> Error {
         message = format!("{message}: {IS_TLS}");
     }
     match error.kind() {
+        _ if refuses_hello(details) => Error::Unsupported { what: format!("{server}: {message}") },
         ErrorKind::Auth | ErrorKind::Unknown if is_final(error) => Error::Server { message },
         ErrorKind::Config | ErrorKind::Url => Error::config(message),
         ErrorKind::Timeout => Error::Timeout { step: Step::Connect },
-        _ => Error::Connection { message, outcome_unknown: false, source: Some(Arc::new(error.clone())) },
+        _ => {
+            let (message, source) = (format!("{server}: {message}"), Some(Arc::new(error.clone()) as Arc<_>));
+            Error::Connection { message, outcome_unknown: false, source }
+        }
     }
 }

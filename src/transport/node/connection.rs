@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fred::clients::Client;
 use fred::error::ErrorKind;
-use fred::interfaces::ClientLike as _;
+use fred::interfaces::{ClientLike as _, EventInterface as _};
 use fred::types::config::Server;
 use fred::types::{ClusterHash, CustomCommand, Value};
 use parking_lot::Mutex;
@@ -28,6 +28,10 @@ const TIMEOUTS_TOLERATED: u32 = 2;
 /// One connection for commands.
 pub(super) struct Connection {
     pub(super) client: Client,
+    /// The server, as errors name it.
+    server: Box<str>,
+    /// How often it has come to stand.
+    stood: AtomicU32,
     /// For one command.
     timeout: Duration,
     /// How many commands in a row had no answer.
@@ -41,9 +45,25 @@ pub(super) struct Connection {
 pub(super) type ErrorReceiver = Receiver<(fred::error::Error, Option<Server>)>;
 
 impl Connection {
-    pub(super) fn new(client: Client, timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(client: Client, server: &str, timeout: Duration) -> Arc<Self> {
         let (timeouts, heal, trouble) = (AtomicU32::new(0), Notify::new(), Mutex::default());
-        Arc::new(Self { client, timeout, timeouts, heal, trouble })
+        Arc::new(Self { client, server: server.into(), stood: AtomicU32::new(0), timeout, timeouts, heal, trouble })
+    }
+
+    /// None while the connection stands.
+    fn away(&self) -> Option<Away> {
+        if self.client.is_connected() {
+            return None;
+        }
+        // In this order: one that comes to stand after the last look is told.
+        let away = Away { reconnects: self.client.reconnect_rx(), stood: self.stood.load(Ordering::Acquire) };
+        (!self.client.is_connected()).then_some(away)
+    }
+
+    /// Why there is no connection, while there is none.
+    pub(super) fn trouble(&self) -> Option<(String, fred::error::Error)> {
+        let trouble = self.trouble.lock().clone()?;
+        Some((format!("{}: {}", self.server, told(&trouble)), trouble))
     }
 
     /// Sends a command once. `script`: its source or its hash, for a command that runs a script; the words of the call go to the
@@ -86,6 +106,8 @@ impl Connection {
     }
 
     pub(super) async fn run(&self, call: Call, script_cache: bool) -> Result<Reply, Fault> {
+        // What is run by its text alone has a limit of ours, which fred does not know of.
+        let away = if script_cache || call.script.command.is_some() { self.away() } else { None };
         let outcome = match call.script.command {
             Some(command) => self.send(command, None, &call).await,
             None => self.run_script(&call, script_cache).await,
@@ -105,14 +127,41 @@ impl Connection {
                     self.timeouts.store(0, Ordering::Relaxed);
                     self.heal.notify_one();
                 }
-                if let (FaultKind::TimedOut, Some(trouble)) = (fault.kind, self.trouble.lock().clone()) {
-                    // The reason says more than that time is up: a refused login, say.
-                    let message = told(&trouble);
-                    fault = Fault { kind: FaultKind::Lost, message, source: Some(Arc::new(trouble)) };
+                match fault.kind {
+                    FaultKind::TimedOut => {
+                        // The reason says more than that time is up: a refused login, say.
+                        if let Some((message, trouble)) = self.trouble() {
+                            let has_left = away.is_none_or(|away| away.has_ended(self));
+                            let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
+                            fault = Fault { kind, message, source: Some(Arc::new(trouble)) };
+                        }
+                    }
+                    // A server's own words begin with their code.
+                    FaultKind::Lost if !fault.message.starts_with("CLUSTERDOWN") => {
+                        fault.message = format!("{}: {}", self.server, fault.message);
+                    }
+                    _ => {}
                 }
                 Err(fault)
             }
         }
+    }
+}
+
+/// That there was no connection when a command was queued. fred writes none that has timed out: as long as this has not ended, the
+/// command has never left, and never will.
+struct Away {
+    reconnects: Receiver<Server>,
+    stood: u32,
+}
+
+impl Away {
+    /// True where a connection has come to stand since, for however short a time. Both are looked at: fred tells its receivers before
+    /// it writes what was queued, and what it told just before this was made is counted within a command's timeout.
+    fn has_ended(&self, connection: &Connection) -> bool {
+        !self.reconnects.is_empty()
+            || connection.stood.load(Ordering::Acquire) != self.stood
+            || connection.client.is_connected()
     }
 }
 
@@ -169,6 +218,7 @@ pub(super) async fn keep_connection(
             },
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
+                    connection.stood.fetch_add(1, Ordering::Release);
                     *connection.trouble.lock() = None;
                     tokio::spawn(name_connection(connection.client.clone(), Arc::clone(&name)));
                     outage.ends(&listener);

@@ -9,7 +9,20 @@ use crate::transport::{Fault, FaultKind};
 
 /// What an error of fred's says, in words of ours where it is about TLS.
 pub(super) fn told(error: &Error) -> String {
-    trouble_of_tls(error).map_or_else(|| of_system(error.details()).to_owned(), |meaning| meaning.text)
+    let said = || match of_system(error.details()) {
+        text if refuses_hello(text) => format!("{text}: {WITHOUT_HELLO}"),
+        text => text.to_owned(),
+    };
+    trouble_of_tls(error).map_or_else(said, |meaning| meaning.text)
+}
+
+const WITHOUT_HELLO: &str = "fred begins each connection with HELLO 3, which is not to be had here; connections of this crate's own do \
+                             without (Builder::direct(true), or direct = true in a file)";
+
+/// True where the server, or a proxy before it, does not know `HELLO`: fred would try again for ever.
+pub(super) fn refuses_hello(text: &str) -> bool {
+    let is_unknown = || text.starts_with("ERR unknown command") && text.to_ascii_lowercase().contains("hello");
+    text.starts_with("NOPROTO") || is_unknown()
 }
 
 /// The message of an error of the operating system, or of Rust's library, which fred tells by its `Debug`; any other as it is.

@@ -1,0 +1,165 @@
+//! The parts that the URLs of all kinds of servers have in common. Errors never repeat a part: any of them may be a piece of a
+//! password.
+
+use crate::error::{Error, Result};
+
+/// What stands behind `://`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Parts<'a> {
+    /// What stands in front of the last `@`, percent-encoded.
+    pub(crate) login: Option<&'a str>,
+    pub(crate) hosts: &'a str,
+    /// Behind the first `/`, without it.
+    pub(crate) path: &'a str,
+    /// The database that the query names.
+    pub(crate) database: Option<u8>,
+}
+
+const ENCODE: &str = "the URL has an @ behind a /, a ? or a #: write these characters of a password percent-encoded (/ is %2F, ? is \
+                      %3F, # is %23, @ is %40), or set the password on the builder";
+
+impl<'a> Parts<'a> {
+    pub(crate) fn read(rest: &'a str) -> Result<Self> {
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, behind) = rest.split_at(end);
+        if behind.contains('@') {
+            return Err(Error::config(ENCODE));
+        }
+        if behind.contains('#') {
+            return Err(Error::config(
+                "the URL has a fragment (# and what follows), which means nothing here; a # in a password is written %23",
+            ));
+        }
+        let (path, database) = without_query(behind)?;
+        let (login, hosts) =
+            authority.rsplit_once('@').map_or((None, authority), |(login, hosts)| (Some(login), hosts));
+        Ok(Self { login, hosts, path: path.strip_prefix('/').unwrap_or(path), database })
+    }
+
+    /// The database of the URL: that of the query, or `path`, which has to be one where it is not empty.
+    pub(crate) fn database(&self, path: &str) -> Result<Option<u8>> {
+        let of_path = if path.is_empty() { None } else { Some(database(path)?) };
+        one_of(of_path, self.database)
+    }
+}
+
+/// Takes the query off, and reads it: the database is all that it can name.
+pub(crate) fn without_query(text: &str) -> Result<(&str, Option<u8>)> {
+    let Some((rest, query)) = text.split_once('?') else { return Ok((text, None)) };
+    let mut named = None;
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("db" | "database", value)) => named = one_of(named, Some(database(value)?))?,
+            _ => {
+                return Err(Error::config(
+                    "the URL's query has a parameter that is not known here: db and database are known (?db=3); set anything \
+                     else on the builder",
+                ));
+            }
+        }
+    }
+    Ok((rest, named))
+}
+
+/// Two places that name a database have to name the same one.
+fn one_of(one: Option<u8>, other: Option<u8>) -> Result<Option<u8>> {
+    if one.is_some() && other.is_some() && one != other {
+        return Err(Error::config("the URL names two databases, and they differ: name one, as /3 or as ?db=3"));
+    }
+    Ok(one.or(other))
+}
+
+fn database(text: &str) -> Result<u8> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number).ok_or_else(|| {
+        Error::config("the URL's database is no number from 0 to 255: it stands behind the last / or in ?db=")
+    })
+}
+
+/// Host and port of one server; without a port, this one.
+pub(crate) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16)> {
+    let is_alone = !text.contains(':') || text.starts_with('[') && text.ends_with(']');
+    let (host, port) = if is_alone {
+        (text, port)
+    } else {
+        let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().ok().filter(|port| *port > 0 && is_number).ok_or_else(|| {
+            Error::config(
+                "the URL's port is no number from 1 to 65535: it stands behind the host, as in redis://host:6379",
+            )
+        })?;
+        (host, port)
+    };
+    if host.is_empty() {
+        return Err(Error::config("the URL names no host: redis://[user:password@]host[:port][/database]"));
+    }
+    Ok((host, port))
+}
+
+/// The URL of one server, without what it says of the database: to be read further.
+pub(crate) fn one_server(rest: &str) -> Result<(String, Option<u8>)> {
+    let parts = Parts::read(rest)?;
+    if parts.hosts.contains(',') {
+        return Err(Error::config(
+            "the URL names several servers: use redis-cluster:// for a cluster, redis-sentinel:// for sentinels, and \
+             redis-replicated:// for a primary and its replicas (rediss-.. with TLS)",
+        ));
+    }
+    host_and_port(parts.hosts, 6379)?;
+    let at = parts.login.map(|login| format!("{login}@")).unwrap_or_default();
+    Ok((format!("redis://{at}{}", parts.hosts), parts.database(parts.path)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_named_by_path_or_query() {
+        for (rest, url, database) in [
+            ("h", "redis://h", None),
+            ("h/", "redis://h", None),
+            ("h:1/3", "redis://h:1", Some(3)),
+            ("h:1?db=3", "redis://h:1", Some(3)),
+            ("h:1/?database=3", "redis://h:1", Some(3)),
+            ("u:p%23@h/3?db=3", "redis://u:p%23@h", Some(3)),
+            (":p@ss@[::1]:1?", "redis://:p@ss@[::1]:1", None),
+        ] {
+            assert_eq!(one_server(rest).unwrap(), (url.to_owned(), database), "{rest}");
+        }
+    }
+
+    /// Each mistake has a message of its own, which never repeats the URL.
+    #[test]
+    fn each_mistake_in_a_url_has_its_own_message() {
+        for (rest, hint) in [
+            ("secret?db=x", "database is no number"),
+            ("h/secret", "database is no number"),
+            ("h/256", "database is no number"),
+            ("h/+1", "database is no number"),
+            ("h/1?db=2", "two databases"),
+            ("h?db=1&database=2", "two databases"),
+            ("h?secret=2", "db and database are known"),
+            ("h?db", "db and database are known"),
+            ("h#secret", "fragment"),
+            ("secret1,secret2:6379", "redis-cluster://"),
+            ("u:secret@h1,h2", "redis-cluster://"),
+            ("u:secret@h:99999", "no number from 1 to 65535"),
+            ("h:0", "no number from 1 to 65535"),
+            ("h:", "no number from 1 to 65535"),
+            ("u:secret", "no number from 1 to 65535"),
+            ("", "no host"),
+            ("/0", "no host"),
+            (":6379", "no host"),
+            ("u:secret@", "no host"),
+            ("u:se#cret@h", "percent-encoded"),
+            ("u:se/cret@h:1/0", "percent-encoded"),
+            ("u:se?cret@h:1", "percent-encoded"),
+        ] {
+            let error = one_server(rest).unwrap_err();
+            assert!(matches!(&error, Error::Config { what } if what.contains(hint)), "{rest}: {error}");
+            assert!(!error.to_string().contains("secret") && !error.to_string().contains("cret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Servers that announce host names, and queries at a server that leaves.
+
+use bytes::Bytes;
+
+use super::*;
+
+static QUERY: Script = Script::new("test/query", "").reading();
+
+/// What `CLUSTER SLOTS` says of a server with all slots.
+fn slots(endpoint: &'static str) -> Reply {
+    let node = vec![Reply::Text(Bytes::from_static(endpoint.as_bytes())), Reply::Int(1)];
+    Reply::List(vec![Reply::List(vec![Reply::Int(0), Reply::Int(16_383), Reply::List(node)])])
+}
+
+/// Where `CLUSTER SLOTS` has the announced name, servers are connected to by it; where it has the address, or is refused, by address.
+#[tokio::test]
+async fn an_announced_name_is_used_where_it_is_preferred() {
+    for (says, expected) in [
+        (Some(slots("one.example")), "one.example:1"),
+        (Some(slots("10.0.0.1")), "10.0.0.1:1"),
+        (Some(slots("other.example")), "10.0.0.1:1"),
+        (None, "10.0.0.1:1"),
+    ] {
+        let (one, two) = (Arc::<Server>::default(), Arc::<Server>::default());
+        *one.nodes.lock() = "a 10.0.0.1:1@11,one.example myself,master - 0 0 1 connected 0-16383\n\
+                             b 10.0.0.2:2@12,two.example master - 0 0 2 connected\n"
+            .to_owned();
+        *one.slots.lock() = says;
+        *two.slots.lock() = None;
+        let at = [("10.0.0.1:1", &one), ("one.example:1", &one), ("10.0.0.2:2", &two), ("two.example:2", &two)];
+        let net = Net(Arc::new(at.map(|(at, server)| (at.to_owned(), Arc::clone(server))).into_iter().collect()));
+        let cluster = net.cluster("10.0.0.1").await;
+        let servers = cluster.info().servers;
+        assert_eq!(servers.first().map(|server| &*server.address), Some(expected));
+        // A redirect names the other server in either way: it is the same.
+        let (name, names) = (name(), expected.starts_with("one"));
+        for told in ["two.example:2", "10.0.0.2:2"] {
+            *one.says.lock() = Some(Err(format!("MOVED {} {told}", name.slot())));
+            cluster.run(&Machine, &name, &|_| Call { script: &QUERY, keys: 0, words: Vec::new() }).await.unwrap();
+            let two = if names { "two.example:2" } else { "10.0.0.2:2" };
+            assert!(cluster.info().servers.iter().any(|server| server.address == two), "{told}");
+        }
+        cluster.close(Duration::ZERO).await;
+    }
+}
+
+/// What changes nothing is asked again where the name lives by then. What may have been carried out is not sent twice.
+#[tokio::test]
+async fn a_query_is_asked_again_where_its_server_has_left() {
+    let rig = Rig::start().await;
+    let name = name();
+    let call = |script: &'static Script| move |_: &ServerClock| Call { script, keys: 0, words: Vec::new() };
+    rig.servers[0].leaves.store(true, Ordering::Relaxed);
+    let answered = rig.topology.run_timed(&name, call(&QUERY)).await;
+    assert!(answered.is_ok_and(|answered| answered.reply == Reply::Int(1)));
+    rig.servers[0].leaves.store(true, Ordering::Relaxed);
+    let failed = rig.topology.run_timed(&name, call(&ACQUIRE)).await;
+    assert!(failed.is_err_and(|fault| fault.kind == FaultKind::Lost));
+}

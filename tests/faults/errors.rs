@@ -1,0 +1,120 @@
+//! What errors say: which server, why, whether a command may have been carried out, and what to do.
+
+use distlock::{Error, Flavour};
+use distlock_support::RedisServer;
+
+use crate::rig::HOUR;
+use bed::fault::brisk;
+use bed::{PATIENCE, builder, ends, eventually, reentrant, refusal, secs};
+
+/// A port and a host that nobody has are named, over both transports.
+#[tokio::test]
+async fn a_server_that_cannot_be_connected_to_is_named() {
+    let gone = RedisServer::start();
+    gone.kill9();
+    for direct in [false, true] {
+        for (place, why) in [(gone.addr().to_string(), "refused"), ("no-such-host.invalid:6379".to_owned(), "")] {
+            let is_named = |error: &Error| {
+                let text = error.to_string();
+                text.contains(&place) && text.contains(why) && text.matches(&place).count() == 1
+            };
+            for scheme in ["redis", "redis-cluster", "redis-replicated"] {
+                let url = format!("{scheme}://{place}");
+                let error = refusal(&brisk(&url).direct(direct), is_named).await;
+                assert!(is_named(&error), "{url}: {error}");
+                assert!(!error.outcome_unknown() && error.is_retryable(), "{url}: {error:?}");
+            }
+        }
+    }
+}
+
+/// While a server refuses connections, nothing is sent: no command is in doubt, and each error says where and why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
+    reentrant(async |bed| {
+        for direct in [false, true] {
+            let client = brisk(&bed.server.url()).retry_attempts(0).direct(direct).connect().await.unwrap();
+            let place = bed.server.addr().to_string();
+            bed.server.kill9();
+            // The first may have been under way when the connection broke.
+            let told = async || {
+                let Err(error) = client.reentrant("a").try_lock().await else { panic!("the server is gone") };
+                let text = error.to_string();
+                text.contains(&place) && text.contains("refused") && !error.outcome_unknown()
+            };
+            eventually("the refusal is told, and no doubt", told).await;
+            let error = client.reentrant("a").try_lock().await.unwrap_err();
+            assert!(!error.to_string().contains("carried out"), "{error}");
+            tokio::task::block_in_place(|| bed.server.restart());
+            crate::rig::heals(&client).await;
+            client.shutdown(PATIENCE).await.unwrap();
+        }
+    })
+    .await;
+}
+
+/// A wait that is shorter than a command's time-out ends with the reason too, and not with the silence alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_ends_without_a_connection_says_why() {
+    reentrant(async |bed| {
+        for direct in [false, true] {
+            let client = bed.connect(builder(&bed.server.url()).direct(direct)).await;
+            bed.server.kill9();
+            let told = async || match client.reentrant("a").lock_for(secs(1)).await {
+                Err(error) => error.to_string().contains("refused"),
+                Ok(_) => false,
+            };
+            eventually("the reason is told", told).await;
+            tokio::task::block_in_place(|| bed.server.restart());
+            crate::rig::heals(&client).await;
+        }
+    })
+    .await;
+}
+
+/// `HELLO` is not to be had: fred's connections cannot be made, which is told at once, and connections of our own do without.
+#[tokio::test]
+async fn a_refused_hello_is_told_at_once_with_the_transport_that_does_without() {
+    let server = RedisServer::builder().config("rename-command HELLO \"\"\n").start();
+    let connecting = builder(&server.url()).direct(false).connect_timeout(HOUR).connect();
+    let error = ends("connecting", connecting).await.unwrap_err();
+    let Error::Unsupported { what } = &error else { panic!("{error:?}") };
+    assert!(what.contains("direct(true)") && what.contains(&server.addr().to_string()), "{what}");
+    let client = builder(&server.url()).direct(true).connect().await.unwrap();
+    client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
+    client.shutdown(PATIENCE).await.unwrap();
+}
+
+/// A key of another type: which kinds of lock have which, and nothing of our scripts.
+#[tokio::test]
+async fn a_key_of_another_type_is_told_without_our_scripts() {
+    reentrant(async |bed| {
+        let client = bed.client().await;
+        let held = client.reentrant("hash").lock().await.unwrap();
+        let () = bed.admin.cmd(&["SET", "string", "x"]).await;
+        for (flavour, name) in [(Flavour::Plain, "hash"), (Flavour::Reentrant, "string"), (Flavour::Fair, "string")] {
+            let error = client.lock(flavour, name).lock().await.unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, Error::WrongType { .. }), "{flavour}: {error:?}");
+            assert!(text.contains("a plain lock is a string, every other lock a hash"), "{flavour}: {text}");
+            assert!(!text.contains("script") && !text.contains("is not a lock"), "{flavour}: {text}");
+        }
+        held.unlock().await.unwrap();
+        let () = bed.admin.cmd(&["DEL", "string"]).await;
+    })
+    .await;
+}
+
+/// The guard is gone with the call: there is nothing to try again.
+#[tokio::test]
+async fn a_failed_unlock_is_not_to_be_tried_again() {
+    for direct in [false, true] {
+        let server = RedisServer::start();
+        let client = brisk(&server.url()).retry_attempts(0).direct(direct).connect().await.unwrap();
+        let guard = client.reentrant("a").lock_leased(HOUR).await.unwrap();
+        server.kill9();
+        let error = guard.unlock().await.unwrap_err();
+        assert!(!error.is_retryable(), "{error:?}");
+        drop(client);
+    }
+}
