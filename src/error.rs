@@ -4,6 +4,10 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) mod passing;
+
+use passing::Passing;
+
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -51,6 +55,18 @@ pub enum Error {
         name: Arc<str>,
         /// Why it is not.
         why: NotHeld,
+    },
+    /// The release of a guard is not confirmed: the server does not answer, or refuses for the moment. The guard is gone. The
+    /// release goes on in the background until the lease is over, which frees the lock at the latest.
+    #[error(
+        "the release of the lock {name:?} is not confirmed, and goes on in the background until its lease is over: {why}"
+    )]
+    ReleasePending {
+        /// The lock's name.
+        name: Arc<str>,
+        /// Why it is not confirmed.
+        #[source]
+        why: Arc<Self>,
     },
     /// The server carried the command out and refused it.
     #[error("the server refused: {message}")]
@@ -202,9 +218,6 @@ impl fmt::Display for Step {
     }
 }
 
-/// Server errors that pass by themselves. `-READONLY` heals by reconnecting, which the node does.
-const PASSING: [&str; 7] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
-
 /// A grant whose lease was over before anybody had it.
 const TOO_LATE: &str = "the reply took longer than the lease";
 
@@ -254,8 +267,7 @@ impl Error {
         match self {
             Self::Connection { .. } | Self::Timeout { .. } | Self::Replicas { .. } => true,
             Self::Server { message } => {
-                PASSING.iter().any(|code| message.starts_with(code))
-                    || OUT_OF_REACH.iter().any(|what| message.contains(what))
+                Passing::of(message).is_some() || OUT_OF_REACH.iter().any(|what| message.contains(what))
             }
             Self::NoQuorum { why, .. } => why.is_retryable(),
             _ => false,
@@ -269,7 +281,7 @@ impl Error {
         match self {
             Self::Connection { outcome_unknown, .. } => *outcome_unknown,
             Self::Timeout { step } => matches!(step, Step::Command),
-            Self::RuntimeGone | Self::Replicas { .. } => true,
+            Self::RuntimeGone | Self::Replicas { .. } | Self::ReleasePending { .. } => true,
             Self::NoQuorum { why, .. } => why.outcome_unknown(),
             _ => false,
         }

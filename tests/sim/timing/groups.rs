@@ -280,3 +280,26 @@ fn against_callers_of_another_order_both_get_on() {
         },
     );
 }
+
+/// One member is held by somebody else, whichever it is, and the others are free.
+#[test]
+fn a_wait_for_one_busy_member_never_ends_early() {
+    for_each(async |kind, fleet| {
+        if matches!(kind, Kind::Striped | Kind::Red) {
+            return;
+        }
+        for (busy, (server, flavour, name)) in kind.members().into_iter().enumerate() {
+            for holder in 0..2 {
+                let holder = lock(&fleet.clients[holder][server].client, flavour, name).lock().await.unwrap();
+                for wait in [100, 2_000].map(ms) {
+                    let began = Instant::now();
+                    let outcome = kind.lock(&fleet, 0).lock_for(wait).await;
+                    let took = began.elapsed();
+                    assert!(matches!(outcome, Ok(None)), "member {busy}, after {wait:?}: {outcome:?}");
+                    assert!(took >= wait && took <= wait + ms(20), "member {busy}: {took:?} of {wait:?}");
+                }
+                holder.unlock().await.unwrap();
+            }
+        }
+    });
+}
