@@ -151,8 +151,9 @@ impl GuardRelease {
         };
         engine.guard_left();
         super::metrics::held(hold.protocol.flavour(), now.since(since));
-        let handed_over =
-            engine.registry.hand_over(hold, now, || is_last_watched.then(|| release.reopen(now)).flatten());
+        let handed_over = engine.registry.hand_over(hold, now, || {
+            (is_last_watched && engine.check_open().is_ok()).then(|| release.reopen(now)).flatten()
+        });
         (!handed_over).then_some(release)
     }
 

@@ -242,6 +242,14 @@ impl Held {
         })
     }
 
+    /// Releases those that are held, for the next try of the same acquire: it must not meet them.
+    pub(crate) async fn give_back(&self) {
+        self.watch.abort();
+        let guards = self.inside.lock().guards.take().into_iter().flatten();
+        let all = guards.filter(Guard::is_held).map(Guard::unlocking);
+        drop(futures::future::join_all(all.collect::<Vec<_>>()).await);
+    }
+
     /// Gives all of them up without releasing them.
     pub(crate) fn give_up(&self) -> Owner {
         self.owner.reveal();

@@ -126,7 +126,7 @@ impl MultiLock {
                 // What is left of them is given back, and the acquire begins anew.
                 let too_slow = matches!(held.why_lost(), Error::Lost { why: Lost::Expired, .. });
                 // What is not done by then goes on in the background.
-                let _ = tokio::time::timeout(deadline.at_most(HOLD), held.unlock()).await;
+                let _ = tokio::time::timeout(deadline.at_most(HOLD), held.give_back()).await;
                 if too_slow && (patience.came_late(deadline.elapsed()) || deadline.is_over()) {
                     return Err(Error::too_late());
                 }
