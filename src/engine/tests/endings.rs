@@ -143,7 +143,7 @@ async fn after_a_loss_unlock_says_so_at_once() {
     let (client, fake) = client(|_| ());
     for n in 0..3 {
         let guard = leased(&client, 4).await;
-        tokio::time::sleep(if n == 0 { ms(3_950) } else { secs(5) }).await;
+        tokio::time::sleep(if n == 0 { ms(3_970) } else { secs(5) }).await;
         assert!(!guard.is_held());
         all(&fake, "release", if n == 1 { || Fate::NotSent } else { || Fate::Slow(secs(3)) });
         let error = guard.unlock().now_or_never().expect("at once").unwrap_err();
