@@ -1,7 +1,7 @@
 //! Refusals that pass (`docs/faults.md` has the same table): an acquire that may wait is tried again, a release is repeated, and the error
 //! of a single attempt is retryable.
 
-use distlock::{Client, DistLock as _, Error, Flavour, Released};
+use distlock::{Client, Error, Flavour, Released};
 use distlock_support::{Admin, RedisServer};
 use tokio::task::JoinHandle;
 

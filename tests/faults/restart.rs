@@ -29,6 +29,7 @@ fn restart(bed: &Bed) {
 fn told<T>(outcome: Result<T, Error>) {
     match outcome {
         Err(error @ (Error::Connection { .. } | Error::Timeout { .. })) => assert!(error.is_retryable()),
+        Err(Error::ReleasePending { why, .. }) => told::<T>(Err((*why).clone())),
         Err(error) => panic!("{error:?}"),
         Ok(_) => panic!("it succeeded, and the server is away"),
     }
