@@ -8,7 +8,8 @@ use crate::owner::Owner;
 
 /// How to acquire: how long to wait, for how long to hold, as whom.
 ///
-/// Without a wait an acquire waits for as long as it takes; without a lease the watchdog keeps the lock for as long as
+/// Without a wait an acquire waits for as long as somebody else holds the lock, and ends with an error as
+/// [`DistLock::lock`](crate::DistLock::lock) says when the server is away; without a lease the watchdog keeps the lock for as long as
 /// the guard lives; without an owner a fresh one is made.
 #[derive(Clone, Debug, Default)]
 #[must_use = "pass it to acquire()"]
@@ -28,7 +29,7 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// Wait without limit, hold by the watchdog, as a fresh owner.
+    /// Wait for a holder without limit, hold by the watchdog, as a fresh owner.
     pub fn new() -> Self {
         Self::default()
     }

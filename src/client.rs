@@ -197,13 +197,51 @@ impl Client {
         Renewed { renewed: round.renewed, failed: round.failed, lost: round.lost }
     }
 
-    /// Shuts down: renewals stop, held locks are released (their guards report [`Error::Closed`]), queued releases are
-    /// sent, connections and tasks end. Waiting acquires fail with [`Error::Closed`].
+    /// Shuts down, as a service does at SIGTERM:
+    ///
+    /// 1. At once: nobody acquires any more, and whoever waits for a lock ends with [`Error::Closed`].
+    /// 2. Guards that are held have until `within` to be released by their users. They are renewed meanwhile, and may be extended; locks
+    ///    may be asked for their state. A [downgrade](crate::Guard::downgrade) is an acquire. As soon as no guard is held any more,
+    ///    this step is over.
+    /// 3. What is held still is released; its guards report [`Error::Closed`]. Renewals stop.
+    /// 4. Releases and clean-ups that are under way have what is left of `within`, or one
+    ///    [`command_timeout`](crate::Options::command_timeout) if that is longer. Then connections and tasks end.
+    ///
+    /// So it takes `within` and a `command_timeout` at the most, and a zero `within` releases everything at once.
     ///
     /// *Cost*: one command a held lock. *Cancel safety*: once begun it is carried through in the background. *Errors*:
-    /// [`Error::Timeout`] when `within` was too short for the releases (what was not released ends with its lease; the
+    /// [`Error::Timeout`] when the time was too short for the releases (what was not released ends with its lease; the
     /// connections are closed all the same), [`Error::Closed`] when it was shut down before, [`Error::RuntimeGone`] when
     /// the runtime that it lives on has ended: then nothing was released.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use distlock::{Client, DistLock as _, Error};
+    /// # async fn job() {}
+    /// # #[cfg(unix)]
+    /// # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// use tokio::signal::unix::{SignalKind, signal};
+    ///
+    /// let worker = tokio::spawn({
+    ///     let lock = client.reentrant("orders");
+    ///     async move {
+    ///         loop {
+    ///             match lock.lock().await {
+    ///                 Ok(guard) => drop(guard.run(job()).await),
+    ///                 Err(Error::Closed) => return,
+    ///                 Err(error) => eprintln!("{error}"),
+    ///             }
+    ///         }
+    ///     }
+    /// });
+    ///
+    /// signal(SignalKind::terminate())?.recv().await;
+    /// // The job under way has 20 s; whoever waits for the lock is told at once.
+    /// client.shutdown(Duration::from_secs(20)).await?;
+    /// worker.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn shutdown(&self, within: Duration) -> Result<()> {
         match self.0.engine().shut_down(within) {
             Some(work) => work.await,

@@ -4,6 +4,10 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) mod passing;
+
+use passing::Passing;
+
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -51,6 +55,18 @@ pub enum Error {
         name: Arc<str>,
         /// Why it is not.
         why: NotHeld,
+    },
+    /// The release of a guard is not confirmed: the server does not answer, or refuses for the moment. The guard is gone. The
+    /// release goes on in the background until the lease is over, which frees the lock at the latest.
+    #[error(
+        "the release of the lock {name:?} is not confirmed, and goes on in the background until its lease is over: {why}"
+    )]
+    ReleasePending {
+        /// The lock's name.
+        name: Arc<str>,
+        /// Why it is not confirmed.
+        #[source]
+        why: Arc<Self>,
     },
     /// The server carried the command out and refused it.
     #[error("the server refused: {message}")]
@@ -191,8 +207,6 @@ pub enum Step {
     Connect,
     /// A command's reply.
     Command,
-    /// The reply to the release of a guard, which is gone: the release is repeated in the background.
-    Release,
     /// Draining at shutdown.
     Shutdown,
 }
@@ -202,26 +216,21 @@ impl fmt::Display for Step {
         f.write_str(match self {
             Self::Connect => "connection",
             Self::Command => "reply to a command",
-            Self::Release => "reply to a release",
             Self::Shutdown => "shutdown to finish",
         })
     }
 }
 
-/// What becomes of a step that has run out of time.
+/// What happens after a step that has run out of time.
 const fn after(step: Step) -> &'static str {
     match step {
         Step::Connect => ": nothing was sent, and connecting may be tried again",
         Step::Command => {
             ": it may have been carried out; in the background an acquire is undone, and a release is repeated"
         }
-        Step::Release => ": it may have been carried out, and is repeated in the background",
         Step::Shutdown => ": what is not released yet ends with its lease",
     }
 }
-
-/// Server errors that pass by themselves. `-READONLY` heals by reconnecting, which the node does.
-const PASSING: [&str; 7] = ["LOADING", "BUSY", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
 
 /// A grant whose lease was over before anybody had it.
 const TOO_LATE: &str = "the reply took longer than the lease";
@@ -235,22 +244,6 @@ const OUT_OF_REACH: [&str; 4] = [
     "to access a slot not served",
     "while the cluster is down",
 ];
-
-/// The cause of a [`Connection`](Error::Connection) error of a call that has used up its guard.
-#[derive(Debug)]
-struct Spent(Option<Arc<dyn StdError + Send + Sync>>);
-
-impl fmt::Display for Spent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the guard is gone: its release is repeated in the background")
-    }
-}
-
-impl StdError for Spent {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.as_ref().map(|source| &**source as &(dyn StdError + 'static))
-    }
-}
 
 impl Error {
     pub(crate) fn config(what: impl Into<String>) -> Self {
@@ -282,31 +275,14 @@ impl Error {
         matches!(self, Self::Server { message } if message.starts_with("CROSSSLOT"))
     }
 
-    /// What went wrong where a call has used up its guard, so that there is nothing to call again.
-    pub(crate) fn without_guard(self) -> Self {
-        match self {
-            Self::Connection { message, outcome_unknown, source } => {
-                Self::Connection { message, outcome_unknown, source: Some(Arc::new(Spent(source))) }
-            }
-            Self::Timeout { step: Step::Command } => Self::Timeout { step: Step::Release },
-            Self::NoQuorum { name, granted, needed, why } => {
-                Self::NoQuorum { name, granted, needed, why: Arc::new(Self::clone(&why).without_guard()) }
-            }
-            other => other,
-        }
-    }
-
     /// True when the same call may well succeed a little later. Not after a failed [`Guard::unlock`](crate::Guard::unlock), whose guard
     /// is gone: the release is repeated in the background.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connection { source, .. } => !source.as_ref().is_some_and(|source| source.is::<Spent>()),
-            Self::Timeout { step } => *step != Step::Release,
-            Self::Replicas { .. } => true,
+            Self::Connection { .. } | Self::Timeout { .. } | Self::Replicas { .. } => true,
             Self::Server { message } => {
-                PASSING.iter().any(|code| message.starts_with(code))
-                    || OUT_OF_REACH.iter().any(|what| message.contains(what))
+                Passing::of(message).is_some() || OUT_OF_REACH.iter().any(|what| message.contains(what))
             }
             Self::NoQuorum { why, .. } => why.is_retryable(),
             _ => false,
@@ -319,8 +295,8 @@ impl Error {
     pub fn outcome_unknown(&self) -> bool {
         match self {
             Self::Connection { outcome_unknown, .. } => *outcome_unknown,
-            Self::Timeout { step } => matches!(step, Step::Command | Step::Release),
-            Self::RuntimeGone | Self::Replicas { .. } => true,
+            Self::Timeout { step } => matches!(step, Step::Command),
+            Self::RuntimeGone | Self::Replicas { .. } | Self::ReleasePending { .. } => true,
             Self::NoQuorum { why, .. } => why.outcome_unknown(),
             _ => false,
         }

@@ -287,18 +287,21 @@ impl Guard {
     ///
     /// *Cost*: one round trip, one command; none at all when the lock is handed over to the next waiter of this process. A release
     /// that leaves other holds of the owner costs one more (`TIME`) after a minute without news of the server's time.
+    /// *How long it takes*: until the end of the lease at the latest ([`remaining`](Self::remaining)), and no longer than
+    /// [`DistLock::lock`](crate::DistLock::lock) goes on at a server that is away. At once where the guard is lost.
+    ///
     /// *Cancel safety*: once begun it is carried out in the background; dropped before its first poll, the guard is
-    /// dropped, which releases too. *Errors*: [`Error::Lost`] when the hold had been lost before; [`Error::NotHeld`] when
-    /// its lease was over, with who holds the lock now; [`Error::Connection`], [`Error::Timeout`] and [`Error::Server`]
-    /// when there is no answer: the release continues in the background, and the lock is not renewed any more. There is nothing to call
-    /// again, so that [`Error::is_retryable`] is false.
+    /// dropped, which releases too. *Errors*: [`Error::Lost`] when [`is_held`](Self::is_held) was false, for whatever reason;
+    /// [`Error::ReleasePending`] when the server does not answer, or refuses for the moment, for as long as this takes: the release
+    /// goes on in the background until the lease is over, and the lock is not renewed any more; [`Error::NotHeld`] when the release
+    /// found out that the server does not have the hold any more, with who holds the lock now; [`Error::Server`] when it refuses
+    /// for good; [`Error::Closed`] after a shutdown.
     pub async fn unlock(self) -> Result<Released> {
         self.1.touch();
         match self.0 {
             Inner::One(one) => one.unlock().await,
             Inner::Many(many) => many.unlock().await,
         }
-        .map_err(Error::without_guard)
     }
 
     /// As [`unlock`](Self::unlock), as a future of its own.
@@ -322,8 +325,7 @@ impl Guard {
         self.1.touch();
         match self.0 {
             Inner::One(one) => {
-                let downgraded = one.downgrade().await.map_err(Error::without_guard)?;
-                Ok(Self(Inner::One(downgraded), Unused::ignored()))
+                Ok(Self(Inner::One(one.downgrade().await?), Unused::ignored()))
             }
             Inner::Many(many) => Err(Error::Unsupported {
                 what: format!(

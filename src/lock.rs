@@ -62,8 +62,14 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// happened unseen is undone in the background.
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
 
-    /// Waits for the lock without limit; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
+    /// Waits for the lock for as long as somebody else holds it; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
     /// `let guard = lock.lock().await?;`, not `let _ = lock.lock().await?;`, which releases it at once. Cost, cancel safety and errors as [`acquire`](Self::acquire).
+    ///
+    /// *How long it waits*: without limit for a holder. A server that cannot be reached, does not answer or refuses each attempt ends
+    /// the wait with the last error: after ([`command_timeout`](crate::Options::command_timeout) + the longest
+    /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and one more
+    /// `command_timeout` at the most: 20 to 23 s by default. Each answer begins that time anew. For a longer outage set more
+    /// `retry_attempts`, or call again while [`Error::is_retryable`] is true.
     fn lock(&self) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async { self.acquire(Acquire::new()).await?.ok_or(Error::Closed) })
     }
@@ -85,7 +91,7 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
         self.acquire(Acquire::new().wait(wait))
     }
 
-    /// Waits for the lock without limit and holds it for `lease` at the most, without renewal. Held while the
+    /// Waits for the lock as [`lock`](Self::lock) does, and holds it for `lease` at the most, without renewal. Held while the
     /// [guard](Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not `let _ = ..`. Cost, cancel safety and
     /// errors as [`acquire`](Self::acquire).
     fn lock_leased(&self, lease: Duration) -> BoxFuture<'_, Result<Guard>> {

@@ -52,6 +52,7 @@ impl Tally {
             Error::NoQuorum { .. } => "no quorum",
             Error::Lost { .. } => "lost",
             Error::NotHeld { .. } => "not held",
+            Error::ReleasePending { .. } => "release pending",
             error if error.is_retryable() => "retryable",
             error => return self.violation(format!("{of}: {error}")),
         };

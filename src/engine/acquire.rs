@@ -74,6 +74,7 @@ impl Request {
     fn new(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Self> {
         how.check()?;
         engine.check(protocol.name())?;
+        engine.check_open()?;
         let deadline = Deadline::new(engine.topology.world(), how.wait, how.waited_before);
         let given = how.owner.or_else(Owner::current);
         let fresh = given.is_none();

@@ -101,7 +101,7 @@ impl Grant {
         match release::unlock(self).await {
             Ok(_) => {}
             // The release goes on in the background.
-            Err(error) if error.is_retryable() => {}
+            Err(Error::ReleasePending { .. }) => {}
             Err(error) => return Err(error),
         }
         // The release of the write hold may have taken longer than this one lasts.

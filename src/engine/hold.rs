@@ -254,6 +254,11 @@ pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
     (sent + lease.saturating_sub(lease / 100)) - Duration::from_millis(2)
 }
 
+/// How much longer than here a lease lasts in the server at the most.
+pub(crate) fn drift_margin(lease: Duration) -> Duration {
+    lease / 99 + Duration::from_millis(3)
+}
+
 /// The lease that a command sent at `sent` has to set for [`valid_until`] to be `until` at the earliest.
 pub(crate) fn lease_until(sent: Moment, until: Moment) -> Duration {
     let span = until.since(sent);

@@ -337,6 +337,11 @@ impl Book {
         self.count
     }
 
+    /// How many holds are being given back: no guard relies on them any more, and the server has them still.
+    pub(crate) fn ending(&self) -> usize {
+        (self.count as usize).saturating_sub(self.levels.len())
+    }
+
     /// One of the holds of `tenure` is this client's no more, whatever others may have added to the owner's count in the
     /// server. True when none is left. What was acquired since is not touched.
     pub(crate) fn counted_down(&mut self, tenure: u32) -> bool {

@@ -81,6 +81,7 @@ impl Engine {
     /// Announces that the holds of these numbers are over to the guards that relied on them, and has them given back.
     fn announce_loss(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
         hold.changed.notify_waiters();
+        self.guard_left();
         if end != End::Closed {
             metrics::lost(hold.protocol.flavour(), lost.len());
             tracing::warn!(lock.name = %hold.name().as_written, owner = hold.owner.text(), ?end, "lock lost");

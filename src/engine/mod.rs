@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
 use crate::capabilities::Capabilities;
 use crate::config::Options;
@@ -51,6 +51,7 @@ use ledger::End;
 use queue::Queues;
 use registry::Registry;
 use renewal::Kick;
+use suspend::LOOK;
 
 /// How many parts the table of holds is locked in.
 const SHARDS: usize = 16;
@@ -80,8 +81,14 @@ pub(crate) struct Engine {
     taken: AtomicU64,
     /// What the servers can do, once somebody has asked.
     pub(crate) capabilities: OnceCell<Capabilities>,
+    /// Ends what waits for a lock.
     closing: watch::Sender<bool>,
+    /// True once nobody may acquire any more.
     closed: AtomicBool,
+    /// Ends what keeps locks that are held.
+    ended: watch::Sender<bool>,
+    /// Notified while the client closes, when a guard has left the book.
+    left: Notify,
 }
 
 /// What keeps a client open: every clone, lock object and guard has a share in it.
@@ -131,8 +138,8 @@ impl Engine {
 
     pub(crate) fn start_over(id: String, topology: Topology, options: Options, reaper: Reaper) -> Arc<Self> {
         let kick = Arc::new(Kick::default());
-        let (closing, closed) = watch::channel(false);
-        let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed.clone());
+        let ((closing, closed), (ended, end)) = (watch::channel(false), watch::channel(false));
+        let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed);
         let registry = Arc::new(registry);
         let listener: Arc<dyn MemberListener> = Arc::<Registry>::clone(&registry);
         topology.listen(&Arc::downgrade(&listener));
@@ -157,10 +164,12 @@ impl Engine {
             capabilities: OnceCell::new(),
             closing,
             closed: AtomicBool::new(false),
+            ended,
+            left: Notify::new(),
         });
-        tokio::spawn(queue::run(Arc::downgrade(&engine), queues, closed.clone()));
-        tokio::spawn(suspend::run(Arc::downgrade(&engine), closed.clone()));
-        tokio::spawn(renewal::run(Arc::downgrade(&engine), kick, closed, watchdog));
+        tokio::spawn(queue::run(Arc::downgrade(&engine), queues, end.clone()));
+        tokio::spawn(suspend::run(Arc::downgrade(&engine), end.clone()));
+        tokio::spawn(renewal::run(Arc::downgrade(&engine), kick, end, watchdog));
         engine
     }
 
@@ -198,19 +207,26 @@ impl Engine {
         }
     }
 
-    /// Whether anything may be asked about this name: an error where it is none, or where the client is closed.
+    /// Whether anything may be asked about this name: an error where it is none, or where the client has ended. While guards have
+    /// time to be released, everything but an acquire may be asked.
     pub(crate) fn check(&self, name: &LockName) -> Result<()> {
         name.check()?;
         self.topology.check(name)?;
-        self.check_open()
+        if *self.ended.borrow() { Err(Error::Closed) } else { Ok(()) }
     }
 
+    /// Whether locks may be acquired: an error once the client closes.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
+    }
+
+    /// Told once locks are not kept any more.
+    pub(crate) fn ended(&self) -> watch::Receiver<bool> {
+        self.ended.subscribe()
     }
 
     /// How long an operation goes on in the face of errors that pass.
@@ -235,8 +251,24 @@ impl Engine {
         self.topology.world().fraction()
     }
 
-    /// Shuts down: renewals stop, held locks are released, queued releases are sent, connections close. An error when
-    /// that took longer than `within`; connections are closed then all the same.
+    /// A guard has left the book: closing may be waiting for the last one.
+    pub(crate) fn guard_left(&self) {
+        if self.closed.load(Ordering::Relaxed) {
+            self.left.notify_one();
+        }
+    }
+
+    /// Done when no guard holds a lock any more.
+    async fn guards_gone(&self) {
+        while self.holds.any(|book| book.lasts(self.now().as_nanos())) {
+            // Nobody tells of a guard whose explicit lease has run out.
+            let _ = tokio::time::timeout(LOOK, self.left.notified()).await;
+        }
+    }
+
+    /// Shuts down: nobody acquires any more. Guards have until `within` to be released, and are kept until then; then the rest is
+    /// released, queued releases are sent, connections close. An error when the releases took longer than what is left of
+    /// `within` by then, or than a command may take; connections are closed then all the same.
     pub(crate) fn shut_down(self: &Arc<Self>, within: Duration) -> Option<Finished<Result<()>>> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return None;
@@ -248,14 +280,17 @@ impl Engine {
             let _ = engine.closing.send(true);
             engine.registry.wake_all();
             for target in engine.queues.targets() {
-                release::undo(target, false);
+                release::undo(target, false, None);
             }
+            let _ = tokio::time::timeout(within, engine.guards_gone()).await;
+            let _ = engine.ended.send(true);
             // One that nobody relies on is being released, or asked for: then what it is granted is given back.
             for hold in engine.holds.collect(|book| book.end().is_none() && !book.is_idle()) {
                 engine.lose(&hold, End::Closed);
             }
+            let until = until.max(engine.now() + engine.options.command_timeout);
             // Itself not counted: it runs outside the reaper's account.
-            let drained = tokio::time::timeout(within, engine.reaper.drained()).await.is_ok();
+            let drained = tokio::time::timeout(until.since(engine.now()), engine.reaper.drained()).await.is_ok();
             let left = until.since(engine.now()).max(Duration::from_millis(100));
             engine.topology.close(left).await;
             engine.reaper.stop();

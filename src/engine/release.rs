@@ -31,27 +31,24 @@ pub(crate) use force::force;
 use send::{Sent, lease_left, send};
 
 use super::Engine;
-use super::hold::{Grant, Hold, valid_until};
+use super::hold::{Grant, Hold, drift_margin, valid_until};
 use super::ledger::{End, Entry as _};
 use super::protocol::{HoldId, LeaseLeft, Release};
-use crate::error::{Error, NotHeld, Result};
+use crate::error::{Error, NotHeld, Result, Step};
 use crate::runtime::reaper::{Finished, Job};
+use crate::runtime::standstill::within;
 use crate::state::Released;
 use crate::world::{Moment, nanos};
 
 /// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
 pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) {
-    let Some(release) = GuardRelease::leave_book(engine, hold, level, since) else { return };
-    engine.reaper.finish_retrying(move || {
-        Box::pin(release.clone().run(Persistence::UntilLeaseEnds).map(|outcome| {
-            if let Err(error) = outcome {
-                tracing::debug!(%error, "a dropped guard's lock was not released as held");
-            }
-        }))
-    });
+    if let Some(release) = GuardRelease::leave_book(engine, hold, level, since) {
+        release.finish();
+    }
 }
 
-/// Releases a guard's share and says what became of it.
+/// Releases a guard's share and says what became of it: at the end of the lease at the latest, and at once where it is lost. What is
+/// not done by then goes on in the background.
 pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     if !grant.take() {
         return Err(Error::Closed);
@@ -61,8 +58,28 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
         return Ok(Released::Free);
     };
     let (name, flavour) = (&hold.name().as_written, hold.protocol.flavour());
+    if !release.was_held {
+        let lost = hold.lost(release.end.unwrap_or(End::Expired));
+        if release.end.is_none() {
+            // The server may have it still.
+            release.finish();
+        }
+        return Err(lost);
+    }
+    let left = release.until.since(engine.now());
     let span = tracing::debug_span!("unlock", lock.name = %name, lock.flavour = flavour);
-    Finished::new(&engine.reaper, release.run(Persistence::ConfiguredRetries).instrument(span)).await
+    let work = Finished::new(&engine.reaper, release.run(Persistence::ConfiguredRetries).instrument(span));
+    let in_time = async {
+        within(left, work).await.unwrap_or_else(|| Err(pending(&hold, Error::Timeout { step: Step::Command })))
+    };
+    // The timer is to be the client's runtime's.
+    let (mut in_time, mut roaming) = (std::pin::pin!(in_time), engine.home().roaming());
+    std::future::poll_fn(|context| roaming.poll(in_time.as_mut(), context)).await
+}
+
+/// The error of a release that goes on.
+fn pending(hold: &Hold, why: Error) -> Error {
+    Error::ReleasePending { name: Arc::clone(&hold.name().as_written), why: Arc::new(why) }
 }
 
 /// How long a release goes on in the face of errors that pass.
@@ -80,6 +97,10 @@ struct GuardRelease {
     hold: Arc<Hold>,
     /// False when the lease was over by the local clock.
     was_held: bool,
+    /// Until when the guard was held.
+    until: Moment,
+    /// When the lease is over in the server at the latest.
+    over: Moment,
     /// How the hold had ended for the guard, if it had.
     end: Option<End>,
     /// When the guard got it.
@@ -116,17 +137,23 @@ impl GuardRelease {
         let now = engine.now();
         let (release, is_last_watched) = {
             let mut book = hold.book();
-            let was_held = book.until(level).is_some_and(|until| now.as_nanos() < until);
-            let watched = book.lease(level).is_none();
+            let until = Moment::from_nanos(book.until(level).unwrap_or_default());
+            let was_held = now < until;
+            let lease = book.lease(level);
+            let watched = lease.is_none();
+            let margin = drift_margin(Duration::from_nanos(lease.unwrap_or(nanos(engine.options.watchdog))));
+            let over = Moment::from_nanos(book.until_in_server()) + margin;
             let end = book.end_of(level);
             let number = book.close(level).unwrap_or_default();
             let (engine, hold, tenure) = (Arc::clone(engine), Arc::clone(hold), book.tenure());
-            let release = Self { engine, hold: Arc::clone(&hold), was_held, end, since, number, tenure };
+            let release = Self { engine, hold, was_held, until, over, end, since, number, tenure };
             (release, watched && book.is_idle() && book.count() == 1)
         };
+        engine.guard_left();
         super::metrics::held(hold.protocol.flavour(), now.since(since));
-        let handed_over =
-            engine.registry.hand_over(hold, now, || is_last_watched.then(|| release.reopen(now)).flatten());
+        let handed_over = engine.registry.hand_over(hold, now, || {
+            (is_last_watched && engine.check_open().is_ok()).then(|| release.reopen(now)).flatten()
+        });
         (!handed_over).then_some(release)
     }
 
@@ -166,12 +193,13 @@ impl GuardRelease {
         }
         let order = hold.in_order().await;
         let Plan { id, lease_left, cut_until, owed } = self.plan()?;
-        let patience = match persistence {
-            Persistence::ConfiguredRetries => engine.patience(),
-            Persistence::UntilLeaseEnds => engine.options.watchdog.max(lease_left.span()),
-        };
         let sent = engine.now();
-        let Sent { outcome, doubted } = send(engine, hold, &id, lease_left, sent + patience).await;
+        let until = match persistence {
+            Persistence::ConfiguredRetries => self.until.min(sent + engine.patience()),
+            // A renewal that is under way may have begun the lease anew.
+            Persistence::UntilLeaseEnds => self.over.max(sent + engine.options.watchdog.max(lease_left.span())),
+        };
+        let Sent { outcome, doubted } = send(engine, hold, &id, lease_left, until).await;
         let acquire_doubted = hold.book().undoubt(*number);
         if acquire_doubted {
             look_again(engine, hold, *number, &Bytes::new());
@@ -179,25 +207,34 @@ impl GuardRelease {
         let release = match outcome {
             Ok(release) => release,
             Err(error) => {
-                let goes_on = persistence == Persistence::ConfiguredRetries && error.is_retryable();
+                let is_pending = persistence == Persistence::ConfiguredRetries && error.is_retryable();
+                // What the server refused goes with the next release of this owner, if there will be one.
+                let goes_on = is_pending && (doubted || hold.book().count() <= 1);
                 self.book_failure(owed, &error, goes_on);
                 drop(order);
                 if goes_on {
                     engine.reaper.finish(self.clone().into_job());
                 }
-                return Err(error);
+                return Err(if is_pending { pending(hold, error) } else { error });
             }
         };
         // A command that shortens it may come in still; a repeat may have found nothing to do.
         let rearms = !hold.protocol.nature().leases_apart && !doubted && sent.as_nanos() >= cut_until;
         let released = self.book_answer(Answered { release, sent, rearms, clean: !acquire_doubted && !doubted })?;
-        let name = &hold.name().as_written;
-        if !self.was_held {
-            // The server had it still, but it was not to be relied on any more.
-            return Err(Error::NotHeld { name: Arc::clone(name), why: NotHeld::LeaseOver });
-        }
-        tracing::debug!(lock.name = %name, owner = hold.owner.text(), held = ?engine.now().since(self.since), "released");
+        tracing::debug!(lock.name = %hold.name().as_written, owner = hold.owner.text(), held = ?engine.now().since(self.since), "released");
         Ok(released)
+    }
+
+    /// Leaves the whole release to the background.
+    fn finish(self) {
+        let reaper = self.engine.reaper.clone();
+        reaper.finish_retrying(move || {
+            Box::pin(self.clone().run(Persistence::UntilLeaseEnds).map(|outcome| {
+                if let Err(error) = outcome {
+                    tracing::debug!(%error, "a guard's lock was not released as held");
+                }
+            }))
+        });
     }
 
     /// The rest of a release whose failure was reported. A function of its own, because an async one cannot name itself.

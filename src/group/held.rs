@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt as _, Shared};
+use futures::future::{AbortHandle, Abortable, BoxFuture, FutureExt as _};
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -51,8 +51,6 @@ struct Loss {
     why: Error,
     /// As they were, but held no more.
     members: Vec<Member>,
-    /// Done when the servers have said that those that were left are free.
-    freed: Shared<BoxFuture<'static, ()>>,
 }
 
 impl Held {
@@ -87,16 +85,16 @@ impl Held {
         held
     }
 
-    /// Gives back what is left of it, once too few are held.
-    fn lose(&self, why: Error) -> Option<Shared<BoxFuture<'static, ()>>> {
+    /// Gives back what is left of it, once too few are held. Done when the servers have said that those that were left are free.
+    fn lose(&self, why: Error) -> Option<BoxFuture<'static, ()>> {
         let mut inside = self.inside.lock();
         let guards = inside.guards.take_if(|guards| !self.counts(guards))?;
         let members =
             guards.iter().flat_map(Guard::members).map(|member| Member { is_held: false, ..member }).collect();
         // Those whose leases are over are given back in the background: their servers may be gone.
         let (left, over): (Vec<_>, Vec<_>) = guards.into_iter().partition(Guard::is_held);
-        let freed = futures::future::join_all(left.into_iter().map(Guard::unlocking)).map(drop).boxed().shared();
-        inside.lost = Some(Loss { why, members, freed: freed.clone() });
+        let freed = futures::future::join_all(left.into_iter().map(Guard::unlocking)).map(drop).boxed();
+        inside.lost = Some(Loss { why, members });
         drop(inside);
         // Before any of them is given back, of which no watch ever tells.
         self.changed.notify_waiters();
@@ -231,19 +229,10 @@ impl Held {
             let mut inside = self.inside.lock();
             (inside.guards.take().into_iter().flatten(), inside.lost.clone())
         };
-        if let Some(Loss { why, freed, .. }) = known {
-            return Box::pin(async move {
-                freed.await;
-                Err(why)
-            });
-        }
-        if let Some(lost) = lost {
-            // Those whose leases are over are given back in the background: their servers may be gone.
-            let all: Vec<_> = guards.filter(Guard::is_held).map(Guard::unlocking).collect();
-            return Box::pin(async move {
-                drop(futures::future::join_all(all).await);
-                Err(lost)
-            });
+        if let Some(lost) = known.map(|known| known.why).or(lost) {
+            // What is left of them, dropped, is given back in the background: their servers may be gone.
+            drop(guards);
+            return Box::pin(std::future::ready(Err(lost)));
         }
         let all: FuturesUnordered<_> = guards.map(Guard::unlocking).collect();
         let (needed, size, name) = (self.needed, self.size, Arc::clone(&self.name));
@@ -251,6 +240,14 @@ impl Held {
             let each = enough(all, needed, false).await.map_err(|error| renamed(error, &name))?;
             Ok(released(&each, size, needed))
         })
+    }
+
+    /// Releases those that are held, for the next try of the same acquire: it must not meet them.
+    pub(crate) async fn give_back(&self) {
+        self.watch.abort();
+        let guards = self.inside.lock().guards.take().into_iter().flatten();
+        let all = guards.filter(Guard::is_held).map(Guard::unlocking);
+        drop(futures::future::join_all(all.collect::<Vec<_>>()).await);
     }
 
     /// Gives all of them up without releasing them.

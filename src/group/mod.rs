@@ -147,6 +147,7 @@ pub(crate) fn renamed(error: Error, name: &Arc<str>) -> Error {
     match error {
         Error::Lost { why, .. } => Error::Lost { name, why },
         Error::NotHeld { why, .. } => Error::NotHeld { name, why },
+        Error::ReleasePending { why, .. } => Error::ReleasePending { name, why },
         error => error,
     }
 }

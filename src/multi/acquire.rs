@@ -10,7 +10,7 @@ use futures::stream::FuturesUnordered;
 use super::{HOLD, MultiLock};
 use crate::acquire::Acquire;
 use crate::engine::acquire::batch::{Batch, batch};
-use crate::engine::wait::{Deadline, Patience, pause};
+use crate::engine::wait::{Deadline, FLOOR, Patience, pause};
 use crate::error::{Error, Lost, Result};
 use crate::group::{self, Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
 use crate::guard::Guard;
@@ -126,7 +126,7 @@ impl MultiLock {
                 // What is left of them is given back, and the acquire begins anew.
                 let too_slow = matches!(held.why_lost(), Error::Lost { why: Lost::Expired, .. });
                 // What is not done by then goes on in the background.
-                let _ = tokio::time::timeout(deadline.at_most(HOLD), held.unlock()).await;
+                let _ = tokio::time::timeout(deadline.at_most(HOLD), held.give_back()).await;
                 if too_slow && (patience.came_late(deadline.elapsed()) || deadline.is_over()) {
                     return Err(Error::too_late());
                 }
@@ -290,7 +290,8 @@ impl MultiLock {
                 }
                 Ok(None) if deadline.is_over() => return Ok(false),
                 Ok(None) if holds => {}
-                Ok(None) => return Ok(false),
+                // A lock of somebody else's making has ended its wait early.
+                Ok(None) => tokio::time::sleep(deadline.at_most(FLOOR)).await,
                 // That wait was cut short, and so was its patience.
                 Err(error) if holds && error.is_retryable() && !deadline.is_over() => {}
                 Err(error) => return Err(error),

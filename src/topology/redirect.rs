@@ -20,6 +20,7 @@
 
 use super::address::{Address, digits};
 use super::slots::SLOTS;
+use crate::error::passing::{Cause, Passing, inside};
 
 /// Where a command has to go that was answered with an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,13 +53,12 @@ impl Redirect {
     }
 
     fn of_script(text: &str) -> Self {
-        let (code, words) = text.split_once(' ').unwrap_or((text, ""));
-        match code {
-            "TRYAGAIN" => Self::Again,
-            "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "BUSY" => Self::Down,
-            "READONLY" | "NOREPLICAS" => Self::Demoted,
-            "ERR" => Self::in_words(words),
-            _ => Self::in_words(text),
+        match Passing::of(text).map(|row| row.cause) {
+            Some(Cause::Slot) => Self::Again,
+            Some(Cause::Down) => Self::Down,
+            Some(Cause::Demoted) => Self::Demoted,
+            Some(Cause::Full) => Self::None,
+            None => Self::in_words(text.strip_prefix("ERR ").unwrap_or(text)),
         }
     }
 
@@ -90,20 +90,6 @@ fn target<'a>(mut words: impl Iterator<Item = &'a str>, answered: &str) -> Optio
     let address = words.next().and_then(Address::split);
     let to = address.and_then(|(host, port)| Address::new(if host.is_empty() { answered } else { host }, port));
     Some((slot, to))
-}
-
-/// The error of a command in a script, without what Redis 6.2 puts in front of it.
-fn inside(text: &str) -> &str {
-    let call = text.strip_prefix("ERR Error running script (call to ").and_then(|call| call.split_once("): "));
-    let mut rest = call.map_or(text, |(_, rest)| rest);
-    while let Some(place) = rest.strip_prefix("@user_script:") {
-        let after = place.trim_start().trim_start_matches(|digit: char| digit.is_ascii_digit());
-        match after.strip_prefix(": ") {
-            Some(after) => rest = after,
-            None => break,
-        }
-    }
-    if rest.len() == text.len() { text } else { rest.strip_prefix('-').unwrap_or(rest) }
 }
 
 /// What is behind these words, whichever letters of them are capitals.

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::config::Options;
+use crate::error::passing::{Cause, Passing};
 use crate::runtime::reaper::Reaper;
 use crate::runtime::standstill::within;
 use crate::transport::script::Script;
@@ -283,9 +284,7 @@ impl Core {
 
 /// True for a refusal that says nothing of the command: the server has no room, or no time.
 fn passes(fault: &Fault) -> bool {
-    ["BUSY", "LOADING", "OOM", "MISCONF", "CLUSTERDOWN", "MASTERDOWN"]
-        .iter()
-        .any(|code| fault.message.starts_with(code))
+    Passing::of(&fault.message).is_some_and(|row| row.cause != Cause::Slot)
 }
 
 /// How much work a call is to the server.

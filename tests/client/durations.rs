@@ -253,9 +253,10 @@ async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
             idle(&client).await;
             let mine = bed.client().await;
             let guard = mine.reentrant("mine").lock().await.unwrap();
-            let shut = ends("the shutdown", mine.shutdown(span)).await;
+            // The guard is released while the shutdown waits for that.
+            let shutting = async { tokio::join!(mine.shutdown(span), async { drop(guard) }).0 };
+            let shut = ends("the shutdown", shutting).await;
             assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{span:?}: {shut:?}");
-            drop(guard);
             bed.admin.cmd::<u64>(&["DEL", "mine"]).await;
             assert!(Backoff::constant(span).is_err() && Backoff::exponential(ms(1), 2.0, span).is_err(), "{span:?}");
         }

@@ -12,6 +12,7 @@ mod late_copies;
 mod login;
 mod lost;
 mod messages;
+mod passing;
 mod pause;
 mod proxy;
 mod refusal;

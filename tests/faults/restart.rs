@@ -10,7 +10,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 
 use crate::rig::{heals, patient, stubborn};
-use bed::fault::{brisk, count, is_unanswered_release};
+use bed::fault::{brisk, count};
 use bed::{Bed, Counter, becomes, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
 /// Runs a test on a server that loses nothing when it is killed. With `everysec` a write can be put off for as long as an fsync is in
@@ -29,6 +29,7 @@ fn restart(bed: &Bed) {
 fn told<T>(outcome: Result<T, Error>) {
     match outcome {
         Err(error @ (Error::Connection { .. } | Error::Timeout { .. })) => assert!(error.is_retryable()),
+        Err(Error::ReleasePending { why, .. }) => told::<T>(Err((*why).clone())),
         Err(error) => panic!("{error:?}"),
         Ok(_) => panic!("it succeeded, and the server is away"),
     }
@@ -124,7 +125,7 @@ async fn a_release_goes_on_when_the_server_is_back() {
         let dropped = client.reentrant("b").lock().await.unwrap();
         bed.server.kill9();
         drop(dropped);
-        assert!(is_unanswered_release(&guard.unlock().await.unwrap_err()));
+        assert!(matches!(guard.unlock().await, Err(Error::ReleasePending { .. })));
         assert_eq!(client.stats().holds, 2, "both are still being released");
         restart(bed);
         becomes("keys", Vec::<String>::new(), async || bed.admin.keys().await).await;
@@ -151,7 +152,7 @@ async fn contention_goes_on_through_restarts_with_data() {
                         mine += 1;
                         // In doubt when the server died just then; the client goes on releasing.
                         if let Err(error) = guard.unlock().await {
-                            assert!(is_unanswered_release(&error), "unlock(): {error:?}");
+                            assert!(matches!(error, Error::ReleasePending { .. }), "unlock(): {error:?}");
                         }
                     }
                     mine

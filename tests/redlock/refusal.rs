@@ -35,11 +35,14 @@ async fn a_waiter_that_one_server_refuses_waits_at_another() {
     .await;
 }
 
-/// The error comes at once; nobody spins until the end of the wait.
+/// The error comes once the retries are used up; nobody spins until the end of the wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_that_all_servers_refuse_fails() {
     five(async |five| {
-        let (holder, user) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
+        let (holder, user) = (
+            five.warm(Path::Direct, patient).await,
+            five.warm(Path::Direct, |url| patient(url).retry_attempts(0)).await,
+        );
         let held = by_all(&holder.over(Flavour::Fair, "x"), long()).await;
         memory(five, &five.all(), "1").await;
         let before = five.calls("evalsha").await;

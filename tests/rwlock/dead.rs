@@ -6,7 +6,7 @@ use distlock::{DistLock as _, Flavour};
 
 use crate::peer::Peer;
 use crate::rig::{HOUR, granted, keys_gone, passes, served, unlock_all, waiter, waits};
-use bed::{Bed, PATIENCE, becomes, rw, secs, text};
+use bed::{Bed, becomes, rw, secs, text};
 
 /// An owner of a Java process that is no more.
 const ZOMBIE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -137,7 +137,7 @@ async fn a_shutdown_leaves_nothing() {
         let staying = other.rw("a").read().lock().await.unwrap();
         let reader = waiter(&other, Flavour::Read, "b");
         waits(bed, &other, "b", 1).await;
-        client.shutdown(PATIENCE).await.unwrap();
+        client.shutdown(std::time::Duration::ZERO).await.unwrap();
         assert!(held.iter().all(|guard| !guard.is_held()));
         let reading = granted("the reader", reader).await;
         assert_eq!(covers_of(bed, client.id()).await, [""; 0], "covers after the shutdown");

@@ -41,7 +41,7 @@ async fn contend(clients: &[Client]) {
                     inside.read(ms(2)).await;
                 }
                 if let Err(error) = guard.unlock().await {
-                    assert!(bed::fault::is_unanswered_release(&error), "unlock: {error:?}");
+                    assert!(matches!(error, distlock::Error::ReleasePending { .. }), "unlock: {error:?}");
                 }
             }
         });

@@ -1,7 +1,7 @@
 //! RW2, #4796: an owner that reads and wants to write would wait for itself. It is told at once, and nothing changes.
 //! `tests/rw_model` has owners whose read holds are dead, which are not told so.
 
-use distlock::{Acquire, DistLock, Error, Flavour, Guard, Owner, Prefer, Result};
+use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, Owner, Prefer, Result};
 
 use crate::rig::{HOUR, Scene, lease, marks, near, passes, served, unlock_all, waiter, waits};
 use bed::{Bed, ends, enter, eventually, ms, rw, secs, text};
@@ -96,6 +96,41 @@ async fn a_waiting_writer_whose_owner_reads_is_told() {
             let next = waiter(&other, Flavour::Write, "a");
             unlock_all([reading, beside]).await;
             served("the next writer", next).await;
+        }
+    })
+    .await;
+}
+
+/// Write, read, write by one owner, as with Redisson: who holds the lock for writing comes in again either way. Read, write is refused,
+/// also where the owner wrote before.
+#[tokio::test]
+async fn an_owner_that_writes_comes_in_again_to_write_beside_its_read_hold() {
+    rw(async |bed| {
+        let (client, other) = (bed.still_client().await, bed.still_client().await);
+        for prefer in [Prefer::Readers, Prefer::Writers] {
+            for outer_first in [false, true] {
+                let (lock, me) = (client.rw("a").prefer(prefer), client.owner());
+                let outer = enter(&lock.write(), &me).await;
+                let reading = enter(&lock.read(), &me).await;
+                let inner = enter(&lock.write(), &me).await;
+                for half in [other.rw("a").read().try_lock().await, other.rw("a").write().try_lock().await] {
+                    assert!(half.unwrap().is_none(), "beside a writer");
+                }
+                // Whichever write hold ends first, the owner writes until the other one ends.
+                let (first, last) = if outer_first { (outer, inner) } else { (inner, outer) };
+                first.unlock().await.unwrap();
+                assert!(last.is_held() && reading.is_held());
+                let again = enter(&lock.write(), &me).await;
+                unlock_all([again, last]).await;
+                // Now it only reads.
+                assert!(reading.is_held());
+                let upgrade = me.scope(lock.write().try_lock()).await.unwrap_err();
+                let told = matches!(&upgrade, Error::WouldDeadlock { why: Deadlock::Upgrade, .. });
+                assert!(told, "{upgrade:?}");
+                refused(bed, &lock.write(), &me).await;
+                reading.unlock().await.unwrap();
+                assert_eq!(bed.admin.keys().await, [""; 0]);
+            }
         }
     })
     .await;

@@ -29,11 +29,7 @@ struct Scene {
 
 /// Errors that faults bring; any other is a mistake.
 fn passes(error: &Error) -> bool {
-    error.is_retryable()
-        || matches!(
-            error,
-            Error::Lost { .. } | Error::NotHeld { .. } | Error::Connection { .. } | Error::Timeout { .. }
-        )
+    error.is_retryable() || matches!(error, Error::Lost { .. } | Error::NotHeld { .. } | Error::ReleasePending { .. })
 }
 
 impl Scene {

@@ -303,7 +303,11 @@ impl Attempt {
 
     /// A reply that no script of ours gives: whether the lock was taken is in doubt.
     fn odd(&self, error: Error) -> Failed {
-        Failed { doubt: Some(Undo::new(&self.target, true)), would_repeat: true, ..Failed::from(error) }
+        Failed {
+            doubt: Some(Undo::new(&self.target, true).leased(self.lease)),
+            would_repeat: true,
+            ..Failed::from(error)
+        }
     }
 
     /// Sends the acquire, anew where the server's clock was not known well enough. Returns when it was sent.
@@ -342,7 +346,7 @@ impl Attempt {
             };
             let answered = engine.topology.run_timed(protocol.name(), call).await;
             let Answered { reply, placement, clock } = answered.map_err(|fault| {
-                let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true));
+                let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true).leased(self.lease));
                 let error = fault.to_error(&protocol.name().as_written);
                 // It is held, but too few replicas have that: undone at once, so that others may have it meanwhile.
                 let spent = matches!(fault.kind, FaultKind::Unacknowledged { .. });
@@ -353,7 +357,7 @@ impl Attempt {
                 Answer::TooLate(at) => refusals.add(&clock, at, engine.now())?,
                 _ if engine.topology.placement(protocol.name()) != placement => {
                     // Neither a yes nor a no counts of a server that may have lost the name before it answered.
-                    let doubt = Some(Undo::new(&self.target, true));
+                    let doubt = Some(Undo::new(&self.target, true).leased(self.lease));
                     return Err(Failed { doubt, ..Error::moved().into() });
                 }
                 answer => {

@@ -59,7 +59,7 @@ pub(crate) fn batch(
         let targets: Vec<Arc<Target>> =
             protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
         // Whatever the command has come to is undone.
-        let undo = || targets.iter().for_each(|target| drop(Undo::new(target, true)));
+        let undo = || targets.iter().for_each(|target| drop(Undo::new(target, true).leased(lease)));
         // Nobody knows what stands behind a reply that no script of ours gives.
         let odd = |reply: &Reply| {
             undo();

@@ -1,6 +1,7 @@
 //! The undoing of attempts that nobody came to use.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::hold::Target;
 use crate::engine::release;
@@ -14,18 +15,26 @@ pub(super) struct Undo {
     doubted: bool,
     /// True for a mark.
     marks: bool,
+    /// The explicit lease that the acquire asked for: the undoing is repeated for as long as that.
+    lease: Option<Duration>,
 }
 
 impl Undo {
     /// `doubted`: the attempt was sent, and not answered.
     pub(super) fn new(target: &Arc<Target>, doubted: bool) -> Self {
-        Self { target: Arc::clone(target), armed: true, doubted, marks: false }
+        Self { target: Arc::clone(target), armed: true, doubted, marks: false, lease: None }
+    }
+
+    /// For an acquire with this lease; None: the watchdog's.
+    pub(super) fn leased(mut self, lease: Option<Duration>) -> Self {
+        self.lease = lease;
+        self
     }
 
     /// For a mark in Redis, which closing takes back too.
     pub(super) fn mark(target: &Arc<Target>) -> Self {
         target.engine.queues.mark(target);
-        Self { target: Arc::clone(target), armed: true, doubted: false, marks: true }
+        Self { target: Arc::clone(target), armed: true, doubted: false, marks: true, lease: None }
     }
 
     /// Nothing is to be undone any more.
@@ -50,7 +59,7 @@ impl Drop for Undo {
             self.target.engine.queues.unmark(&self.target);
         }
         if self.armed {
-            release::undo(Arc::clone(&self.target), self.doubted);
+            release::undo(Arc::clone(&self.target), self.doubted, self.lease);
         }
     }
 }

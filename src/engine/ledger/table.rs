@@ -112,6 +112,11 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         found
     }
 
+    /// True when `wanted` is true for any hold.
+    pub(crate) fn any(&self, wanted: impl Fn(&Book) -> bool) -> bool {
+        self.shards.iter().any(|shard| shard.lock().values().any(|entry| wanted(&entry.book())))
+    }
+
     /// How many holds there are.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

@@ -42,6 +42,7 @@ pub(crate) fn give_up(mut grant: Grant) -> Owner {
         let tenure = book.tenure();
         (number, book.counted_down(tenure), book.undoubt(number))
     };
+    engine.guard_left();
     if number > 0 {
         disown(&engine, &hold, number, doubted);
     }
@@ -84,7 +85,7 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         let words =
             vec![Arg::Text(hold.name().key.clone()), Arg::Text(hold.protocol.field(&hold.owner)), Arg::Text(id)];
         let call = |_: &ServerClock| Call { script: &DISOWN, keys: 1, words: words.clone() };
-        let (reply, _) = until_answered(engine, hold.name(), false, until, call).await;
+        let (reply, _) = until_answered(engine, hold.name(), false, until, call, |_| false).await;
         look();
         if let Err(fault) = reply {
             // A release by owner may take another hold first.

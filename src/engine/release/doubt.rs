@@ -2,6 +2,7 @@
 //! ended.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -18,8 +19,8 @@ use crate::topology::ServerClock;
 use crate::world::Moment;
 
 /// Undoes an acquire that may have happened unseen: gives back its hold, and its queue entry.
-/// `doubted`: a copy of the acquire may come in later still.
-pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
+/// `doubted`: a copy of the acquire may come in later still. `lease`: the explicit one that it asked for.
+pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) {
     let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
@@ -35,7 +36,7 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool) {
             hold.book().doubt(target.number);
             return;
         }
-        let until = engine.now() + engine.options.watchdog.max(lease_left.span());
+        let until = engine.now() + engine.options.watchdog.max(lease_left.span()).max(lease.unwrap_or_default());
         let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().as_written, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {
@@ -61,7 +62,7 @@ async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -
             Giving { owner: &hold.owner, hold: &id, lease_left, mine: Bytes::new(), last_ms: 0, publish, waiter };
         hold.protocol.release(&giving)
     };
-    send_release(engine, &hold.protocol, false, until, call).await.outcome
+    send_release(engine, &hold.protocol, false, until, call, |_| false).await.outcome
 }
 
 /// True when a waiter leaves something in Redis, so that it may have to be undone although it was never granted the lock.
@@ -75,12 +76,12 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
     let (engine, hold, nonce) = (Arc::clone(engine), Arc::clone(hold), nonce.clone());
     let reaper = engine.reaper.clone();
     reaper.finish_by_closing(Box::pin(async move {
-        let mut closing = engine.closing();
+        let mut ended = engine.ended();
         let harmless_in = harmless_from(engine.now(), engine.options.command_timeout).since(engine.now());
         tokio::select! {
             biased;
             () = tokio::time::sleep(harmless_in) => {}
-            _ = closing.wait_for(|closing| *closing) => {}
+            _ = ended.wait_for(|ended| *ended) => {}
         }
         // Nothing was held in the meantime, and by now the owner may have another hold. The hold that has ended must not come
         // back into the table: whoever waits as this owner would find it again and again.
@@ -110,7 +111,8 @@ pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, 
         for number in lost {
             let lease_left = lease_left(&engine, &hold, &hold.book());
             if end != End::Gone {
-                let until = engine.now() + engine.options.watchdog;
+                let in_server = Moment::from_nanos(hold.book().until_in_server());
+                let until = (engine.now() + engine.options.watchdog).max(in_server);
                 let id = engine.hold_id(&hold.owner, number);
                 let relieved = send(&engine, &hold, &id, lease_left, until).await.outcome;
                 tracing::debug!(lock.name = %hold.name().as_written, ?relieved, "gave back a hold that had ended");

@@ -14,7 +14,7 @@ use crate::engine::protocol::{Giving, HoldId, LeaseLeft, Protocol, Release};
 use crate::error::Result;
 use crate::names::LockName;
 use crate::topology::ServerClock;
-use crate::transport::{Call, Fault, Reply};
+use crate::transport::{Call, Fault, FaultKind, Reply};
 use crate::world::{Moment, nanos};
 
 /// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.
@@ -46,7 +46,10 @@ pub(super) struct Sent {
 pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
-    let sent = send_release(engine, &hold.protocol, !mine.is_empty(), until, |clock| {
+    // Where another release of this owner waits behind a refused one, both are better sent together: a server without memory accepts
+    // the last release only.
+    let gives_up = |fault: &Fault| fault.kind == FaultKind::Refused && hold.book().ending() > 1;
+    let call = |clock: &ServerClock| {
         let last_ms = if mine.is_empty() { 0 } else { clock.last(engine.now(), engine.options.command_timeout) };
         let publish = engine.topology.publish();
         hold.protocol.release(&Giving {
@@ -58,8 +61,8 @@ pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_l
             publish,
             waiter: None,
         })
-    })
-    .await;
+    };
+    let sent = send_release(engine, &hold.protocol, !mine.is_empty(), until, call, gives_up).await;
     if sent.doubted && sent.outcome.is_err() {
         // A copy that comes late may make the lease of what is left shorter. Behind an answer it finds its hold gone.
         let harmless_from = harmless_from(engine.now(), engine.options.command_timeout);
@@ -68,16 +71,17 @@ pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_l
     sent
 }
 
-/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached; and reads the answer. `timed`: as for
-/// [`until_answered`].
+/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached; and reads the answer. `timed` and
+/// `gives_up`: as for [`until_answered`].
 pub(super) async fn send_release(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
     timed: bool,
     until: Moment,
     call: impl Fn(&ServerClock) -> Call + Send + Sync,
+    gives_up: impl Fn(&Fault) -> bool + Send + Sync,
 ) -> Sent {
-    let (reply, doubted) = until_answered(engine, protocol.name(), timed, until, call).await;
+    let (reply, doubted) = until_answered(engine, protocol.name(), timed, until, call, gives_up).await;
     let outcome = match reply {
         Ok(reply) => protocol.released(reply).map(|release| match release {
             // A repeat finds nothing where the first one was carried out.
@@ -91,13 +95,15 @@ pub(super) async fn send_release(
 }
 
 /// Sends a command that may be carried out many times, until it is answered, or `until` is reached. Also returns whether a copy
-/// that was not answered may have been carried out, or may be yet. `timed`: the command needs the server's time.
+/// that was not answered may have been carried out, or may be yet. `timed`: the command needs the server's time. `gives_up`: true
+/// after which faults it is not sent again.
 pub(super) async fn until_answered(
     engine: &Engine,
     name: &LockName,
     timed: bool,
     until: Moment,
     call: impl Fn(&ServerClock) -> Call + Send + Sync,
+    gives_up: impl Fn(&Fault) -> bool + Send + Sync,
 ) -> (Result<Reply, Fault>, bool) {
     let (mut failures, mut doubted) = (0, false);
     loop {
@@ -110,7 +116,7 @@ pub(super) async fn until_answered(
             Err(fault) => fault,
         };
         doubted |= fault.in_doubt();
-        if !fault.to_error(&name.as_written).is_retryable() {
+        if gives_up(&fault) || !fault.to_error(&name.as_written).is_retryable() {
             return (Err(fault), doubted);
         }
         let pause = engine.pause(failures);

@@ -24,7 +24,7 @@ fn list(replies: impl Into<Vec<Reply>>) -> Fate {
 /// Whatever a release comes to, nobody counts on the hold any more: nothing is left of it here, and it is not renewed.
 #[tokio::test(start_paused = true)]
 async fn a_hold_leaves_the_table_whatever_its_release_comes_to() {
-    let refused = || Fate::Refused("OOM command not allowed");
+    let refused = || Fate::Refused("NOPERM no right");
     let which = || list([Reply::Int(-8), Reply::Text(Bytes::from_static(b"id"))]);
     let fates: [(_, Told); 5] = [
         (list(ints([-1])), |outcome| matches!(outcome, Ok(Released::Free))),
@@ -34,7 +34,7 @@ async fn a_hold_leaves_the_table_whatever_its_release_comes_to() {
             |outcome| matches!(outcome, Err(Error::Server { message }) if message.contains("unexpected")),
         ),
         (which(), |outcome| matches!(outcome, Err(Error::Server { message }) if message.contains("unexpected"))),
-        (refused(), |outcome| matches!(outcome, Err(Error::Server { message }) if message.starts_with("OOM"))),
+        (refused(), |outcome| matches!(outcome, Err(Error::Server { message }) if message.starts_with("NOPERM"))),
     ];
     for (n, (fate, is_told)) in fates.into_iter().enumerate() {
         let (client, fake) = client(|_| ());

@@ -27,7 +27,7 @@ async fn a_release_in_doubt_lengthens_no_lease_and_keeps_nobody_waiting() {
     assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
     // One that was not may, for as long as it can be under way.
     fake.next("release", Fate::Ghost(secs(2)));
-    fake.next("release", Fate::Refused("OOM command not allowed"));
+    fake.next("release", Fate::Refused("NOPERM no right"));
     assert!(third.unlock().await.is_err());
     let began = Instant::now();
     let long = lock.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();

@@ -10,6 +10,7 @@ mod coalesce;
 mod crowds;
 mod deadline;
 mod doubts;
+mod endings;
 mod fair;
 mod fake;
 mod handoff;

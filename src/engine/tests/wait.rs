@@ -224,8 +224,8 @@ async fn an_acquire_goes_on_after_errors_that_pass_and_for_no_longer_than_is_of_
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let is_refused =
-        |outcome: Result<_>| matches!(outcome, Err(Error::Server { message }) if message.starts_with("OOM"));
-    fake.next("acquire", Fate::Refused("OOM command not allowed"));
+        |outcome: Result<_>| matches!(outcome, Err(Error::Server { message }) if message.starts_with("NOPERM"));
+    fake.next("acquire", Fate::Refused("NOPERM no right"));
     assert!(is_refused(lock.lock().await.map(drop)));
     assert_eq!(fake.sent("acquire").len(), 1);
     // The wait ends between two attempts: the last word was an error.

@@ -17,6 +17,7 @@ use super::link::Writer;
 use super::pipeline::{Expired, Look, Outcome, Pipeline, Ticket};
 use super::silence::Silence;
 use super::wire::Answer;
+use crate::error::passing::Passing;
 use crate::transport::{Call, Fault, FaultKind};
 
 /// With more commands under way than this, writing is left to the connection's task: what comes meanwhile goes out with it.
@@ -317,5 +318,5 @@ fn ended(kind: FaultKind) -> Fault {
 
 /// True where the server that gives this error is one that was demoted: a new connection may lead to the one that was promoted.
 pub(super) fn is_demoted(answer: &Answer) -> bool {
-    answer.as_ref().is_err_and(|error| ["READONLY", "MASTERDOWN"].iter().any(|code| error.contains(code)))
+    answer.as_ref().is_err_and(|error| Passing::of(error).is_some_and(|row| row.is_replica))
 }

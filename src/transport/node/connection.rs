@@ -17,6 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use super::fault::{fault, told};
+use crate::error::passing::Passing;
 use crate::runtime::standstill::{OVERDUE, unhurried, within};
 use crate::transport::outage::Outage;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply};
@@ -119,8 +120,8 @@ impl Connection {
             }
             Err(error) => {
                 let mut fault = fault(error);
-                let demoted = fault.kind == FaultKind::Refused
-                    && ["READONLY", "MASTERDOWN"].iter().any(|code| fault.message.contains(code));
+                let demoted =
+                    fault.kind == FaultKind::Refused && Passing::of(&fault.message).is_some_and(|row| row.is_replica);
                 let dead = fault.kind == FaultKind::TimedOut
                     && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_TOLERATED;
                 if demoted || dead {

@@ -78,16 +78,6 @@ pub fn assert_doubt(error: &Error) {
     assert!(error.outcome_unknown() && error.is_retryable(), "{error:?}");
 }
 
-/// True for a release that had no answer. It is repeated in the background; its guard is gone, so that it is not called again.
-pub fn is_unanswered_release(error: &Error) -> bool {
-    match error {
-        Error::Connection { .. } | Error::Timeout { .. } => !error.is_retryable(),
-        Error::NoQuorum { why, .. } => is_unanswered_release(why),
-        // A refusal that passes.
-        error => error.is_retryable(),
-    }
-}
-
 /// The server refused, with this code; nothing is in doubt.
 #[track_caller]
 pub fn refused<T>(outcome: Result<T, Error>, code: &str) {

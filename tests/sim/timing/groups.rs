@@ -3,6 +3,7 @@
 
 use crate::fleet::Fleet;
 use crate::prelude::*;
+use futures::future::BoxFuture;
 use std::cell::Cell;
 
 mod redlock;
@@ -279,4 +280,65 @@ fn against_callers_of_another_order_both_get_on() {
             fleet.settled(ms(60_000)).await.unwrap();
         },
     );
+}
+
+/// One member is held by somebody else, whichever it is, and the others are free.
+#[test]
+fn a_wait_for_one_busy_member_never_ends_early() {
+    for_each(async |kind, fleet| {
+        if matches!(kind, Kind::Striped | Kind::Red) {
+            return;
+        }
+        for (busy, (server, flavour, name)) in kind.members().into_iter().enumerate() {
+            for holder in 0..2 {
+                let holder = lock(&fleet.clients[holder][server].client, flavour, name).lock().await.unwrap();
+                for wait in [100, 2_000].map(ms) {
+                    let began = Instant::now();
+                    let outcome = kind.lock(&fleet, 0).lock_for(wait).await;
+                    let took = began.elapsed();
+                    assert!(matches!(outcome, Ok(None)), "member {busy}, after {wait:?}: {outcome:?}");
+                    assert!(took >= wait && took <= wait + ms(20), "member {busy}: {took:?} of {wait:?}");
+                }
+                holder.unlock().await.unwrap();
+            }
+        }
+    });
+}
+
+/// A lock of somebody else's making that never waits, as a member.
+#[derive(Debug)]
+struct Hasty(Arc<dyn DistLock>);
+
+impl DistLock for Hasty {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn acquire(&self, how: Acquire) -> BoxFuture<'_, distlock::Result<Option<Guard>>> {
+        self.0.acquire(how.wait(Duration::ZERO))
+    }
+    fn state(&self) -> BoxFuture<'_, distlock::Result<distlock::State>> {
+        self.0.state()
+    }
+    fn force_unlock(&self) -> BoxFuture<'_, distlock::Result<bool>> {
+        self.0.force_unlock()
+    }
+    fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, distlock::Result<distlock::Released>> {
+        self.0.release(owner)
+    }
+}
+
+#[test]
+fn a_member_that_ends_its_wait_early_does_not_end_the_wait_of_all() {
+    virtually(async || {
+        let fleet = fleet(1, 2).await;
+        let hasty: Arc<dyn DistLock> =
+            Arc::new(Hasty(lock(&fleet.clients[0][0].client, Flavour::Reentrant, "a").into()));
+        let multi = MultiLock::of(vec![hasty, lock(&fleet.clients[0][0].client, Flavour::Reentrant, "b").into()]);
+        let holder = fleet.clients[1][0].client.reentrant("a").lock().await.unwrap();
+        let began = Instant::now();
+        let outcome = multi.lock_for(ms(2_000)).await;
+        assert!(matches!(outcome, Ok(None)) && began.elapsed() >= ms(2_000), "{outcome:?} after {:?}", began.elapsed());
+        holder.unlock().await.unwrap();
+        fleet.settled(ms(60_000)).await.unwrap_or_else(|left| panic!("{left}"));
+    });
 }

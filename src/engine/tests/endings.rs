@@ -1,0 +1,236 @@
+//! How things end: an `unlock` that cannot be confirmed, a release that is refused for a while, a client that shuts down.
+
+use futures::FutureExt as _;
+use tokio::time::Instant;
+
+use super::fake::{Fake, Fate};
+use super::release::acquire;
+use super::{client, done, ms, secs, settle};
+use crate::error::passing::PASSING;
+use crate::lock::DistLock as _;
+use crate::{Acquire, Client, Error, Guard, Lost, Released};
+
+/// The server refuses, loses or does not answer this script for as long as the test says nothing else.
+fn all(fake: &Fake, script: &'static str, fate: impl Fn() -> Fate) {
+    (0..1_000).for_each(|_| fake.next(script, fate()));
+}
+
+async fn leased(client: &Client, lease: u64) -> Guard {
+    client.reentrant("x").lock_leased(secs(lease)).await.unwrap()
+}
+
+fn refusals() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PASSING.iter().map(|row| (row.begins, &*Box::leak(format!("{} and why", row.begins).into_boxed_str())))
+}
+
+/// One table for acquires, releases and `is_retryable`.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_waits_is_tried_again_after_every_refusal_that_passes() {
+    for (code, refusal) in refusals() {
+        let (client, fake) = client(|_| ());
+        (0..3).for_each(|_| fake.next("acquire", Fate::Refused(refusal)));
+        let lock = client.reentrant("x");
+        let error = lock.try_lock().await.unwrap_err();
+        assert!(error.is_retryable() && !error.outcome_unknown(), "{code}: {error:?}");
+        let guard = lock.lock_for(secs(20)).await.unwrap_or_else(|error| panic!("{code}: {error:?}"));
+        assert_eq!(fake.sent("acquire").len(), 4, "{code}");
+        drop(guard);
+        settle().await;
+        done(client, &fake).await;
+    }
+}
+
+/// Whichever lease it has: also one that is longer than the watchdog's.
+#[tokio::test(start_paused = true)]
+async fn a_refused_release_is_repeated_until_its_lease_is_over() {
+    for (code, refusal) in refusals() {
+        for dropped in [false, true] {
+            let (client, fake) = client(|_| ());
+            let guard = leased(&client, 600).await;
+            all(&fake, "release", || Fate::Refused(refusal));
+            if dropped {
+                drop(guard);
+            } else {
+                let error = guard.unlock().await.unwrap_err();
+                let Error::ReleasePending { why, .. } = &error else { panic!("{code}: {error:?}") };
+                assert!(matches!(&**why, Error::Server { .. }), "{code}: {why:?}");
+                assert!(!error.is_retryable() && error.outcome_unknown(), "{code}");
+            }
+            tokio::time::sleep(secs(500)).await;
+            assert_eq!(fake.held(), ["x 1 1"], "{code}");
+            fake.calm();
+            tokio::time::sleep(secs(5)).await;
+            assert_eq!(fake.held(), Vec::<String>::new(), "{code}, dropped: {dropped}");
+            done(client, &fake).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_not_repeated_beyond_its_lease() {
+    let (client, fake) = client(|_| ());
+    let guard = leased(&client, 100).await;
+    all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
+    drop(guard);
+    tokio::time::sleep(secs(110)).await;
+    let sent = fake.sent("release").len();
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(fake.sent("release").len(), sent);
+    assert_eq!(client.stats().under_way, 0);
+    fake.calm();
+    done(client, &fake).await;
+}
+
+/// An acquire that may have taken the lock for longer than the watchdog's lease is undone for as long as that.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_in_doubt_is_undone_until_its_lease_is_over() {
+    let (client, fake) = client(|_| ());
+    fake.next("acquire", Fate::Lost(true));
+    all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
+    assert!(client.reentrant("x").acquire(Acquire::new().lease(secs(600)).wait(ms(0))).await.is_err());
+    tokio::time::sleep(secs(300)).await;
+    assert_eq!(fake.held(), ["x 1 1"]);
+    fake.calm();
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    done(client, &fake).await;
+}
+
+/// Two releases of one owner that are refused go together: a server without memory accepts the last one only.
+#[tokio::test(start_paused = true)]
+async fn releases_of_one_owner_that_are_refused_go_together() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
+    (0..2).for_each(|_| fake.next("release", Fate::Refused("OOM command not allowed")));
+    drop((outer, inner));
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    let sent = fake.sent("release");
+    assert!(sent.len() == 3 && sent[2].text(4).len() > sent[0].text(4).len(), "{}", sent.len());
+    done(client, &fake).await;
+}
+
+/// The server is dead, or does not answer, for longer than the lease.
+#[tokio::test(start_paused = true)]
+async fn unlock_ends_at_the_end_of_the_lease_at_the_latest() {
+    let fates: [fn() -> Fate; 3] = [|| Fate::NotSent, || Fate::Lost(false), || Fate::Slow(secs(3_600))];
+    for (n, fate) in fates.into_iter().enumerate() {
+        for lease in [4, 30] {
+            let (client, fake) = client(|_| ());
+            let guard =
+                if lease == 30 { acquire(&client, &client.owner()).await } else { leased(&client, lease).await };
+            all(&fake, "release", fate);
+            let (began, left) = (Instant::now(), guard.remaining());
+            let error = guard.unlock().await.unwrap_err();
+            let took = began.elapsed();
+            assert!(matches!(error, Error::ReleasePending { .. }), "{n}: {error:?}");
+            assert!(
+                took <= left + ms(1) && took <= secs(24) || n == 2 && took <= left + ms(60),
+                "{n}: {took:?} of {left:?}"
+            );
+            fake.calm();
+            fake.delete("x");
+            tokio::time::sleep(secs(4_000)).await;
+            done(client, &fake).await;
+        }
+    }
+}
+
+/// The book may not know yet: no task looks after an explicit lease.
+#[tokio::test(start_paused = true)]
+async fn after_a_loss_unlock_says_so_at_once() {
+    let (client, fake) = client(|_| ());
+    for n in 0..3 {
+        let guard = leased(&client, 4).await;
+        tokio::time::sleep(if n == 0 { ms(3_970) } else { secs(5) }).await;
+        assert!(!guard.is_held());
+        all(&fake, "release", if n == 1 { || Fate::NotSent } else { || Fate::Slow(secs(3)) });
+        let error = guard.unlock().now_or_never().expect("at once").unwrap_err();
+        assert!(matches!(error, Error::Lost { why: Lost::Expired, .. }), "{error:?}");
+        // The server may have had it still.
+        settle().await;
+        assert!(!fake.sent("release").is_empty());
+        fake.calm();
+        tokio::time::sleep(secs(10)).await;
+    }
+    let guard = acquire(&client, &client.owner()).await;
+    fake.delete("x");
+    client.renew_now().await;
+    let error = guard.unlock().now_or_never().expect("at once").unwrap_err();
+    assert!(matches!(error, Error::Lost { why: Lost::Gone, .. }), "{error:?}");
+    settle().await;
+    done(client, &fake).await;
+}
+
+/// Guards have until `within`, and are renewed until then; whoever waits or comes is told at once.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_lets_jobs_finish() {
+    let (client, fake) = client(|_| ());
+    let (lock, other) = (client.reentrant("x"), client.reentrant("y"));
+    let (guard, second) = (lock.lock().await.unwrap(), other.lock().await.unwrap());
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await }
+    });
+    settle().await;
+    let began = Instant::now();
+    let shutting = tokio::spawn({
+        let client = client.clone();
+        async move { client.shutdown(secs(120)).await }
+    });
+    settle().await;
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed)));
+    for outcome in [lock.try_lock().await, lock.lock().await.map(Some), lock.lock_for(secs(1)).await] {
+        assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+    }
+    // A job of 100 s, longer than the watchdog's lease.
+    guard.run(tokio::time::sleep(secs(100))).await.unwrap();
+    assert!(second.is_held() && lock.is_locked().await.unwrap());
+    second.extend(secs(60)).await.unwrap();
+    drop(second);
+    assert!(!shutting.is_finished());
+    assert_eq!(guard.unlock().await.unwrap(), Released::Free);
+    shutting.await.unwrap().unwrap();
+    let took = began.elapsed();
+    assert!((secs(100)..secs(101)).contains(&took), "{took:?}");
+    assert_eq!(fake.held(), Vec::<String>::new());
+    assert!(matches!(lock.is_locked().await, Err(Error::Closed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_releases_what_is_held_once_its_time_is_up() {
+    for within in [ms(0), secs(5)] {
+        let (client, fake) = client(|_| ());
+        let guard = client.reentrant("x").lock().await.unwrap();
+        let lost = guard.lost();
+        // A clean-up has a command timeout, whatever is left of the time.
+        fake.next("release", Fate::Slow(secs(2)));
+        let began = Instant::now();
+        client.shutdown(within).await.unwrap();
+        let took = began.elapsed();
+        assert!(took >= within + secs(2) && took < within + secs(3), "{took:?}");
+        assert!(matches!(lost.now_or_never(), Some(Error::Closed)));
+        assert!(matches!(guard.unlock().await, Err(Error::Closed)));
+        assert_eq!(fake.held(), Vec::<String>::new());
+    }
+}
+
+/// `lock` waits for a holder without limit, and for a server that is away for so long as `DistLock::lock` says.
+#[tokio::test(start_paused = true)]
+async fn lock_ends_when_the_server_is_away_for_longer_than_its_retries_last() {
+    let fates: [fn() -> Fate; 2] = [|| Fate::NotSent, || Fate::Refused("MISCONF the disk is full")];
+    for fate in fates {
+        let (client, fake) = client(|_| ());
+        let options = client.options().clone();
+        let most = (options.command_timeout + options.retry_delay.1) * options.retry_attempts;
+        all(&fake, "acquire", fate);
+        let began = Instant::now();
+        let error = client.reentrant("x").lock().await.unwrap_err();
+        let took = began.elapsed();
+        assert!(error.is_retryable() && took <= most + options.command_timeout, "{error:?} after {took:?} of {most:?}");
+        assert!(took >= most - options.retry_delay.1, "{took:?} of {most:?}");
+        fake.calm();
+        done(client, &fake).await;
+    }
+}

@@ -1,0 +1,96 @@
+//! Refusals that pass: errors of a server that says no for the moment. The one list of them.
+//!
+//! An acquire that may wait is tried again, a release is repeated until its lease is over, and
+//! [`Error::is_retryable`](super::Error::is_retryable) is true. The table in `docs/faults.md`, *Refusals that pass*, is the same
+//! list for users; a test in `tests/faults/passing.rs` goes through all rows.
+
+/// One kind of refusal.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    /// How the error's text begins: its code, or the words behind `ERR`.
+    pub(crate) begins: &'static str,
+    pub(crate) cause: Cause,
+    /// True where the server is, or has become, a replica: another connection may lead to the primary.
+    pub(crate) is_replica: bool,
+}
+
+/// Why the server refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The server, or its cluster, serves nobody.
+    Down,
+    /// The server takes no writes: it is a replica, or has too few of them.
+    Demoted,
+    /// The keys are in two places: their slot is being moved.
+    Slot,
+    /// The server has no room: disk, memory, connections.
+    Full,
+}
+
+const fn row(begins: &'static str, cause: Cause) -> Passing {
+    Passing { begins, cause, is_replica: false }
+}
+
+const fn replica(begins: &'static str, cause: Cause) -> Passing {
+    Passing { begins, cause, is_replica: true }
+}
+
+/// All refusals that pass.
+pub(crate) static PASSING: [Passing; 10] = [
+    row("LOADING", Cause::Down),
+    row("BUSY", Cause::Down),
+    row("CLUSTERDOWN", Cause::Down),
+    replica("MASTERDOWN", Cause::Down),
+    replica("READONLY", Cause::Demoted),
+    row("NOREPLICAS", Cause::Demoted),
+    row("TRYAGAIN", Cause::Slot),
+    row("MISCONF", Cause::Full),
+    row("OOM", Cause::Full),
+    row("ERR max number of clients", Cause::Full),
+];
+
+impl Passing {
+    /// The row for an error's text; None for an error that does not pass.
+    pub(crate) fn of(text: &str) -> Option<&'static Self> {
+        let text = inside(text);
+        let begins =
+            |row: &&Self| text.strip_prefix(row.begins).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
+        PASSING.iter().find(begins)
+    }
+}
+
+/// The error of a command in a script, without what Redis 6.2 puts in front of it.
+pub(crate) fn inside(text: &str) -> &str {
+    let call = text.strip_prefix("ERR Error running script (call to ").and_then(|call| call.split_once("): "));
+    let mut rest = call.map_or(text, |(_, rest)| rest);
+    while let Some(place) = rest.strip_prefix("@user_script:") {
+        let after = place.trim_start().trim_start_matches(|digit: char| digit.is_ascii_digit());
+        match after.strip_prefix(": ") {
+            Some(after) => rest = after,
+            None => break,
+        }
+    }
+    if rest.len() == text.len() { text } else { rest.strip_prefix('-').unwrap_or(rest) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_passes_by_its_whole_code_wherever_a_script_puts_it() {
+        for row in &PASSING {
+            let code = row.begins;
+            for text in [
+                code.to_owned(),
+                format!("{code} and why"),
+                format!("ERR Error running script (call to f_c0): @user_script:5: @user_script: 5: -{code} and why"),
+            ] {
+                assert_eq!(Passing::of(&text).map(|row| row.begins), Some(code), "{text}");
+            }
+        }
+        for text in ["NOBUSY", "BUSYKEY Target key", "OOMPH", "ERR x", "NOAUTH x", "ERR a thing: OOM x", ""] {
+            assert!(Passing::of(text).is_none(), "{text}");
+        }
+    }
+}
