@@ -6,6 +6,7 @@ mod again;
 mod answers;
 mod book;
 mod by_owner;
+mod confirmed;
 mod coalesce;
 mod crowds;
 mod deadline;
