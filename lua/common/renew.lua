@@ -1,7 +1,7 @@
 -- Make the lease last so long from now for many locks, each only where its owner still holds it. Never creates anything.
 -- KEYS   the locks' hashes
 -- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then, where
---          the owner has no other holds than those that are relied on
+--          the owner has no other holds than those that are relied on; 0 = every lease is left alone
 --        2 last moment in ms of the server's time; 0 = none
 --        and for KEYS[i], from 2i + 1 on: owner; the holds that are relied on, one `,id` each ('-' for one that is not
 --        listed), '' = the only one it will ever have; behind the first `~n` where the lease is negative: the number of
@@ -23,13 +23,13 @@ for i = 1, #KEYS do
     if list then held = holds.note(KEYS[i], owner, list) or held end
   end
   if held == 1 and way ~= 'leave' then
-    -- The same owner may have been promised a longer lease. Written all the same: what replicas acknowledge is this connection's
-    -- last write.
+    -- The same owner may have been promised a longer lease.
     local left = way == 'set' and -1 or redis.pcall('pttl', KEYS[i])
     if type(left) == 'table' then
       held = left
     else
-      held = redis.pcall('pexpire', KEYS[i], left < lease and lease_text or left)
+      local to = lease_for(left)
+      held = to and redis.pcall('pexpire', KEYS[i], to) or held
     end
   end
   if type(held) == 'table' then

@@ -2,9 +2,12 @@ end
 
 -- KEYS   1 the lock's hash   2 the counter of its sections
 -- ARGV   as of `reentrant/acquire.lua`
+--        7 1 = a new number is no smaller than the server's time in ms
 -- Reply  {number}  held; the section has this number: a new one, or for an owner that comes in again the one it has
 --        else      as of `reentrant/acquire.lua`, nothing was counted
 -- Idempotent. Numbers only grow, and some may be left out.
+-- With ARGV 7, numbers grow also where the counter was lost, as long as the server's clock goes on. Redisson's `INCR` counts
+-- on from there.
 -- Same state as Redisson's fenced lock, but: coming in again is not counted, and a counter that was given
 -- an end (Redisson's multi lock does so) has none any more.
 
@@ -14,18 +17,30 @@ if (ARGV[5] or '0') ~= '0' then
   local late = holds.too_late(ARGV[5])
   if late then return late end
 end
+-- Before the lock is taken: a section without a number must not be, a number without a section may.
+local function count()
+  local number = redis.call('incr', KEYS[2])
+  if ARGV[7] == '1' then
+    local now = redis.call('time')
+    local at = now[1] * 1000 + math.floor(now[2] / 1000)
+    if number < at then
+      redis.call('set', KEYS[2], at)
+      return at
+    end
+  end
+  return number
+end
 local number
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
   if (ARGV[4] or '') == '' then
-    -- Before the lock is taken: a section without a number must not be, a number without a section may.
-    number = redis.call('incr', KEYS[2])
+    number = count()
     redis.pcall('persist', KEYS[2])
   end
 elseif redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return left
 else
-  number = redis.call('get', KEYS[2]) or redis.call('incr', KEYS[2])
+  number = redis.call('get', KEYS[2]) or count()
 end
 local other = take(KEYS, ARGV)
 if other then return other end

@@ -1,6 +1,7 @@
 -- Make the lease last so long from now for many locks, each only where it has this value still. Never creates anything.
 -- KEYS   the locks
--- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then
+-- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then;
+--          0 = every lease is left alone
 --        2 last moment in ms of the server's time; 0 = none
 --        and for KEYS[i], ARGV[i + 2]: its value
 -- Reply  {-7, at}  too late, nothing was done; at = the server's time in ms
@@ -19,8 +20,8 @@ for i = 1, #KEYS do
       if type(left) == 'table' then
         done = left
       else
-        -- Written also where a longer one stays: what replicas acknowledge is this connection's last write.
-        done = redis.pcall('pexpire', KEYS[i], left < lease and lease_text or left)
+        local to = lease_for(left)
+        done = to and redis.pcall('pexpire', KEYS[i], to) or 1
       end
     end
   end

@@ -1,7 +1,7 @@
 -- Make leases last so long from now for many locks, each only where its owner still holds it. Never creates anything.
 -- KEYS   for each lock its hash, then the owner's first covers where they matter
 -- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then, where
---          the owner has no other holds than those that are relied on
+--          the owner has no other holds than those that are relied on; 0 = for writers: every lease is left alone
 --        2 last moment in ms of the server's time; 0 = none
 --        and for each lock: owner; the holds that are relied on, as for `common/renew.lua`; write, read, or keep; tag; how
 --        many covers it has in KEYS
@@ -19,8 +19,8 @@ local function write(hash, owner, tag, count, exactly)
   if exactly then
     return {{hash, math.max(lease, covered(tag, owner, count, math.huge))}}
   end
-  local left = redis.call('pttl', hash)
-  return {{hash, left < lease and lease_text or left}}
+  local to = lease_for(redis.call('pttl', hash))
+  return to and {{hash, to}} or {}
 end
 
 local function read(hash, owner, tag, count, exactly, mode, keep)

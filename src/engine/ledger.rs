@@ -58,6 +58,7 @@ pub(crate) struct Book {
     count: u32,
     watched: u64,
     renewed: u64,
+    confirmed: u64,
     end: Option<End>,
     /// The guards that relied on it when it ended, or their part of it did.
     lost: Vec<(u32, End)>,
@@ -79,6 +80,7 @@ impl Book {
             self.tenure = self.tenure.wrapping_add(1);
         }
         self.count += 1;
+        self.confirmed = sent.max(self.confirmed);
         if lease.is_none() {
             // An end is final: the watchdog keeps the lock for this one, not for those that were over.
             let over = Cap { until: self.watched, lease: self.watched_for() };
@@ -253,6 +255,16 @@ impl Book {
         self.watched = self.watched.max(until);
         self.renewed = self.renewed.max(sent);
         true
+    }
+
+    /// The server that has the name now said that the hold is there, in reply to a command sent at `sent`.
+    pub(crate) fn confirm(&mut self, sent: u64) {
+        self.confirmed = sent.max(self.confirmed);
+    }
+
+    /// When the last acquire or confirmation was sent, of a hold that nobody renews.
+    pub(crate) fn confirmed_at(&self) -> u64 {
+        self.confirmed
     }
 
     /// When the watchdog's last confirmed renewal, or the acquire, was sent.

@@ -3,6 +3,9 @@
 //! Each server has rounds of its own, so that one that is away holds up nothing at the others: every third of the watchdog, and
 //! at once when its connection comes back or slots come to it. Errors are retried at a tenth of that until the lease's own
 //! end; one bad entry never stops the others.
+//!
+//! Holds with an explicit lease are not renewed, but another server may not know of them: after a reconnect, a promotion or a
+//! slot move they are *confirmed*, by the same scripts with a lease of 0, which leaves the lease as it is.
 
 mod batch;
 
@@ -20,6 +23,7 @@ use tokio::time::Instant;
 
 use super::Engine;
 use super::hold::Hold;
+use super::ledger::Book;
 use crate::topology::{MemberId, Placement};
 pub(crate) use batch::at_positions;
 
@@ -40,10 +44,12 @@ impl AddAssign for Round {
 }
 
 /// Which holds a round renews, of those that the watchdog keeps. A regular one looks after long explicit leases too, where
-/// others may cut them short.
+/// others may cut them short. `Held` and `Unconfirmed` also confirm holds that nobody renews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Which {
     All,
+    /// All, and those with an explicit lease: a server has come to answer for them.
+    Held,
     /// Those that were not renewed a moment ago.
     Due,
     /// Those, and all that were not renewed since that moment, in ns of the local clock: then another server had come to answer for them.
@@ -57,6 +63,8 @@ pub(crate) enum Which {
 struct Placed {
     placement: Placement,
     hold: Arc<Hold>,
+    /// True when its lease stays as it is.
+    only_confirms: bool,
 }
 
 /// What is to be confirmed at once.
@@ -72,6 +80,13 @@ struct Kicked {
     members: BTreeSet<MemberId>,
     /// Slots that have come to another server.
     slots: BTreeSet<u16>,
+}
+
+impl Which {
+    /// True when holds that nobody renews are asked for as well.
+    const fn confirms(self) -> bool {
+        matches!(self, Self::Held | Self::Unconfirmed(_))
+    }
 }
 
 impl Kick {
@@ -160,9 +175,9 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
                     members.entry(member).or_insert_with(|| Rounds::of_new(period)).kick(engine.now().as_nanos());
                 }
                 if !kicked.slots.is_empty() {
-                    let of_slots = collect(&engine, Which::All, |hold, _| kicked.slots.contains(&hold.name().slot()));
+                    let of_slots = collect(&engine, Which::Held, |hold, _| kicked.slots.contains(&hold.name().slot()));
                     for (member, part) in of_slots {
-                        under_way.push(begin(&engine, member, part, true));
+                        under_way.push(begin(&engine, member, part, Which::Held, true));
                     }
                 }
             }
@@ -214,12 +229,14 @@ impl Rounds {
     fn begin(&mut self, period: Duration) -> Which {
         let now = Instant::now();
         let repeats = self.has_failed || self.retry.is_some();
-        let which = if repeats && !self.is_kicked && now < self.regular {
-            self.unconfirmed.map_or(Which::Due, Which::Unconfirmed)
-        } else {
-            Which::All
+        let is_regular = self.is_kicked || !repeats || now >= self.regular;
+        let which = match self.unconfirmed {
+            None if is_regular => Which::All,
+            None => Which::Due,
+            Some(_) if is_regular => Which::Held,
+            Some(since) => Which::Unconfirmed(since),
         };
-        if which == Which::All {
+        if is_regular {
             self.regular = now + period;
         }
         (self.is_busy, self.is_kicked, self.retry) = (true, false, None);
@@ -244,21 +261,27 @@ fn begin_rounds(
         let mut parts = collect(engine, which, is_of_these);
         for member in of_these() {
             let part = parts.remove(&member).unwrap_or_default();
-            under_way.push(begin(engine, member, part, false));
+            under_way.push(begin(engine, member, part, which, false));
         }
     }
 }
 
 /// A round at one server, of these holds.
-fn begin(engine: &Arc<Engine>, member: MemberId, part: Vec<Placed>, of_slots: bool) -> BoxFuture<'static, Done> {
+fn begin(
+    engine: &Arc<Engine>,
+    member: MemberId,
+    part: Vec<Placed>,
+    which: Which,
+    of_slots: bool,
+) -> BoxFuture<'static, Done> {
     let (engine, began) = (Arc::clone(engine), engine.now().as_nanos());
-    Box::pin(async move { Done { member, of_slots, began, round: batch::renew(&engine, part).await } })
+    Box::pin(async move { Done { member, of_slots, began, round: batch::renew(&engine, part, which).await } })
 }
 
 /// Renews watched holds, at all servers.
 pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     let parts = collect(engine, which, |_, _| true).into_values();
-    let mut parts: FuturesUnordered<_> = parts.map(|part| batch::renew(engine, part)).collect();
+    let mut parts: FuturesUnordered<_> = parts.map(|part| batch::renew(engine, part, which)).collect();
     let mut round = Round::default();
     while let Some(part) = parts.next().await {
         round += part;
@@ -273,19 +296,23 @@ fn collect(
     is_meant: impl Fn(&Hold, Placement) -> bool,
 ) -> BTreeMap<MemberId, Vec<Placed>> {
     let now = engine.now();
+    let is_leased = |book: &Book| !book.is_watched() && book.lasts(now.as_nanos());
     let due = (now - engine.options.watchdog / 6).as_nanos();
     let short = (now + engine.options.watchdog / 2).as_nanos();
     let holds = engine.holds.collect(|book| match which {
         Which::All => book.is_watched() || book.lasts(short),
+        Which::Held => book.is_watched() || is_leased(book),
         Which::Due => book.is_watched() && book.renewed_at() <= due,
-        Which::Unconfirmed(since) => book.is_watched() && book.renewed_at() <= due.max(since),
+        Which::Unconfirmed(since) => {
+            book.is_watched() && book.renewed_at() <= due.max(since) || is_leased(book) && book.confirmed_at() <= since
+        }
         Which::Short => book.is_watched() && book.watched() <= short,
     });
     let mut parts: BTreeMap<MemberId, Vec<Placed>> = BTreeMap::new();
     for hold in holds {
         let placement = engine.topology.placement(hold.name());
         if is_meant(&hold, placement) {
-            parts.entry(placement.member).or_default().push(Placed { placement, hold });
+            parts.entry(placement.member).or_default().push(Placed { placement, hold, only_confirms: false });
         }
     }
     parts

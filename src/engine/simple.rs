@@ -50,18 +50,20 @@ pub(crate) struct Simple {
     kind: &'static Kind,
     /// The key that counts its sections.
     counter: Option<Bytes>,
+    /// True when a new number is no smaller than the server's time in ms.
+    by_time: bool,
     /// How a waiter sleeps that gets no message.
     backoff: Option<Backoff>,
 }
 
 impl Simple {
     pub(crate) const fn new(name: Arc<LockName>, kind: &'static Kind) -> Self {
-        Self { name, kind, counter: None, backoff: None }
+        Self { name, kind, counter: None, by_time: false, backoff: None }
     }
 
-    /// With a fencing token for every section, counted in this key.
-    pub(crate) fn fenced(mut self, counter: Bytes) -> Self {
-        self.counter = Some(counter);
+    /// With a fencing token for every section, counted in this key. `by_time`: no smaller than the server's time in ms.
+    pub(crate) fn fenced(mut self, counter: Bytes, by_time: bool) -> Self {
+        (self.counter, self.by_time) = (Some(counter), by_time);
         self
     }
 
@@ -104,7 +106,9 @@ impl Protocol for Simple {
     }
 
     fn acquire(&self, ask: &Ask<'_>) -> Call {
-        self.call(self.kind.acquire, self.counter.as_ref(), ask.words())
+        let [owner, lease, hold, earlier, last, alone] = ask.words();
+        let by_time = Arg::Int(i64::from(self.by_time));
+        self.call(self.kind.acquire, self.counter.as_ref(), [owner, lease, hold, earlier, last, alone, by_time])
     }
 
     fn release(&self, giving: &Giving<'_>) -> Call {

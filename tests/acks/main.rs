@@ -7,6 +7,7 @@ mod cost;
 mod counted;
 mod holders;
 mod lanes;
+mod moved;
 mod replicas;
 
 use bed::fault::refused_by;

@@ -82,10 +82,11 @@ async fn a_lock_is_lost_in_a_restart_without_data() {
             let next = ends("the waiter", waiting).await.unwrap();
             becomes("locks that are renewed", 1, async || waiter.renew_now().await.renewed).await;
             next.unlock().await.unwrap();
-            // Nobody renews it, so nobody looks before its release.
-            assert!(leased.is_held());
+            // Nobody renews it, and it is confirmed all the same.
+            let lost = ends("the signal for the explicit lease", leased.lost()).await;
+            assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{lost:?}");
             let released = leased.unlock().await;
-            assert!(matches!(released, Err(Error::NotHeld { .. })), "{released:?}");
+            assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
         }
     })
     .await;

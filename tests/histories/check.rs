@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use distlock_support::slot_of;
 
@@ -47,12 +48,19 @@ impl Failover {
 
 /// Two sections inside one lock at the same time.
 #[derive(Clone, Debug)]
-#[expect(dead_code, reason = "shown by failures")]
 pub(crate) struct Overlap {
     pub(crate) first: Section,
     pub(crate) second: Section,
     /// One of them has a token that was issued twice, so a primary did not know a grant.
     pub(crate) is_explained: bool,
+}
+
+impl Overlap {
+    /// How long both were inside.
+    pub(crate) fn lasted(&self) -> Duration {
+        let [first, second] = [&self.first, &self.second];
+        Duration::from_micros(first.ended.min(second.ended).saturating_sub(first.entered.max(second.entered)))
+    }
 }
 
 /// All sections of a history, in order of entry.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock::Acks;
-use distlock_support::{Cluster, ClusterOptions, Node};
+use distlock_support::{Cluster, ClusterOptions, Node, Numbers, slot_of};
 
 use crate::check::Failover;
 use crate::resource::now;
@@ -50,6 +50,70 @@ async fn failovers(how: How, rules: Rules) -> Outcome {
     let _turn = TURN.lock().await;
     let cluster = Cluster::start(ClusterOptions::default().require_full_coverage(false)).await;
     run(&Slots { cluster, how }, rules, rounds(2), &format!("cluster, {how:?}")).await
+}
+
+/// The slot of all locks, which is moved while primaries die.
+const MOVED: &str = "{moves}:";
+
+/// Strict modes do not survive every slot move that a crash cuts short, but no token is issued twice. Prints how many overlaps there
+/// were, and the longest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moves_and_crashes_repeat_no_token() {
+    let _turn = TURN.lock().await;
+    let options = ClusterOptions::default().require_full_coverage(false);
+    let cluster = Cluster::start(options.config("cluster-replica-validity-factor 0")).await;
+    let rules = Rules { is_control: true, ..Rules::of(Acks::AtLeast(1)) };
+    run(&Moves(cluster), rules, rounds(2), "cluster, moves and crashes").await;
+}
+
+struct Moves(Cluster);
+
+impl Scene for Moves {
+    fn way(&self, _process: usize) -> Way {
+        Way { url: self.0.url(), map: [].into(), names: MOVED }
+    }
+
+    /// By turns, at a random moment: a move to a primary that nobody follows and that dies, half a move whose source dies, and a whole
+    /// one whose target dies.
+    async fn failover(&self, round: usize) -> (Failover, Duration) {
+        let Self(cluster) = self;
+        let mut dice = Numbers::lane(now(), 0);
+        let slot = slot_of(MOVED);
+        let source = cluster.owner(slot).await;
+        let target = cluster.other_primary(source).await;
+        let dies = match round % 3 {
+            0 => {
+                target.admin().cmd::<()>(&["ACL", "SETUSER", "default", "-psync", "-sync"]).await;
+                target.admin().cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+                cluster.move_slot(slot, target).await;
+                target
+            }
+            1 => {
+                cluster.open_slot(slot, target).await;
+                let keys = cluster.keys_in_slot(slot).await;
+                cluster.move_keys(slot, &keys[..keys.len() - keys.len() / 4]).await;
+                source
+            }
+            _ => {
+                cluster.move_slot(slot, target).await;
+                target
+            }
+        };
+        tokio::time::sleep(dice.between(0, 1_000)).await;
+        let slots = dies.view().await.myself().slots.clone();
+        cluster.kill(dies).await;
+        let at = now();
+        let took = cluster.promotion(dies).await.took;
+        tokio::time::sleep(secs(1)).await;
+        cluster.restart(dies);
+        if round % 3 == 1 {
+            // What is left of half a move: nobody asks there, and all locks are in this slot.
+            target.admin().cmd::<()>(&["FLUSHALL"]).await;
+            target.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]).await;
+        }
+        cluster.whole().await;
+        (Failover { at, slots }, took)
+    }
 }
 
 impl Scene for Slots {

@@ -47,6 +47,24 @@ async fn a_shared_server_that_comes_back_empty_lets_a_second_one_in_and_the_firs
     .await;
 }
 
+/// A majority comes back empty: a hold with an explicit lease, which nobody renews, is told as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_explicit_lease_whose_majority_comes_back_empty_is_told() {
+    five(async |five| {
+        let user = five.warm(Path::Direct, patient).await;
+        let guard = ends("a majority", user.red("x").acquire(long())).await.unwrap().expect("no limit");
+        user.quiet().await;
+        for at in [0, 1, 2] {
+            five.servers[at].restart();
+        }
+        let lost = ends("the loss is signalled", guard.lost()).await;
+        assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{lost:?}");
+        assert!(!guard.is_held());
+        assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
+    })
+    .await;
+}
+
 /// With `appendonly yes` and `appendfsync always` the server comes back with what it granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shared_server_that_comes_back_with_its_file_keeps_exclusion() {

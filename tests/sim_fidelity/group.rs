@@ -29,9 +29,13 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
     match d.roll(40) {
         n @ 0..14 => {
-            let args = [owner, lease, d.taken(), d.earlier(), d.last(now), d.of(&["0", "0", "0", "1"])];
-            let args = &args[..d.said(2, args.len())];
-            if n < 12 { script(FENCED, &[hash, counter], args) } else { script(ACQUIRE, &[hash], args) }
+            let by_time = d.of(&["0", "0", "1"]);
+            let args = [owner, lease, d.taken(), d.earlier(), d.last(now), d.of(&["0", "0", "0", "1"]), by_time];
+            if n < 12 {
+                script(FENCED, &[hash, counter], &args[..d.said(2, args.len())])
+            } else {
+                script(ACQUIRE, &[hash], &args[..d.said(2, args.len() - 1)])
+            }
         }
         14..22 => {
             let args = [owner, lease, publish, channel, d.given_back(), d.of(&["-1", "0", "0", "1", "2"]), d.last(now)];

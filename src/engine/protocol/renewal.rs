@@ -20,7 +20,7 @@ pub(crate) struct Renewed<'a> {
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// Keys: the locks, each with those that `about` names. Arguments: the lease (negative: even if it is longer now), the
+    /// Keys: the locks, each with those that `about` names. Arguments: the lease (negative: even if it is longer now; 0: it stays), the
     /// last moment, then what `about` says of each. Replies as `lua/common/renew.lua`.
     pub(crate) script: &'static Script,
     pub(crate) about: fn(&Renewed<'_>, About<'_>),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
-use super::{Placed, Round};
+use super::{Placed, Round, Which};
 use crate::config::millis;
 use crate::engine::Engine;
 use crate::engine::hold::{Hold, valid_until};
@@ -19,15 +19,18 @@ use crate::transport::undeclared::{Undeclared, undeclared};
 use crate::transport::{Call, FaultKind, Reply};
 use crate::world::Moment;
 
-/// Renews holds whose locks live at one server.
-pub(super) async fn renew(engine: &Arc<Engine>, mut placed: Vec<Placed>) -> Round {
+/// Renews holds whose locks live at one server, or confirms them.
+pub(super) async fn renew(engine: &Arc<Engine>, mut placed: Vec<Placed>, which: Which) -> Round {
     let mut round = Round { lost: placed.iter().map(|placed| engine.expire(&placed.hold)).sum(), ..Round::default() };
-    placed.retain(|Placed { hold, .. }| {
+    placed.retain_mut(|Placed { hold, only_confirms, .. }| {
         let book = hold.book();
-        book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle()
+        // A lease that others may cut short is kept up.
+        let keeps = book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle();
+        *only_confirms = !keeps && which.confirms() && !book.is_idle();
+        keeps || *only_confirms
     });
-    // A command renews holds of one kind.
-    let kind = |placed: &Placed| std::ptr::from_ref(renewal(placed)) as usize;
+    // A command renews holds of one kind, or confirms them.
+    let kind = |placed: &Placed| (std::ptr::from_ref(renewal(placed)) as usize, placed.only_confirms);
     placed.sort_by_key(|placed| (kind(placed), placed.placement));
     let mut batches = FuturesUnordered::new();
     for same in placed.chunk_by(|a, b| kind(a) == kind(b)) {
@@ -129,7 +132,7 @@ async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undecla
 async fn declared(engine: &Arc<Engine>, refused: Vec<&Placed>, knowledge: &Undeclared) -> Round {
     let placement = |placed: &Placed| engine.topology.placement(placed.hold.name());
     let again: Vec<Placed> =
-        refused.iter().map(|placed| Placed { placement: placement(placed), hold: Arc::clone(&placed.hold) }).collect();
+        refused.iter().map(|&placed| Placed { placement: placement(placed), ..placed.clone() }).collect();
     let round = singly(engine, again.chunks(1)).await;
     if round.renewed > 0 && refused.iter().all(|placed| placement(placed) == placed.placement) {
         knowledge.was_in_vain();
@@ -187,7 +190,7 @@ struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     fn of(engine: &Engine, placed: &'a [Placed]) -> Self {
-        let asked = placed.iter().map(|placed| Asked::of(&placed.hold)).collect();
+        let asked = placed.iter().map(Asked::of).collect();
         Self { placed, asked, sent: engine.now() }
     }
 
@@ -198,7 +201,8 @@ impl<'a> Asking<'a> {
             holds: asked.ids(engine, &hold.owner),
             extend: asked.watched,
         });
-        renewal(&self.placed[0]).call(millis(engine.options.watchdog), 0, each)
+        let lease = if self.placed[0].only_confirms { 0 } else { millis(engine.options.watchdog) };
+        renewal(&self.placed[0]).call(lease, 0, each)
     }
 }
 
@@ -213,11 +217,11 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(hold: &Hold) -> Self {
+    fn of(Placed { hold, only_confirms, .. }: &Placed) -> Self {
         let book = hold.book();
         let numbers: Vec<u64> = book.holds().collect();
         let only = !hold.owner.is_known() && numbers.iter().all(|number| *number == 0);
-        Self { tenure: book.tenure(), watched: book.is_watched(), numbers, only }
+        Self { tenure: book.tenure(), watched: !only_confirms && book.is_watched(), numbers, only }
     }
 
     /// Books what the server said of one hold.
@@ -233,6 +237,7 @@ impl Asked {
         match entry {
             Reply::Int(1) => {
                 let mut book = hold.book();
+                book.confirm(sent.as_nanos());
                 let now = engine.now().as_nanos();
                 // The hold was released meanwhile, or has ended; or it was asked to be kept up only, and another guard is
                 // watched by now.
@@ -249,6 +254,8 @@ impl Asked {
                     round.lost += engine.expire(hold);
                 }
             }
+            // Its end by the clock is its end.
+            Reply::Int(0) if !self.watched && !hold.book().lasts(engine.now().as_nanos()) => {}
             Reply::Int(0) => round.lost += self.all_gone(engine, hold),
             Reply::Text(text) if text.starts_with(b"WRONGTYPE") => {
                 round.lost += engine.refuted(hold, self.tenure);

@@ -221,6 +221,11 @@ impl Fake {
         self.sim.command(&[b"del", name.as_bytes()]);
     }
 
+    /// Takes the lease away.
+    pub(super) fn persist(&self, name: &str) {
+        self.sim.command(&[b"persist", name.as_bytes()]);
+    }
+
     /// Sends a message to whoever listens on the channel of a name.
     pub(super) fn publish(&self, name: &str) {
         let channel = LockName::new("", name).channel.clone();

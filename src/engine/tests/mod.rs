@@ -7,6 +7,7 @@ mod answers;
 mod book;
 mod by_owner;
 mod coalesce;
+mod confirmed;
 mod crowds;
 mod deadline;
 mod doubts;
