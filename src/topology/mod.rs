@@ -35,7 +35,7 @@ pub(crate) use primary::Primary;
 pub(crate) use settings::Settings;
 pub(crate) use slots::{hash_tag, slot_of};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Reply, Transport};
@@ -363,6 +363,25 @@ impl Topology {
             Servers::Fixed { members, .. } => self.fixed_member(members, name).is_silent(at),
             Servers::Cluster(cluster) => cluster.member(name).is_silent(at),
             Servers::Primary(primary) => primary.member().is_silent(at),
+        }
+    }
+
+    /// What an answer of a name's server waits for that has not come: [`Replicas`](Error::Replicas), [`Connection`](Error::Connection), or
+    /// [`Timeout`](Error::Timeout) where nothing is known to be missing but the answer.
+    pub(crate) fn missing(&self, name: &LockName) -> Error {
+        match &self.servers {
+            Servers::Fixed { members, .. } => self.fixed_member(members, name).missing(),
+            Servers::Cluster(cluster) => cluster.member(name).missing(),
+            Servers::Primary(primary) => primary.member().missing(),
+        }
+    }
+
+    /// False while the server of a name has no connection for messages.
+    pub(crate) fn hears(&self, name: &LockName) -> bool {
+        match &self.servers {
+            Servers::Fixed { members, .. } => !self.fixed_member(members, name).is_deaf(),
+            Servers::Cluster(cluster) => !cluster.member(name).is_deaf(),
+            Servers::Primary(primary) => !primary.member().is_deaf(),
         }
     }
 
