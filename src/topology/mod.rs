@@ -376,6 +376,14 @@ impl Topology {
         }
     }
 
+    /// When most of those that look after the server of names last confirmed it. None where renewals do not depend on that.
+    pub(crate) fn confirmed(&self) -> Option<Moment> {
+        match &self.servers {
+            Servers::Primary(primary) => primary.confirmed(),
+            Servers::Fixed { .. } | Servers::Cluster(_) => None,
+        }
+    }
+
     /// False while the server of a name has no connection for messages.
     pub(crate) fn hears(&self, name: &LockName) -> bool {
         match &self.servers {
