@@ -1,6 +1,6 @@
 //! Replicas that are frozen, killed or resynchronizing, and some of several.
 
-use distlock::{Acks, Acquire, Builder, DistLock as _, Error};
+use distlock::{Acks, Builder, Error};
 use distlock_support::{Replicas, ReplicasOptions};
 
 use crate::{
@@ -161,7 +161,8 @@ async fn wait_that_ends_while_a_frozen_replica_is_waited_for_says_what_is_missin
         let outcome = lock.lock_for(ms(500)).await;
         assert!(matches!(outcome, Err(Error::Replicas { .. })), "{flavour}: {outcome:?}");
     }
-    let crowd = (0..15).map(|_| client.reentrant("crowd").acquire(Acquire::new().wait(secs(2))));
+    let lock = client.reentrant("crowd");
+    let crowd = (0..15).map(|_| lock.lock_for(secs(2)));
     for outcome in futures::future::join_all(crowd).await {
         assert!(matches!(outcome, Err(Error::Replicas { .. })), "{outcome:?}");
     }

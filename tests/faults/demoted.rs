@@ -1,6 +1,6 @@
 //! An endpoint that leads to a new primary, while the old one lives on as a replica whose link is down.
 
-use distlock::{DistLock as _, Flavour};
+use distlock::Flavour;
 use distlock_support::{Admin, RedisServer};
 
 use crate::rig::{HOUR, patient};

@@ -1,6 +1,6 @@
 //! Renewals that count only while most sentinels confirm the primary.
 
-use distlock::{DistLock as _, Flavour};
+use distlock::Flavour;
 
 use crate::{end, lock, secs, still_sentinels};
 
@@ -9,7 +9,7 @@ use crate::{end, lock, secs, still_sentinels};
 async fn renewals_end_without_a_majority_of_sentinels_where_that_is_asked_for() {
     let bed = still_sentinels().await;
     let connect = async |confirm: bool| {
-        let builder = bed::builder(&bed.url()).watchdog(secs(20)).confirm_primary(confirm);
+        let builder = bed::builder(&bed.url()).watchdog(secs(20)).command_timeout(secs(6)).confirm_primary(confirm);
         builder.connect().await.unwrap()
     };
     let (with, without) = (connect(true).await, connect(false).await);
