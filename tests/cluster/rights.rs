@@ -5,7 +5,7 @@ use distlock::{Builder, Client, Error, Flavour, Sharded};
 use distlock_support::cluster::key_in;
 use distlock_support::{Admin, Cluster};
 
-use crate::{FLAVOURS, end, kept, lock, primaries, secs};
+use crate::{FLAVOURS, end, kept, lock, primaries, secs, waiter, woken, woken_by_messages};
 
 /// The list of a page.
 fn block(page: &'static str) -> &'static str {
