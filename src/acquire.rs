@@ -26,6 +26,8 @@ pub struct Acquire {
     /// For how long the acquire that this one is a part of had waited when this one began: a reader's patience is counted from
     /// the beginning of that.
     pub(crate) waited_before: Duration,
+    /// True when the wait ends with the first failure, because others can tell what to do.
+    pub(crate) ends_with_failure: bool,
 }
 
 impl Acquire {

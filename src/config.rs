@@ -97,6 +97,10 @@ pub struct Options {
     /// How long replicas have for that. 1 s; never longer than a third of the watchdog, so that a renewal can be repeated. (Redisson:
     /// `slavesSyncTimeout`)
     pub ack_timeout: Duration,
+    /// Sentinel: count a renewal only while most sentinels have confirmed the primary within the last lease of the watchdog. A primary that
+    /// is cut off from them then keeps nobody's lock for longer than that. Sentinels are asked every
+    /// [`scan_interval`](Self::scan_interval), or six times a lease where that is more often. false.
+    pub confirm_primary: bool,
     /// Probe at connect whether this login may do all that locks need, and warn if not. true.
     pub preflight: bool,
 }
@@ -186,6 +190,7 @@ impl Default for Options {
             client_name: String::new(),
             script_cache: true,
             coalesce: true,
+            confirm_primary: false,
             scan_interval: Duration::from_secs(5),
             sharded: Sharded::Auto,
             acks: Acks::Redisson,
@@ -280,6 +285,7 @@ impl Options {
             coalesce: _,
             scan_interval,
             sharded: _,
+            confirm_primary: _,
             acks,
             ack_timeout,
             preflight: _,

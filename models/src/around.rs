@@ -174,6 +174,7 @@ pub(crate) mod topology {
         fn reconnected(&self, member: MemberId);
         fn slots_moved(&self, slots: &[u16]);
         fn resubscribed(&self, channel: &[u8]);
+        fn unsubscribed(&self, channel: &[u8]);
     }
 
     #[derive(Clone, Debug)]
@@ -190,6 +191,10 @@ pub(crate) mod topology {
 
         pub(crate) fn placement(&self, _: &LockName) -> Placement {
             Placement { member: MemberId }
+        }
+
+        pub(crate) fn hears(&self, _: &LockName) -> bool {
+            true
         }
 
         /// Time stands still: what lingers is over at once.

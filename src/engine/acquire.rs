@@ -43,6 +43,8 @@ struct Request {
     /// With a queue in Redis: where the message comes in that the turn of the owner has come.
     inbox: Option<Arc<LockName>>,
     deadline: Deadline,
+    /// For how long it goes on in the face of failures.
+    patience: Duration,
     /// True when the wait ran out while an attempt was under way: that is no error.
     ran_out: AtomicBool,
 }
@@ -103,6 +105,7 @@ impl Request {
             number: if listed { engine.hold_number() } else { 0 },
             inbox,
             deadline,
+            patience: if how.ends_with_failure { Duration::ZERO } else { engine.patience() },
             ran_out: AtomicBool::new(false),
         })
     }

@@ -46,6 +46,7 @@ pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquir
         holds_nothing: asked.owner.is_none() && Owner::current().is_none(),
         grouped: true,
         waited_before: deadline.waited(),
+        ends_with_failure: false,
     }
 }
 
@@ -84,11 +85,21 @@ pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadlin
     deadline.finds_silent(GRACE, |at| locks.iter().filter(|lock| is_silent(lock, at)).count() > most).await
 }
 
+/// What an answer about one of these locks waits for that has not come.
+pub(crate) fn missing(locks: &[Arc<dyn DistLock>]) -> Error {
+    let each = parts(locks).into_iter().map(|part| part.client.engine().topology.missing(part.protocol.name()));
+    let mut known = each.filter(|error| !matches!(error, Error::Timeout { .. }));
+    known.next().unwrap_or(Error::Timeout { step: Step::Command })
+}
+
 /// What it means that an attempt at these locks was cut off by the end of the wait: that has run out, unless it was the one
-/// attempt of an acquire that does not wait, or a server was silent.
+/// attempt of an acquire that does not wait, or a server was silent, or is known to lack something.
 pub(crate) async fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) -> Result<()> {
-    let unknown = deadline.is_once() || are_silent(locks, 0, deadline).await;
-    if unknown { Err(Error::Timeout { step: Step::Command }) } else { Ok(()) }
+    let silent = deadline.is_once() || are_silent(locks, 0, deadline).await;
+    match missing(locks) {
+        Error::Timeout { .. } if !silent => Ok(()),
+        missing => Err(missing),
+    }
 }
 
 /// The pauses after failures of several locks together: the first, and the longest.

@@ -12,7 +12,7 @@ use crate::acquire::Acquire;
 use crate::engine::acquire::batch::{Batch, batch};
 use crate::engine::wait::{Deadline, FLOOR, Patience, pause};
 use crate::error::{Error, Lost, Result};
-use crate::group::{self, Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, part, patience};
+use crate::group::{self, Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, missing, part, patience};
 use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::owner::Owner;
@@ -72,13 +72,20 @@ impl MultiLock {
         let mut together = asker.given.is_none();
         let mut patience = Patience::new(patience(&self.locks));
         let mut last: Option<Error> = None;
+        let mut has_seen_busy = false;
         loop {
             let waited_for = got.len();
             let busy = match self.ask_all(&asked, &asker, &mut got, together, deadline).await {
                 Ok(Answers::All) => None,
                 Ok(Answers::Busy(at)) => Some(at),
                 // The locks that are held are given back in the background. A failure of an attempt before this says more.
-                Ok(Answers::RanOut) => return last.map_or(Ok(None), Err),
+                Ok(Answers::RanOut) => {
+                    return match last {
+                        Some(error) => Err(error),
+                        None if has_seen_busy => Ok(None),
+                        None => Err(missing(&self.locks)),
+                    };
+                }
                 Err(error) => {
                     self.give_back(&mut got, 0, &mut asker, deadline).await;
                     if together && error.crosses_slots() {
@@ -114,7 +121,7 @@ impl MultiLock {
                             tracing::debug!(lock.name = %self.name, %error, "lost a lock while waiting for the others");
                         }
                         // The guards, dropped, are given back in the background.
-                        None => return cut_off(&self.locks, deadline).await.map(|()| None),
+                        None => return Err(missing(&self.locks)),
                     }
                 }
                 let size = self.locks.len();
@@ -137,7 +144,7 @@ impl MultiLock {
                 continue;
             };
             patience.answered();
-            last = None;
+            (last, has_seen_busy) = (None, true);
             if deadline.is_over() {
                 // The guards, dropped, are given back in the background.
                 return Ok(None);

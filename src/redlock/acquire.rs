@@ -49,19 +49,21 @@ impl RedLock {
                 return Ok(Some(self.held(owner, votes, late)));
             }
             if votes.cut_off && known_busy {
-                return self.ran_out(&deadline).await;
+                return self.ran_out(&deadline, None).await;
             }
             let (granted, away) = (std::mem::take(&mut votes.granted), votes.are_away(most_away));
             let granted_by = granted.len();
             if deadline.is_once() || deadline.is_over() {
                 // The votes, dropped, are given back in the background.
-                return if away { Err(self.no_quorum(granted_by, votes.why)) } else { Ok(None) };
+                let is_busy = !away && votes.are_busy(most_away);
+                return if is_busy { Ok(None) } else { Err(self.no_quorum(granted_by, votes.why)) };
             }
             self.give_back(granted, &mut late, &deadline).await;
             let another = || request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
             let mut next = another();
             if !away {
-                known_busy = true;
+                // As many as that have to be seen to be held by others: those that failed may be free.
+                known_busy = votes.are_busy(most_away);
                 if votes.busy.len() <= most_away {
                     // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
                     // not all come back at once.
@@ -73,7 +75,8 @@ impl RedLock {
                     let began = deadline.elapsed();
                     first = self.wait_at_one(&mut votes, &request, &next, &mut looks, &mut late).await?;
                     if first.is_none() && deadline.is_over() {
-                        return self.ran_out(&deadline).await;
+                        let unknown = (!known_busy).then_some((granted_by, votes.why));
+                        return self.ran_out(&deadline, unknown).await;
                     }
                     if first.is_none() {
                         // A wait that was broken off may be granted yet, and is given back: the next vote must not meet it.
@@ -115,8 +118,11 @@ impl RedLock {
     }
 
     /// Tells what the end of the wait means: it ran out, unless too few servers have answered of late to know that somebody has
-    /// the lock.
-    async fn ran_out(&self, deadline: &Deadline) -> Result<Option<Guard>> {
+    /// the lock. `unknown`: what the last vote has brought, where that was too little to know.
+    async fn ran_out(&self, deadline: &Deadline, unknown: Option<(usize, Option<Error>)>) -> Result<Option<Guard>> {
+        if let Some((granted, why)) = unknown {
+            return Err(self.no_quorum(granted, why));
+        }
         if !are_silent(&self.nodes, self.nodes.len() - self.quorum(), deadline).await {
             return Ok(None);
         }
@@ -205,6 +211,8 @@ impl RedLock {
             }
             let mut how = how(&owner.at(at), &request.asked, &request.deadline);
             how.wait = request.deadline.left();
+            // A server that goes away while it is waited for is of no use: the others tell what to do.
+            how.ends_with_failure = true;
             let elsewhere = async {
                 loop {
                     tokio::time::sleep(looks.pause(&**request.deadline.world())).await;

@@ -52,6 +52,11 @@ impl Votes {
         self.granted.iter().filter(|(_, guard)| guard.is_held()).count()
     }
 
+    /// True when others, or the owner itself, were seen to have the lock at so many servers that it cannot be had.
+    pub(super) const fn are_busy(&self, most_away: usize) -> bool {
+        self.busy.len() + self.in_own_way > most_away
+    }
+
     /// True when so many are away that nobody can know who has the lock. Where one is, those that the owner has count as well: the
     /// others of a lock that it has as a whole may be among the silent.
     pub(super) const fn are_away(&self, most_away: usize) -> bool {
@@ -176,7 +181,8 @@ impl RedLock {
             }
             // Others ask too, and the votes are split: what is held meanwhile keeps all out, so silent servers are not waited
             // for much longer than the others took. Unless so many are silent that they decide what is told.
-            let split = !votes.busy.is_empty() && none_away && !own;
+            let tells = deadline.is_once() || deadline.is_over();
+            let split = !votes.busy.is_empty() && none_away && !own && (!tells || votes.are_busy(most_away));
             let soon = tokio::time::sleep(silence(heard).saturating_sub(elapsed().saturating_sub(heard)));
             tokio::select! {
                 biased;

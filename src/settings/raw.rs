@@ -39,6 +39,7 @@ macro_rules! with_options {
             ack_timeout: Span,
             scan_interval: Span,
             sharded: Sharded,
+            confirm_primary: Plain<bool>,
             preflight: Plain<bool>,
         }
     };

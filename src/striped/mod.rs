@@ -149,7 +149,8 @@ impl Striped {
             match self.within(deadline, segment.acquire(once)).await {
                 Some(Ok(Some(guard))) => return Ok(Some((at, guard))),
                 Some(outcome) => tally.note(outcome.map(drop))?,
-                None => tally.note(cut_off(slice::from_ref(segment), deadline).await)?,
+                // Nobody was seen to hold it.
+                None => tally.note(Err(group::missing(slice::from_ref(segment))))?,
             }
             let over =
                 if deadline.is_once() { self.left(deadline) == Some(Duration::ZERO) } else { deadline.is_over() };

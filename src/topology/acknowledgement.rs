@@ -67,6 +67,18 @@ pub(crate) struct Acknowledgement {
     none_until: AtomicU64,
     /// It cannot be asked for them at all.
     is_off: AtomicBool,
+    /// How many calls wait for replicas now, and how many replicas the last of them waits for.
+    waiting: AtomicUsize,
+    wanted: AtomicUsize,
+}
+
+/// One call that waits for replicas.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Acknowledgement {
@@ -78,7 +90,22 @@ impl Acknowledgement {
             asked: AtomicU64::new(0),
             none_until: AtomicU64::new(0),
             is_off: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            wanted: AtomicUsize::new(0),
         }
+    }
+
+    /// Waits for so many replicas, by what brings how many have acknowledged.
+    pub(super) async fn waiting<T>(&self, wanted: usize, acknowledged: impl Future<Output = T>) -> T {
+        self.wanted.store(wanted, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _waiting = Waiting(&self.waiting);
+        acknowledged.await
+    }
+
+    /// How many replicas calls wait for now; 0 where none waits.
+    pub(super) fn awaited(&self) -> usize {
+        if self.waiting.load(Ordering::Relaxed) == 0 { 0 } else { self.wanted.load(Ordering::Relaxed).max(1) }
     }
 
     /// How many replicas the topology knows the server to have, those included that are away.

@@ -19,6 +19,7 @@ use super::cluster::Gate;
 use super::info::{ServerInfo, ServerRole};
 use super::liveness::{Liveness, UnderWay};
 use super::redirect::Redirect;
+use crate::error::{Error, Step};
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
 use crate::transport::undeclared::Undeclared;
@@ -59,6 +60,9 @@ pub(crate) trait MemberListener: Send + Sync {
 
     /// The subscription to a channel was made anew, where its slot is now: messages in between were missed.
     fn resubscribed(&self, channel: &[u8]);
+
+    /// The subscription to a channel is gone, or could not be made again: no message comes in until it is.
+    fn unsubscribed(&self, channel: &[u8]);
 }
 
 /// Who keeps the subscriptions of a topology, and its map.
@@ -91,6 +95,8 @@ pub(super) struct Member {
     subscriber: OnceLock<Weak<dyn Subscriber>>,
     /// How many of its connections are broken. Locked while that is reported, so that reports come in order.
     broken: Mutex<usize>,
+    /// True while there is no connection for messages.
+    is_deaf: AtomicBool,
     asking: AskingConnection,
     left: Left,
 }
@@ -160,6 +166,7 @@ impl Member {
             listener: OnceLock::new(),
             subscriber: OnceLock::new(),
             broken: Mutex::default(),
+            is_deaf: AtomicBool::new(false),
             asking: AskingConnection::default(),
             left: Left::default(),
         })
@@ -256,7 +263,8 @@ impl Member {
                 return Ok(reply);
             }
             // The server has answered: it is not silent while its replicas are waited for.
-            acknowledgement.judge(&**transport, how.replicas, acknowledged.await, world.now()).await?;
+            let got = acknowledgement.waiting(how.replicas, acknowledged).await;
+            acknowledgement.judge(&**transport, how.replicas, got, world.now()).await?;
         }
         Ok(replied.reply)
     }
@@ -387,6 +395,25 @@ impl Member {
         self.liveness.is_silent(at)
     }
 
+    /// What an answer waits for that has not come: acknowledgements, a connection, or the server.
+    pub(super) fn missing(&self) -> Error {
+        let wanted = self.acknowledgement.awaited();
+        if wanted > 0 {
+            return Error::Replicas { got: 0, wanted };
+        }
+        let is_broken = *self.broken.lock() > 0;
+        let unknown = || is_broken.then(|| format!("no connection to {}", self.transport.address()));
+        match self.transport.trouble().or_else(unknown) {
+            Some(message) => Error::Connection { message, outcome_unknown: true, source: None },
+            None => Error::Timeout { step: Step::Command },
+        }
+    }
+
+    /// True while there is no connection for messages, and none has come to stand for a while.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.is_deaf.load(Ordering::Relaxed)
+    }
+
     fn report(&self, what: impl FnOnce(&dyn Subscriber)) {
         if let Some(subscriber) = self.subscriber.get().and_then(Weak::upgrade) {
             what(&*subscriber);
@@ -406,7 +433,17 @@ impl Listener for Member {
     }
 
     fn ended(&self, channel: &[u8]) {
-        self.report(|subscriber| subscriber.ended(self.id, channel));
+        match self.subscriber.get() {
+            Some(_) => self.report(|subscriber| subscriber.ended(self.id, channel)),
+            // A single server: nobody but the waiters makes it again.
+            None => self.notify(|listener| listener.unsubscribed(channel)),
+        }
+    }
+
+    fn deaf(&self) {
+        self.is_deaf.store(true, Ordering::Relaxed);
+        // Each waiter looks once, and more often from here on.
+        self.notify(|listener| listener.missed(self.id));
     }
 
     fn broken(&self) {
@@ -424,6 +461,7 @@ impl Listener for Member {
     }
 
     fn missed(&self) {
+        self.is_deaf.store(false, Ordering::Relaxed);
         self.notify(|listener| listener.missed(self.id));
     }
 

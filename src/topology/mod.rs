@@ -35,7 +35,7 @@ pub(crate) use primary::Primary;
 pub(crate) use settings::Settings;
 pub(crate) use slots::{hash_tag, slot_of};
 
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Reply, Transport};
@@ -366,16 +366,30 @@ impl Topology {
         }
     }
 
-    /// What whoever has waited for the server of a name in vain is told: why there is no connection to it, where there is none.
-    pub(crate) fn unanswered(&self, name: &LockName) -> Error {
-        let trouble = match &self.servers {
-            Servers::Fixed { members, .. } => self.fixed_member(members, name).transport().trouble(),
-            Servers::Cluster(cluster) => cluster.member(name).transport().trouble(),
-            Servers::Primary(primary) => primary.member().transport().trouble(),
-        };
-        match trouble {
-            Some(message) => Error::Connection { message, outcome_unknown: true, source: None },
-            None => Error::Timeout { step: Step::Command },
+    /// What an answer of a name's server waits for that has not come: [`Replicas`](Error::Replicas), [`Connection`](Error::Connection), or
+    /// [`Timeout`](Error::Timeout) where nothing is known to be missing but the answer.
+    pub(crate) fn missing(&self, name: &LockName) -> Error {
+        match &self.servers {
+            Servers::Fixed { members, .. } => self.fixed_member(members, name).missing(),
+            Servers::Cluster(cluster) => cluster.member(name).missing(),
+            Servers::Primary(primary) => primary.member().missing(),
+        }
+    }
+
+    /// When most of those that look after the server of names last confirmed it. None where renewals do not depend on that.
+    pub(crate) fn confirmed(&self) -> Option<Moment> {
+        match &self.servers {
+            Servers::Primary(primary) => primary.confirmed(),
+            Servers::Fixed { .. } | Servers::Cluster(_) => None,
+        }
+    }
+
+    /// False while the server of a name has no connection for messages.
+    pub(crate) fn hears(&self, name: &LockName) -> bool {
+        match &self.servers {
+            Servers::Fixed { members, .. } => !self.fixed_member(members, name).is_deaf(),
+            Servers::Cluster(cluster) => !cluster.member(name).is_deaf(),
+            Servers::Primary(primary) => !primary.member().is_deaf(),
         }
     }
 

@@ -16,7 +16,7 @@ mod witnesses;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::iter;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ use crate::runtime::standstill::within;
 use crate::transport::coalesce::Coalesced;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::{Call, Fault, FaultKind};
-use crate::world::World;
+use crate::world::{Moment, World};
 use taking::{Candidate, Known};
 use watch::ANSWERS_WITHIN;
 use witnesses::Witnesses;
@@ -76,6 +76,8 @@ pub(crate) struct Primary {
     identity: String,
     kind: TopologyKind,
     closed: AtomicBool,
+    /// When most sentinels last named the server that has the place: when they were asked, in ns of the local clock.
+    confirmed: AtomicU64,
 }
 
 /// The server that has the place.
@@ -119,6 +121,7 @@ impl Primary {
         let member = Member::new(MemberId::new(0), transport, settings.acks);
         let current =
             Current { member, address, epoch, generation: 0, is_early: false, since: Instant::now(), is_away: false };
+        let confirmed = AtomicU64::new(world.now().as_nanos());
         let primary = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             settings,
@@ -136,6 +139,7 @@ impl Primary {
             identity,
             kind,
             closed: AtomicBool::new(false),
+            confirmed,
         });
         let subscriber: Weak<dyn Subscriber> = Weak::<Self>::clone(&primary.this);
         primary.member().report_ends(subscriber);
@@ -265,6 +269,12 @@ impl Primary {
         current.member.acknowledgement().knows_of(replicas.len());
         *self.replicas.write() = replicas;
         true
+    }
+
+    /// When most sentinels last confirmed the primary. None where renewals do not depend on that.
+    pub(super) fn confirmed(&self) -> Option<Moment> {
+        let is_wanted = self.settings.confirm_primary && self.kind == TopologyKind::Sentinel;
+        is_wanted.then(|| Moment::from_nanos(self.confirmed.load(Ordering::Relaxed)))
     }
 
     /// Notes what sentinels say of the server that has the place: how often they have put one there.

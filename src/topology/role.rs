@@ -47,6 +47,9 @@ pub(super) fn replication() -> Call {
     Call { script: &INFO, keys: 0, words }
 }
 
+/// A replica that has said nothing for more seconds than this (`lag`) is not up to date. One that is well says something every second.
+const UP_TO_DATE: u64 = 3;
+
 impl Replication {
     /// Reads the reply to `INFO replication`.
     pub(super) fn of(reply: &Reply) -> Self {
@@ -58,7 +61,10 @@ impl Replication {
                 Some(("master_replid2", id)) => id.clone_into(&mut told.before),
                 Some(("connected_slaves", count)) => told.connected = count.trim().parse().unwrap_or(0),
                 Some((field, replica)) if field.starts_with("slave") => {
-                    told.online += usize::from(replica.split(',').any(|part| part == "state=online"));
+                    let part = |name: &str| replica.split(',').find_map(|part| part.trim().strip_prefix(name));
+                    // A frozen replica stays online until `repl-timeout`. Servers that tell no lag are taken at their word.
+                    let lag = part("lag=").and_then(|lag| lag.parse::<u64>().ok()).unwrap_or(0);
+                    told.online += usize::from(part("state=") == Some("online") && lag <= UP_TO_DATE);
                 }
                 _ => {}
             }

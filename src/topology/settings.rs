@@ -15,6 +15,8 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     pub(crate) scan_interval: Duration,
     pub(crate) sharded: Sharded,
+    /// A renewal counts only while most sentinels have confirmed the primary.
+    pub(crate) confirm_primary: bool,
     pub(crate) acks: AckRule,
     /// How calls share commands, and who carries these. None: they do not.
     pub(crate) coalesce: Option<(Options, Reaper)>,
@@ -26,7 +28,12 @@ impl Settings {
             seeds,
             command_timeout: options.command_timeout,
             connect_timeout: options.connect_timeout,
-            scan_interval: options.scan_interval,
+            scan_interval: if options.confirm_primary {
+                options.scan_interval.min(options.watchdog / 6)
+            } else {
+                options.scan_interval
+            },
+            confirm_primary: options.confirm_primary,
             sharded: options.sharded,
             acks: AckRule::of_several(options),
             coalesce: options.coalesce.then(|| (options.clone(), reaper.clone())),

@@ -242,10 +242,13 @@ pub trait Listener: Send + Sync {
     /// A message came in on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);
 
-    /// The server has ended the subscription to `channel` by itself.
+    /// The server has ended the subscription to `channel` by itself, or refuses to make it again on a new connection.
     fn ended(&self, _channel: &[u8]) {
         self.missed();
     }
+
+    /// There has been no connection for messages for a while: no subscription is in force until [`missed`](Self::missed) is called.
+    fn deaf(&self) {}
 
     /// A connection has broken: the server may be away. Once for each, until it is [`mended`](Self::mended).
     fn broken(&self) {}

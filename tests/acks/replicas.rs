@@ -1,9 +1,11 @@
 //! Replicas that are frozen, killed or resynchronizing, and some of several.
 
-use distlock::{Acks, Error};
+use distlock::{Acks, Builder, Error};
 use distlock_support::{Replicas, ReplicasOptions};
 
-use crate::{FLAVOURS, builder, client, connected, end, granted, in_step, over, refused, servers};
+use crate::{
+    FLAVOURS, builder, client, connected, end, granted, in_step, ms, nothing_left, over, refused, secs, servers,
+};
 
 #[tokio::test]
 async fn acquire_that_a_frozen_replica_does_not_acknowledge_is_refused_and_undone() {
@@ -137,4 +139,54 @@ async fn server_without_wait_is_refused_at_connect_in_the_strict_modes_only() {
         granted(&client, FLAVOURS[0]).await;
         end(client).await;
     }
+}
+
+/// A client of the set that takes the default: one replica, where one is up to date.
+fn by_default(servers: &Replicas) -> Builder {
+    bed::builder(&servers.url()).retry_delay((ms(10), ms(20)))
+}
+
+/// Nobody holds these locks: what is missing is the replica.
+#[tokio::test]
+async fn wait_that_ends_while_a_frozen_replica_is_waited_for_says_what_is_missing() {
+    let servers = servers(1).await;
+    let builder = by_default(&servers).watchdog(secs(3600)).ack_timeout(secs(600)).command_timeout(secs(600));
+    let client = builder.connect().await.unwrap();
+    for flavour in FLAVOURS {
+        granted(&client, flavour).await;
+    }
+    servers.node(1).stop();
+    for flavour in FLAVOURS {
+        let lock = client.lock(flavour, &format!("free:{flavour}"));
+        let outcome = lock.lock_for(ms(500)).await;
+        assert!(matches!(outcome, Err(Error::Replicas { .. })), "{flavour}: {outcome:?}");
+    }
+    let lock = client.reentrant("crowd");
+    let crowd = (0..15).map(|_| lock.lock_for(secs(2)));
+    for outcome in futures::future::join_all(crowd).await {
+        assert!(matches!(outcome, Err(Error::Replicas { .. })), "{outcome:?}");
+    }
+    servers.node(1).cont();
+    in_step(&servers).await;
+    nothing_left(&servers).await;
+    end(client).await;
+}
+
+/// The primary calls the replica online for as long as `repl-timeout`; in the default mode it is not waited for.
+#[tokio::test]
+async fn replica_that_is_silent_for_seconds_is_not_waited_for_by_default() {
+    let options = ReplicasOptions::default().replicas(1).config("repl-timeout 3600");
+    let servers = Replicas::start(options).await;
+    in_step(&servers).await;
+    let client = by_default(&servers).ack_timeout(ms(200)).retry_attempts(1_000).connect().await.unwrap();
+    granted(&client, FLAVOURS[0]).await;
+    servers.node(1).stop();
+    for flavour in FLAVOURS {
+        let lock = client.lock(flavour, &format!("silent:{flavour}"));
+        let guard = bed::ends("an acquire beside a silent replica", lock.lock()).await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    connected(&servers, 1).await;
+    servers.node(1).cont();
+    end(client).await;
 }

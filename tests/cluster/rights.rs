@@ -1,11 +1,11 @@
 //! The least rights of `docs/acl.md` and `docs/clusters.md` while slots move. What else needs them is in `tests/client/acl.rs`, over a
 //! cluster, too.
 
-use distlock::{Builder, Client, Error, Flavour};
+use distlock::{Builder, Client, Error, Flavour, Sharded};
 use distlock_support::cluster::key_in;
 use distlock_support::{Admin, Cluster};
 
-use crate::{FLAVOURS, end, kept, lock, primaries, secs};
+use crate::{FLAVOURS, end, kept, lock, primaries, secs, waiter, woken, woken_by_messages};
 
 /// The list of a page.
 fn block(page: &'static str) -> &'static str {
@@ -112,4 +112,39 @@ async fn who_has_no_right_to_a_name_is_told() {
     assert!(matches!(&error, Error::Server { .. }), "{error:?}");
     assert_eq!(admin.keys().await, [""; 0]);
     end(stray).await;
+}
+
+/// The access list takes the channels away while a name is contended, and gives them back; nothing but a message wakes the waiter.
+#[tokio::test]
+async fn refused_subscription_is_made_again_once_it_is_allowed() {
+    let cluster = primaries(2).await;
+    let admin = Admin::of_cluster(&cluster).await;
+    let rules = async |rules: &[&str]| {
+        let words: Vec<&str> = ["ACL", "SETUSER", "app"].into_iter().chain(rules.iter().copied()).collect();
+        admin.cmd::<()>(&words).await;
+    };
+    let channel = "redisson_lock__channel:{x}";
+    let holder = bed::builder(&cluster.url()).connect().await.unwrap();
+    for (sharded, direct) in [(Sharded::Auto, false), (Sharded::Auto, true), (Sharded::Off, false)] {
+        rules(&["reset", "on", ">secret", "~*", "allchannels", "+@all"]).await;
+        let held = lock(&holder, Flavour::Reentrant, "x").lock_leased(secs(3600)).await.unwrap();
+        let login = woken_by_messages(&cluster).username("app").password("secret");
+        let client = login.sharded(sharded).direct(direct).connect().await.unwrap();
+        let waiting = waiter(&client, Flavour::Reentrant, "x").await;
+        let subscribers = async || admin.numsub(channel).await;
+        bed::becomes("subscribers", 1, subscribers).await;
+        admin.cmd::<()>(&["ACL", "LOG", "RESET"]).await;
+        rules(&["resetchannels"]).await;
+        bed::eventually("a subscription is refused", async || !refused(&admin).await.is_empty()).await;
+        rules(&["allchannels"]).await;
+        bed::becomes("subscribers", 1, subscribers).await;
+        held.unlock().await.unwrap();
+        if sharded == Sharded::Off {
+            // What the holder announces goes by the slot's own channel.
+            admin.cmd::<redis::Value>(&["PUBLISH", channel, "0"]).await;
+        }
+        woken("the waiter", waiting).await.unlock().await.unwrap();
+        end(client).await;
+    }
+    end(holder).await;
 }

@@ -1,6 +1,7 @@
 //! Faults of servers, networks and neighbours, and what the caller sees of each: `docs/faults.md` lists them.
 
 mod clock;
+mod demoted;
 mod ears;
 mod errors;
 mod extends;

@@ -201,3 +201,22 @@ async fn a_try_at_a_server_that_forgot_the_script_has_the_time_of_one_command() 
     })
     .await;
 }
+
+/// A wait that is shorter than any time-out, at a server that is gone: nobody was seen to hold these locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_wait_at_a_killed_server_is_an_error() {
+    reentrant(async |bed: &Bed| {
+        let client = bed.connect(patient(&bed.server.url())).await;
+        client.reentrant("warm").lock().await.unwrap().unlock().await.unwrap();
+        bed.server.kill9();
+        for flavour in bed::FLAVOURS {
+            let lock = client.lock(flavour, &format!("killed:{flavour}"));
+            told(ends("a short wait", lock.lock_for(ms(100))).await);
+        }
+        let multi = client.multi(["killed:a", "killed:b"]);
+        told(ends("a short wait", multi.lock_for(ms(100))).await);
+        restart(bed);
+        heals(&client).await;
+    })
+    .await;
+}

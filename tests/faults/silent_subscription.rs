@@ -81,3 +81,44 @@ async fn a_waiter_that_may_hear_no_message_polls() {
     })
     .await;
 }
+
+/// The access list takes the channels away while a name is contended, and gives them back: the server breaks the connection for messages
+/// and refuses the subscription, until it is allowed again. Nothing but a message wakes these waiters.
+#[tokio::test]
+async fn subscription_that_was_refused_is_made_again_once_it_is_allowed() {
+    let channel = "redisson_lock__channel:{x}";
+    reentrant(async |bed: &Bed| {
+        let holder = bed.client().await;
+        let rules = async |rules: &[&str]| {
+            let words: Vec<&str> = ["ACL", "SETUSER", "app"].into_iter().chain(rules.iter().copied()).collect();
+            bed.admin.cmd::<String>(&words).await;
+        };
+        for direct in [false, true] {
+            rules(&["reset", "on", ">secret", "~*", "allchannels", "+@all"]).await;
+            let login = bed.builder().username("app").password("secret").direct(direct);
+            let hour = secs(3600);
+            let client = bed.connect(login.poll_cap(hour).ping_interval(hour).subscription_linger(ms(50))).await;
+            let held = holder.lock(Flavour::Reentrant, "x").lock_leased(hour).await.unwrap();
+            let waiting = waits(&client.lock(Flavour::Reentrant, "x"));
+            let subscribers = async || bed.admin.numsub(channel).await;
+            becomes("subscribers", 1, subscribers).await;
+            bed.admin.cmd::<String>(&["ACL", "LOG", "RESET"]).await;
+            rules(&["resetchannels"]).await;
+            becomes("subscribers", 0, subscribers).await;
+            let refused = async || !bed.admin.cmd::<Vec<redis::Value>>(&["ACL", "LOG"]).await.is_empty();
+            becomes("a refused subscription", true, refused).await;
+            rules(&["allchannels"]).await;
+            becomes("subscribers", 1, subscribers).await;
+            held.unlock().await.unwrap();
+            let guard = ends("the waiter", waiting).await.unwrap();
+            // Another waiter of the same name, which shares the subscription.
+            let next = waits(&client.lock(Flavour::Reentrant, "x"));
+            becomes("waiters", 1, async || client.stats().waiting).await;
+            guard.unlock().await.unwrap();
+            ends("the next waiter", next).await.unwrap().unlock().await.unwrap();
+            becomes("subscribers", 0, subscribers).await;
+            end(client).await;
+        }
+    })
+    .await;
+}

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use distlock::{Acquire, DistLock as _, Error, Released};
 use distlock_support::{Numbers, RedisServer};
@@ -115,3 +116,23 @@ bed::cases!(on two threads, sections_are_exclusive_while_servers_come_and_go:
     frozen_or_cut_off = (&[Away::Stopped, Away::Cut], 10),
     killed = (&[Away::Killed], 6),
 );
+
+/// One server is busy and two are frozen: two of five are free, and nobody was seen to hold most of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_busy_server_beside_two_frozen_ones_is_not_busy() {
+    five(async |five| {
+        let user = five.warm(Path::Direct, patient).await;
+        let other = five.warm(Path::Direct, patient).await;
+        let held = other.clients[0].reentrant("x").lock_leased(secs(3600)).await.unwrap();
+        [3, 4].iter().for_each(|at| five.take(*at, Away::Stopped));
+        let lock = user.red("x").node_timeout(secs(1));
+        for wait in [Duration::ZERO, secs(3)] {
+            let outcome = ends("the acquire", lock.acquire(Acquire::new().wait(wait))).await;
+            assert!(matches!(outcome, Err(Error::NoQuorum { .. })), "wait of {wait:?}: {outcome:?}");
+        }
+        [3, 4].iter().for_each(|at| five.back(*at, Away::Stopped));
+        held.unlock().await.unwrap();
+        five.clean().await;
+    })
+    .await;
+}

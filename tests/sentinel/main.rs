@@ -1,5 +1,6 @@
 //! Locks over Sentinel and over replicated servers: every flavour, and failovers.
 
+mod confirmed;
 mod errors;
 mod flavours;
 mod promoted;

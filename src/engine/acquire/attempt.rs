@@ -61,11 +61,13 @@ pub(super) struct Failed {
     pub(super) spent: bool,
     /// True when the wait was over before the command was answered, by a server that answers others.
     pub(super) cut_off: bool,
+    /// True when the wait was over before the command was sent, because others of this process were asking.
+    pub(super) crowded_out: bool,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, doubt: None, would_repeat: false, spent: false, cut_off: false }
+        Self { error, doubt: None, would_repeat: false, spent: false, cut_off: false, crowded_out: false }
     }
 }
 
@@ -108,7 +110,9 @@ impl Request {
         };
         let admitted = engine.attempts.admit(name, within).await;
         if admitted.is_none() && self.deadline.is_over() {
-            return Err(Box::pin(self.cut_off()).await);
+            let failed = Box::pin(self.cut_off()).await;
+            let crowded_out = matches!(failed.error, Error::Timeout { .. });
+            return Err(Failed { crowded_out, ..failed });
         }
         Ok(admitted)
     }
@@ -139,8 +143,8 @@ impl Request {
     }
 
     /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; the attempt
-    /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out; a single
-    /// attempt (a wait of zero) ends with `Timeout` in any case.
+    /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out if somebody else
+    /// was seen to hold the lock; a single attempt (a wait of zero) ends with an error in any case.
     pub(super) async fn bounded(&self, attempt: Finished<Attempted>) -> Result<Tried, Failed> {
         // Without a limit it lasts as long as the transport lets its command; so does a single attempt of an owner that has no
         // other command before this one.
@@ -166,7 +170,7 @@ impl Request {
     async fn cut_off(&self) -> Failed {
         let name = self.protocol.name();
         let silent = self.deadline.finds_silent(GRACE, |at| self.engine.topology.is_silent(name, at)).await;
-        Failed { would_repeat: true, cut_off: !silent, ..self.engine.topology.unanswered(name).into() }
+        Failed { would_repeat: true, cut_off: !silent, ..self.engine.topology.missing(name).into() }
     }
 }
 

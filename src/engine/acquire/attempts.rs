@@ -35,6 +35,8 @@ pub(super) struct Attempts<'a> {
     pub(super) patience: Patience,
     /// Why the last attempt failed, if it did.
     failed: Option<Error>,
+    /// True once an answer said that somebody else has the lock, or is before this one.
+    pub(super) has_seen_busy: bool,
 }
 
 /// What the last attempt found that decides how it goes on.
@@ -63,8 +65,9 @@ impl<'a> Attempts<'a> {
             announced: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
             entry: None,
             found: Found::Usual,
-            patience: Patience::new(request.engine.patience()),
+            patience: Patience::new(request.patience),
             failed: None,
+            has_seen_busy: false,
         }
     }
 
@@ -91,6 +94,7 @@ impl<'a> Attempts<'a> {
         };
         self.manner.looks = true;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
+            self.has_seen_busy = true;
             self.failed = None;
             self.patience.answered();
         }
@@ -136,7 +140,7 @@ impl<'a> Attempts<'a> {
                 self.pause_for = Duration::from_millis(1);
                 self.found = Found::Gone;
             }
-            Err(Failed { error, doubt, would_repeat, spent, cut_off }) => {
+            Err(Failed { error, doubt, would_repeat, spent, cut_off, crowded_out }) => {
                 if spent {
                     // The release of that hold also looks for the copy that was in doubt.
                     self.doubt.take().into_iter().for_each(Undo::disarm);
@@ -153,9 +157,11 @@ impl<'a> Attempts<'a> {
                     self.manner.queueing = Queueing::Stay;
                 }
                 if cut_off {
-                    // Its error says less than that of the attempt before it, if that failed; if not, the wait has run out.
+                    // Its error says less than that of the attempt before it, if that failed; if not, the wait has run out: behind
+                    // others of this process, or where somebody else was seen to hold the lock.
                     let earlier = self.failed.take();
-                    request.ran_out.store(earlier.is_none(), Ordering::Relaxed);
+                    let ran_out = earlier.is_none() && (self.has_seen_busy || crowded_out);
+                    request.ran_out.store(ran_out, Ordering::Relaxed);
                     return Err(earlier.unwrap_or(error));
                 }
                 self.pause_for = if placement() != asked_at {
@@ -232,15 +238,19 @@ impl<'a> Attempts<'a> {
         self.failed.is_some()
     }
 
-    /// The wait is over: an error where the last attempt failed.
+    /// The wait is over: an error where the last attempt failed, or where nobody was seen to hold the lock.
     pub(super) fn give_up(&mut self) -> Result<Option<Grant>> {
-        self.failed.take().map_or(Ok(None), Err)
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None if self.has_seen_busy => Ok(None),
+            None => Err(self.request.engine.topology.missing(self.request.protocol.name())),
+        }
     }
 
     /// As `give_up`, at a silent server.
     pub(super) fn give_up_unanswered(&mut self) -> Result<Option<Grant>> {
-        let Request { engine, protocol, .. } = self.request;
-        Err(self.failed.take().unwrap_or_else(|| engine.topology.unanswered(protocol.name())))
+        let missing = || self.request.engine.topology.missing(self.request.protocol.name());
+        Err(self.failed.take().unwrap_or_else(missing))
     }
 }
 

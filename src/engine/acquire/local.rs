@@ -62,7 +62,10 @@ impl Request {
                 Ok(Some(grant))
             }
             Waited::Silent => awaited.attempts.give_up_unanswered(),
-            Waited::Over | Waited::Displaced => awaited.attempts.give_up(),
+            Waited::Over | Waited::Displaced => {
+                awaited.attempts.has_seen_busy |= waiter.knows_busy(self.deadline.began());
+                awaited.attempts.give_up()
+            }
         }
     }
 }
@@ -124,6 +127,7 @@ impl Awaited for LockWait<'_> {
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));
         }
+        waiter.note_busy(!self.attempts.is_failing());
         if self.request.protocol.backoff().is_some() && !self.attempts.is_failing() {
             waiter.note_other_holder();
         }

@@ -25,7 +25,7 @@ struct QueueWait<'a> {
 impl Request {
     /// Waits in the queue until the lock is ours or the wait is over.
     pub(super) async fn queue_up(&mut self) -> Result<Option<Grant>> {
-        let (mut doubt, mut patience) = (None, Patience::new(self.engine.patience()));
+        let (mut doubt, mut patience) = (None, Patience::new(self.patience));
         loop {
             let mut awaited =
                 QueueWait { request: self, attempts: Attempts::new(self), is_first: true, has_asked_beside: false };

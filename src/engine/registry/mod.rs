@@ -67,8 +67,8 @@ mod turns;
 mod waiter;
 
 pub(crate) use park::{Parked, Until};
-use slot::{Listening, Seat, Slot};
 pub(crate) use slot::{Passed, Wakes};
+use slot::{Seat, Slot};
 pub(crate) use turns::Courtesy;
 use turns::{ReleaseInfo, Taken};
 pub(crate) use waiter::{HeldAs, Waiter};
@@ -229,7 +229,8 @@ impl Registry {
             shard.entry(Arc::clone(name)).or_default();
         }
         let Some(slot) = shard.get_mut(name) else { return };
-        let listens = slot.listening == Listening::Live;
+        (slot.is_busy, slot.seen_busy) = (false, Some(now));
+        let listens = slot.is_live();
         if slot.turns.released(ReleaseInfo { receivers, listens, wanted: slot.turn, courtesy }, self.is_lonely(), now) {
             slot.change(&mut wakes);
         }
@@ -291,7 +292,7 @@ impl Registry {
     /// True when messages for a name come in, and nobody waits for them.
     fn is_spare(&self, name: &LockName) -> bool {
         let shard = self.shard(name).lock();
-        shard.get(name).is_some_and(|slot| slot.listening == Listening::Live && slot.is_idle())
+        shard.get(name).is_some_and(|slot| slot.is_live() && slot.is_idle())
     }
 
     /// Wakes everybody who waits.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::Waiter;
-use super::slot::Listening;
 use super::subscription::Subscribing;
 use crate::engine::sync::timeout;
 
@@ -77,7 +76,7 @@ impl Waiter {
                     let Some(way) = slot.turns.way(self.registry.topology.now()) else { return };
                     (left, heard) = way;
                     seat.state.lock().changed = false;
-                    slot.turns.counts_messages() && slot.listening != Listening::Live
+                    slot.turns.counts_messages() && !slot.is_live()
                 };
                 if is_deaf {
                     self.listen(left).await;

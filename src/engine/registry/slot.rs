@@ -24,12 +24,18 @@ pub(super) struct Slot {
     pub(super) by_owner: BTreeMap<Ticket, Arc<Seat>>,
     pub(super) tickets: u64,
     pub(super) listening: Listening,
+    /// True when the subscription was lost after it was last asked for, so that it has to be asked for again.
+    pub(super) is_lost: bool,
     /// True while a job waits to end the subscription.
     pub(super) retiring: bool,
     pub(super) idle_since: Option<Moment>,
     pub(super) local: Option<Local>,
     /// True when the last answer to the contender was that others come first.
     pub(super) held_back: bool,
+    /// True when the last that this process knows of the lock is that somebody has it.
+    pub(super) is_busy: bool,
+    /// When somebody was last seen to have the lock.
+    pub(super) seen_busy: Option<Moment>,
     /// Whether other processes are let go first.
     pub(super) turns: Turns,
     /// True while a job waits to forget whom to let go first.
@@ -102,6 +108,11 @@ impl Slot {
     pub(super) fn is_vacant(&self) -> bool {
         let waited_for = self.turn || !self.queue.is_empty() || !self.by_owner.is_empty();
         !waited_for && self.local.is_none() && self.listening == Listening::Off && !self.turns.is_giving_way()
+    }
+
+    /// True when the subscription stands, as far as is known.
+    pub(super) fn is_live(&self) -> bool {
+        self.listening == Listening::Live && !self.is_lost
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -30,13 +30,13 @@ impl Registry {
             let mut shard = self.shard(name).lock();
             let Some(slot) = shard.get_mut(name) else { return Subscribing::Done };
             match slot.listening {
-                Listening::Live => return Subscribing::Done,
+                Listening::Live if !slot.is_lost => return Subscribing::Done,
                 Listening::Changing => {
                     // Under the lock that every change is made under: one that came before was seen here.
                     seat.state.lock().changed = false;
                     return Subscribing::Elsewhere;
                 }
-                Listening::Off => slot.listening = Listening::Changing,
+                Listening::Live | Listening::Off => (slot.listening, slot.is_lost) = (Listening::Changing, false),
             }
         }
         let (registry, name) = (Arc::clone(self), Arc::clone(name));
@@ -50,6 +50,8 @@ impl Registry {
                         tracing::debug!(lock.name = %name.as_written, ?fault, "cannot subscribe: waiters poll");
                         // The subscription may be in force all the same.
                         registry.unsubscribe(&name).await;
+                        // Nor does any other name of the channel know whether it still stands.
+                        registry.lose_subscription(&name.channel);
                         Listening::Off
                     }
                 }
@@ -62,6 +64,26 @@ impl Registry {
     async fn unsubscribe(&self, name: &LockName) {
         if self.channels.remove(name) {
             self.topology.unsubscribe(name).await;
+        }
+    }
+
+    /// The subscription to a channel does not stand: whoever waits looks, and asks for it again.
+    fn lose_subscription(&self, channel: &[u8]) {
+        for name in self.channels.names(channel).iter().flat_map(|names| names.iter()) {
+            let mut wakes = Wakes::default();
+            let mut shard = self.shard(name).lock();
+            let Some(slot) = shard.get_mut(name) else { continue };
+            let was_live = slot.is_live();
+            // While it is being asked for, the loss may be the later news.
+            slot.is_lost = true;
+            if was_live {
+                // Turns are counted by messages.
+                slot.turns.forget();
+                slot.change(&mut wakes);
+                if let Some(seat) = &slot.contender {
+                    seat.wake(&mut wakes);
+                }
+            }
         }
     }
 
@@ -216,8 +238,15 @@ impl MemberListener for Registry {
 
     fn resubscribed(&self, channel: &[u8]) {
         for name in self.channels.names(channel).iter().flat_map(|names| names.iter()) {
+            if let Some(slot) = self.shard(name).lock().get_mut(name) {
+                slot.is_lost = false;
+            }
             self.wake(name);
         }
+    }
+
+    fn unsubscribed(&self, channel: &[u8]) {
+        self.lose_subscription(channel);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Registry;
-use super::slot::{Listening, Local, Passed, Seat, SeatState, Slot, Ticket, Wakes};
+use super::slot::{Local, Passed, Seat, SeatState, Slot, Ticket, Wakes};
 use crate::engine::hold::{Grant, Hold};
 use crate::engine::metrics;
 use crate::engine::sync::{Mutex, Notify};
@@ -174,7 +174,26 @@ impl Waiter {
     /// True when messages reach this waiter.
     pub(crate) fn is_listening(&self) -> bool {
         let shard = self.registry.shard(&self.name).lock();
-        shard.get(&self.name).is_some_and(|slot| slot.listening == Listening::Live)
+        shard.get(&self.name).is_some_and(Slot::is_live) && self.registry.topology.hears(&self.name)
+    }
+
+    /// Notes whether the last answer to the contender was that somebody has the lock; an attempt that failed says nothing.
+    pub(crate) fn note_busy(&self, is_busy: bool) {
+        let now = self.registry.topology.now();
+        if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
+            slot.is_busy = is_busy;
+            if is_busy {
+                slot.seen_busy = Some(now);
+            }
+        }
+    }
+
+    /// True when somebody has the lock, by the last that this process knows, or was seen to have it since that moment.
+    pub(crate) fn knows_busy(&self, since: Moment) -> bool {
+        let shard = self.registry.shard(&self.name).lock();
+        let knows =
+            |slot: &Slot| slot.is_busy || slot.seen_busy.is_some_and(|seen| seen >= since) || slot.local.is_some();
+        shard.get(&self.name).is_some_and(knows)
     }
 
     /// Notes that somebody else holds the lock.
@@ -198,6 +217,7 @@ impl Waiter {
     pub(crate) fn acquired(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
         let registry = Arc::clone(&self.registry);
         let stray = self.leave(held_as == HeldAs::Shared, |slot| {
+            (slot.is_busy, slot.seen_busy) = (true, Some(now));
             if let Some(taken) = slot.turns.acquired(now) {
                 registry.note_way(taken);
             }

@@ -244,7 +244,13 @@ impl Asked {
                 if !self.watched || !book.is_watched() {
                     return;
                 }
-                let until = valid_until(sent, engine.options.watchdog).as_nanos();
+                // Of a primary that nobody has confirmed since, it counts from when that was done last.
+                let counted = engine.topology.confirmed().map_or(sent, |confirmed| confirmed.min(sent));
+                let until = valid_until(counted, engine.options.watchdog).as_nanos();
+                if until <= now {
+                    round.failed += 1;
+                    return;
+                }
                 let in_time = book.renewed(now, sent.as_nanos(), until);
                 drop(book);
                 if in_time {

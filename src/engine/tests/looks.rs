@@ -6,7 +6,7 @@ use super::fake::Fate;
 use super::release::acquire;
 use super::{client, done, ms, no_trace, secs, settle, waiter};
 use crate::transport::Reply;
-use crate::{Acquire, Error};
+use crate::{Acquire, Error, Flavour};
 
 /// A message about a lock that this process holds: somebody else has changed it.
 #[tokio::test(start_paused = true)]
@@ -70,10 +70,10 @@ async fn whose_owner_holds_the_lock_comes_in_although_others_wait_and_a_command_
     done(client, &fake).await;
 }
 
-/// The server answers others all the time, but this one's command is slow: the wait has run out.
+/// The server answers others all the time, but this one's command is slow: that somebody has the lock is told only where it was seen.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_whose_answer_is_late_at_a_server_that_answers_has_run_out() {
-    for failed_before in [false, true] {
+async fn late_answer_at_a_server_that_answers_is_an_error_unless_a_holder_was_seen() {
+    for (failed_before, seen_before) in [(false, false), (true, false), (false, true)] {
         let (client, fake) = client(|_| ());
         let lock = client.reentrant("x");
         let other = client.reentrant("other").lock().await.unwrap();
@@ -90,14 +90,19 @@ async fn an_acquire_whose_answer_is_late_at_a_server_that_answers_has_run_out() 
         if failed_before {
             fake.next("acquire", Fate::NotSent);
         }
+        if seen_before {
+            fake.next("acquire", Fate::Answer(Reply::Int(3_600_000)));
+        }
         fake.next("acquire", Fate::Late(ms(700)));
         let began = Instant::now();
         let outcome = lock.lock_for(ms(400)).await;
         assert!((ms(400)..ms(440)).contains(&began.elapsed()), "{:?}", began.elapsed());
         if failed_before {
             assert!(matches!(outcome, Err(Error::Connection { .. })), "{outcome:?}");
-        } else {
+        } else if seen_before {
             assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+        } else {
+            assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
         }
         answered.await.unwrap();
         other.unlock().await.unwrap();
@@ -155,6 +160,8 @@ async fn a_wait_that_ends_at_a_silent_server_is_an_error() {
         tokio::time::sleep(ms(200)).await;
         if silent {
             fake.next("renew", Fate::Late(secs(2)));
+            // The last look of the waiter.
+            fake.next("acquire", Fate::Late(secs(2)));
         }
         let (outcome, _) = tokio::join!(waits, client.renew_now());
         let outcome = outcome.unwrap();
@@ -180,5 +187,42 @@ async fn who_waits_for_a_spin_lock_looks_less_and_less_often() {
     assert!((18..45).contains(&looks), "{looks}");
     assert_eq!(fake.subscriptions().0.len(), 0);
     fake.delete("x");
+    done(client, &fake).await;
+}
+
+/// The release was announced where nobody heard of it: the last look finds the lock free.
+#[tokio::test(start_paused = true)]
+async fn wait_that_ends_looks_once_more() {
+    for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Write, Flavour::Read] {
+        let (client, fake) = client(|_| ());
+        let other = if flavour == Flavour::Read { Flavour::Write } else { flavour };
+        let held = client.lock(other, "x").acquire(Acquire::new().lease(secs(3600))).await.unwrap().unwrap();
+        let waits = tokio::spawn({
+            let lock = client.lock(flavour, "x");
+            async move { lock.lock_for(secs(3)).await }
+        });
+        tokio::time::sleep(secs(1)).await;
+        fake.delete("x");
+        let outcome = timeout(ms(2_050), waits).await.expect("the wait is over").unwrap();
+        let guard = outcome.unwrap_or_else(|error| panic!("{flavour}: {error:?}"));
+        guard.unwrap_or_else(|| panic!("{flavour}: busy, though it is free")).unlock().await.unwrap();
+        drop(held);
+        settle().await;
+        done(client, &fake).await;
+    }
+}
+
+/// A task that waits behind another one of its process, whose own attempt is not answered, knows of no holder.
+#[tokio::test(start_paused = true)]
+async fn tasks_behind_an_attempt_without_an_answer_know_of_no_holder() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.next("acquire", Fate::Late(secs(2)));
+    let outcomes = futures::future::join_all((0..15).map(|_| lock.lock_for(ms(50)))).await;
+    for outcome in outcomes {
+        assert!(matches!(outcome, Err(Error::Timeout { .. })), "{outcome:?}");
+    }
+    tokio::time::sleep(secs(5)).await;
+    settle().await;
     done(client, &fake).await;
 }

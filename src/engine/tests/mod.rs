@@ -32,6 +32,7 @@ mod same_owner;
 mod seats;
 mod shared_commands;
 mod stress;
+mod subscriptions;
 mod suspend;
 mod table;
 mod wait;

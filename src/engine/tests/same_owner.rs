@@ -14,7 +14,7 @@ use crate::engine::ledger::{End, Entry as _};
 use crate::engine::registry::{Parked, Until};
 use crate::engine::release;
 use crate::names::LockName;
-use crate::{Acquire, Client, Guard, Owner};
+use crate::{Acquire, Client, Error, Guard, Owner};
 
 fn enter(client: &Client, owner: &Owner) -> JoinHandle<Guard> {
     let (lock, owner) = (client.reentrant("x"), owner.clone());
@@ -272,7 +272,12 @@ async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<
         let outcome = timeout(patience, lock.acquire(how)).await;
         drop(waits);
         let Ok(outcome) = outcome else { continue };
-        let Some(guard) = outcome.unwrap() else { continue };
+        // Where no answer came within the wait, nobody was seen to hold it.
+        let guard = match outcome {
+            Ok(Some(guard)) => guard,
+            Ok(None) | Err(Error::Timeout { .. }) => continue,
+            Err(error) => panic!("{error:?}"),
+        };
         if who < owners.len() as u64 {
             // Holds on until all who wait as the same owner have come in.
             let began = Instant::now();

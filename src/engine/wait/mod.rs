@@ -24,6 +24,13 @@ pub(crate) use patience::Patience;
 use super::Engine;
 use super::registry::{Parked, Until, Waiter};
 use crate::error::Result;
+use crate::world::Moment;
+
+/// A waiter that sleeps asks once more so long before the end of its wait.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// The pauses of a waiter that has no subscription before it asks for one again: the first, and the longest.
+const RESUBSCRIBE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// What asking brought.
 pub(crate) enum Asked<T> {
@@ -140,6 +147,9 @@ async fn contend<A: Awaited>(
     // The contender before this one may have left without answering a wake-up.
     let mut woken = waiter.is_woken();
     let mut was_listening = false;
+    let mut has_looked_last = false;
+    // How often in a row no subscription was to be had.
+    let mut failures = 0;
     loop {
         // Half of what is left is for asking.
         waiter.give_way(deadline.left().map_or(Duration::MAX, |left| left / 2)).await;
@@ -166,15 +176,15 @@ async fn contend<A: Awaited>(
         if pause.news == News::Announced && !listening {
             // Until messages come in it polls, at the end of what is waited for at the latest.
             let due = engine.now() + pause.most.min(poll_cap / 10);
-            waiter.listen(deadline.at_most(due.since(engine.now()))).await;
+            subscribe(engine, deadline, waiter, due, &mut failures).await;
             if waiter.is_listening() && !deadline.is_over() {
                 // The news may have slipped in between.
+                failures = 0;
                 continue;
             }
             pause.most = due.since(engine.now());
         }
-        let until = if pause.news == News::Undone { Until::Handed } else { Until::Message };
-        woken = waiter.park(deadline.at_most(pause.most), until).await == Parked::Woken;
+        woken = sleep(engine, deadline, waiter, pause, &mut has_looked_last).await;
         if woken && !pace.allows(engine.now()) {
             if let Some(output) = awaited.received(waiter) {
                 return Ok(Waited::Done(output));
@@ -183,6 +193,40 @@ async fn contend<A: Awaited>(
         }
         if deadline.is_over() {
             return Ok(over(engine, deadline, waiter, awaited).await);
+        }
+    }
+}
+
+/// Sleeps until there is news or the pause is over. True where there is a reason to ask at once: news, or that the wait is about to end
+/// after a long sleep, because the news of a release may be lost.
+async fn sleep(
+    engine: &Engine,
+    deadline: &Deadline,
+    waiter: &Waiter,
+    pause: Pause,
+    has_looked_last: &mut bool,
+) -> bool {
+    let until = if pause.news == News::Undone { Until::Handed } else { Until::Message };
+    let may_miss = pause.news == News::Announced && waiter.held_here(engine.now()).is_none() && !*has_looked_last;
+    let last = deadline.left().and_then(|left| left.checked_sub(FRESH)).filter(|last| may_miss && *last <= pause.most);
+    let parked = waiter.park(deadline.at_most(last.unwrap_or(pause.most)), until).await;
+    *has_looked_last |= last.is_some() && parked == Parked::TimedOut;
+    parked == Parked::Woken || last.is_some()
+}
+
+/// Asks for the subscription until it stands, something has come, or an attempt is `due`; ever more seldom, because whoever may not
+/// subscribe is refused at once each time.
+async fn subscribe(engine: &Engine, deadline: &Deadline, waiter: &Waiter, due: Moment, failures: &mut u32) {
+    loop {
+        waiter.listen(deadline.at_most(due.since(engine.now()))).await;
+        let left = due.since(engine.now());
+        let rest = pause(&**engine.topology.world(), RESUBSCRIBE, *failures);
+        *failures = failures.saturating_add(1);
+        if waiter.is_listening() || waiter.is_woken() || rest >= left || deadline.is_over() {
+            return;
+        }
+        if waiter.park(deadline.at_most(rest), Until::Message).await == Parked::Woken {
+            return;
         }
     }
 }

@@ -214,9 +214,13 @@ impl Cluster {
             tracing::debug!(?fault, "cannot subscribe where a slot is now: tried again");
             fault
         });
-        // A release may have been announced where nobody listened any more.
-        self.notify(|listener| listener.resubscribed(&channel));
-        let fault = again?;
+        let Some(fault) = again else {
+            // A release may have been announced where nobody listened any more.
+            self.notify(|listener| listener.resubscribed(&channel));
+            return None;
+        };
+        // Whoever waits looks more often, and asks for the subscription too.
+        self.notify(|listener| listener.unsubscribed(&channel));
         self.suspicion.raise();
         if let Some(address) = redirected_to(&fault, &to, slot) {
             // That has the subscription follow at once.

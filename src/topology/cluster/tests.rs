@@ -89,6 +89,7 @@ impl Net {
             command_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(3),
             scan_interval: Duration::from_secs(5),
+            confirm_primary: false,
             sharded: Sharded::On,
             acks: AckRule::off(),
             coalesce: None,

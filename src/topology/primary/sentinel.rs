@@ -9,6 +9,7 @@ mod start;
 mod told;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -155,6 +156,7 @@ impl BySentinels {
             let one = self.looks as usize % standing.len();
             standing = vec![standing.swap_remove(one)];
         }
+        let began = primary.world.now();
         let asked = standing.iter().map(async |(_, sentinel)| master(&**sentinel, &self.name, ANSWERS_WITHIN).await);
         let mut asking: FuturesUnordered<_> = asked.collect();
         let mut answers = Vec::new();
@@ -177,6 +179,12 @@ impl BySentinels {
         if all && let Some(told) = agreed.as_ref().filter(|told| told.address != highest.address) {
             // One that was not set up anew with the others has the highest epoch for good: it does not outweigh them.
             primary.heard(told, true).await;
+        }
+        let now_at = primary.address();
+        let sentinels =
+            primary.sentinels.addresses().len().max(answers.iter().map(|told| told.others + 1).max().unwrap_or(0));
+        if answers.iter().filter(|told| told.address == now_at && !told.is_down).count() > sentinels / 2 {
+            primary.confirmed.store(began.as_nanos(), Ordering::Relaxed);
         }
         if self.listed.is_none_or(|at| at.elapsed() >= LISTED_EVERY) {
             self.list(primary, ANSWERS_WITHIN).await;

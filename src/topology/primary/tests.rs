@@ -182,6 +182,7 @@ fn settings(seeds: &[&str]) -> Settings {
         command_timeout: limit,
         connect_timeout: limit,
         scan_interval: Duration::from_secs(1),
+        confirm_primary: false,
         sharded: Sharded::Off,
         acks: AckRule::off(),
         coalesce: None,

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::AsyncReadExt as _;
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::connection::{Connection, is_demoted};
@@ -28,16 +29,19 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Keeps the connection for as long as the client lives. `first`: a connection that stands already.
+/// Keeps the connection for as long as the client lives. `first`: a connection that stands already. `demoted`: told when another
+/// connection stands after the server of this one was demoted.
 pub(super) async fn drive(
     connection: Arc<Connection>,
     dialer: Arc<Dialer>,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     first: Option<Opened>,
+    demoted: Arc<Notify>,
 ) {
     let _end = EndOnDrop(Arc::clone(&connection));
     let mut limits = Limits::default();
     let (mut pauses, mut outage, mut next) = (Pauses::default(), Outage::default(), first);
+    let mut was_demoted = false;
     loop {
         let (opened, is_new) = match next.take() {
             Some(opened) => (opened, false),
@@ -45,15 +49,19 @@ pub(super) async fn drive(
         };
         let Opened { reader, writer, input } = opened;
         connection.up(writer);
+        if std::mem::take(&mut was_demoted) {
+            demoted.notify_one();
+        }
         let since = Instant::now();
         outage.ends(&listener);
         if is_new && let Some(listener) = listener.get().and_then(Weak::upgrade) {
             listener.reconnected();
         }
-        let (why, was_of_use) = serve(&connection, &mut limits, reader, input).await;
+        let (why, served) = serve(&connection, &mut limits, reader, input).await;
+        was_demoted = served.is_demoted;
         connection.down(why.at(&dialer.server));
         outage.begins(&listener);
-        pauses.stood(since.elapsed(), was_of_use);
+        pauses.stood(since.elapsed(), served.is_of_use);
     }
 }
 
@@ -68,8 +76,8 @@ async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses) 
     }
 }
 
-/// Reads and writes until the connection is gone; why it is, and whether it was of use: has answered what was asked.
-async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, input: Input) -> (Trouble, bool) {
+/// Reads and writes until the connection is gone; why it is, and what it was.
+async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, input: Input) -> (Trouble, Served) {
     let mut served = Served {
         reader,
         input,
@@ -78,6 +86,7 @@ async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, inp
         has_yielded: false,
         is_blocked: false,
         is_of_use: false,
+        is_demoted: false,
     };
     let why = poll_fn(|context| {
         connection.driver.register(context.waker());
@@ -97,7 +106,7 @@ async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, inp
         Poll::Pending
     })
     .await;
-    (why, served.is_of_use)
+    (why, served)
 }
 
 struct Served {
@@ -108,7 +117,10 @@ struct Served {
     has_yielded: bool,
     /// The socket had no room for all.
     is_blocked: bool,
+    /// It has answered what was asked.
     is_of_use: bool,
+    /// Its server was demoted.
+    is_demoted: bool,
 }
 
 impl Served {
@@ -141,6 +153,7 @@ impl Served {
                 return Err(Trouble::new(garbage.to_string()));
             }
             if is_demoted {
+                self.is_demoted = true;
                 tracing::warn!("the server of a connection for commands was demoted: reconnecting");
                 return Err(Trouble::new("the connection was given up: its server was demoted"));
             }

@@ -179,7 +179,7 @@ impl Drop for Lanes {
 /// Keeps a lane.
 async fn keep(shared: Arc<Shared>) {
     let connection = Connection::new(shared.command_timeout);
-    let driving = drive(Arc::clone(&connection), Arc::clone(&shared.dialer), Arc::default(), None);
+    let driving = drive(Arc::clone(&connection), Arc::clone(&shared.dialer), Arc::default(), None, Arc::default());
     let carrying = async {
         let mut known = HashSet::new();
         loop {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::dial::{Dialer, Opened, Target};
@@ -25,9 +25,9 @@ pub(crate) struct MessageLine {
 }
 
 impl MessageLine {
-    /// `sharded`: its channels are a slot's own.
-    pub(crate) fn to(target: Target, options: &Options, sharded: bool) -> Self {
-        Self::over(Arc::new(Dialer::new(target, options)), options, sharded, Arc::default(), None)
+    /// `sharded`: its channels are a slot's own. `demoted`: told when commands have followed a demotion.
+    pub(crate) fn to(target: Target, options: &Options, sharded: bool, demoted: Arc<Notify>) -> Self {
+        Self::over(Arc::new(Dialer::new(target, options)), options, sharded, Arc::default(), None, demoted)
     }
 
     /// `first`: a connection that stands already.
@@ -37,6 +37,7 @@ impl MessageLine {
         sharded: bool,
         listener: Arc<OnceLock<Weak<dyn Listener>>>,
         first: Option<Opened>,
+        demoted: Arc<Notify>,
     ) -> Self {
         let (changes, changed) = mpsc::unbounded_channel();
         let messages = Messages {
@@ -46,6 +47,9 @@ impl MessageLine {
             ping_timeout: options.command_timeout,
             sharded,
             changes: changed,
+            demoted,
+            deaf_after: options.poll_cap / 10,
+            away: None,
         };
         let task = Mutex::new(Some(tokio::spawn(messages.run(first))));
         Self { changes, listener, task, subscribe_timeout: options.subscribe_timeout }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Sleep;
 
 use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::wire::{Answer, Incoming, write_words};
@@ -50,6 +51,12 @@ pub(super) struct Messages {
     /// Channels are a slot's own.
     pub(super) sharded: bool,
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
+    /// Told when commands had to be led to another server, because this one was demoted: messages follow.
+    pub(super) demoted: Arc<Notify>,
+    /// How long there may be no connection before waiters are told.
+    pub(super) deaf_after: Duration,
+    /// Ends when they are to be told.
+    pub(super) away: Option<Pin<Box<Sleep>>>,
 }
 
 /// A connection that stands, and what is under way on it.
@@ -121,6 +128,7 @@ impl Messages {
                 return;
             }
             outage.begins(&self.listener);
+            self.away.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.deaf_after)));
             pauses.stood(since.elapsed(), channels.answered > answered);
             is_new = true;
         }
@@ -150,6 +158,7 @@ impl Messages {
             tokio::select! {
                 opened = &mut connecting => return Some(opened),
                 change = self.changes.recv() => channels.note(change?),
+                () = is_over(&mut self.away) => self.is_deaf(),
             }
         }
     }
@@ -187,6 +196,7 @@ impl Messages {
             if !standing.is_anew {
                 // All subscriptions stand: from here on it is as before the break.
                 outage.ends(&self.listener);
+                self.away = None;
             }
             // While messages flood in, there is always something to read below.
             for change in std::iter::from_fn(|| self.changes.try_recv().ok()).take(CHANGES_AT_ONCE) {
@@ -215,12 +225,36 @@ impl Messages {
                     tracing::warn!(%error, "the connection for messages is silent: reconnecting");
                     return Some(Trouble::new(error));
                 }
+                () = is_over(&mut self.away) => self.is_deaf(),
+                () = self.demoted.notified() => {
+                    let error = "the server was demoted";
+                    tracing::warn!(%error, "the connection for messages follows that for commands: reconnecting");
+                    return Some(Trouble::new(error));
+                }
                 () = &mut due => {
                     due.as_mut().reset(tokio::time::Instant::now() + self.ping_interval);
                     standing.ping();
                 }
             }
         }
+    }
+}
+
+impl Messages {
+    /// There has been no connection for a while.
+    fn is_deaf(&mut self) {
+        self.away = None;
+        if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
+            listener.deaf();
+        }
+    }
+}
+
+/// Waits for the end of a sleep; for ever where there is none.
+async fn is_over(sleep: &mut Option<Pin<Box<Sleep>>>) {
+    match sleep {
+        Some(sleep) => sleep.await,
+        None => std::future::pending().await,
     }
 }
 

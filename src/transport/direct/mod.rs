@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::config::Options;
@@ -75,18 +75,20 @@ impl Direct {
         let count = options.pool_size + usize::from(messages.is_some());
         let first = if lazily { Vec::new() } else { open_all(&dialer, count).await? };
         let mut first = first.into_iter();
-        let listener = Arc::new(OnceLock::new());
+        let (listener, demoted) = (Arc::new(OnceLock::new()), Arc::new(Notify::new()));
         let mut tasks = Vec::with_capacity(options.pool_size);
         let connections: Box<[_]> = (0..options.pool_size)
             .map(|_| {
                 let connection = Connection::new(options.command_timeout);
-                let (dialer, listener) = (Arc::clone(&dialer), Arc::clone(&listener));
-                tasks.push(tokio::spawn(driver::drive(Arc::clone(&connection), dialer, listener, first.next())));
+                let (dialer, listener, demoted) = (Arc::clone(&dialer), Arc::clone(&listener), Arc::clone(&demoted));
+                let driven = driver::drive(Arc::clone(&connection), dialer, listener, first.next(), demoted);
+                tasks.push(tokio::spawn(driven));
                 connection
             })
             .collect();
         let lanes = Lanes::over(Arc::clone(&dialer), options);
-        let messages = messages.map(|sharded| MessageLine::over(dialer, options, sharded, listener, first.next()));
+        let messages =
+            messages.map(|sharded| MessageLine::over(dialer, options, sharded, listener, first.next(), demoted));
         Ok(Self {
             connections,
             next: AtomicUsize::new(0),

@@ -13,6 +13,7 @@ use fred::types::config::{
     Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy, ServerConfig, TcpConfig, UnresponsiveConfig,
 };
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::connection::{Connection, ErrorReceiver, keep_connection, name_connection};
@@ -201,20 +202,18 @@ impl Node {
         let make = |places| {
             Client::new(config.clone(), Some(performance(places)), Some(connection.clone()), Some(policy.clone()))
         };
-        // fred does not pass on that a server has ended a subscription.
-        let own_messages = if sharded && (secured.is_some() || !target.is_tls()) {
-            target.target(target.plain_config()?, secured)
-        } else {
-            None
-        };
-        let listener = Arc::new(OnceLock::new());
+        // fred does not pass on that a server has ended a subscription, or refuses one: it gives the refusal to whichever command
+        // comes next, or to none.
+        let own_messages =
+            if secured.is_some() || !target.is_tls() { target.target(target.plain_config()?, secured) } else { None };
+        let (listener, demoted) = (Arc::new(OnceLock::new()), Arc::new(Notify::new()));
         let connections: Box<[_]> =
             (0..options.pool_size).map(|_| Connection::new(make(EVENTS), &server, options.command_timeout)).collect();
         let node = Self {
             connections,
             next: AtomicUsize::new(0),
             messages: match own_messages {
-                Some(place) => Messages::Own(MessageLine::to(place, options, sharded)),
+                Some(place) => Messages::Own(MessageLine::to(place, options, sharded, Arc::clone(&demoted))),
                 None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
             listener: Arc::clone(&listener),
@@ -285,6 +284,7 @@ impl Node {
                     errors,
                     Arc::clone(&listener),
                     Arc::clone(&name),
+                    Arc::clone(&demoted),
                 )));
             }
         }

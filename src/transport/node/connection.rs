@@ -1,6 +1,6 @@
 //! One connection for commands: what is sent on it, and when it is taken for dead.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -39,6 +39,8 @@ pub(super) struct Connection {
     timeouts: AtomicU32,
     /// Notified when the connection is to be broken and made anew.
     heal: Notify,
+    /// True once its server was found to be demoted, until it is made anew.
+    was_demoted: AtomicBool,
     /// Why there is no connection, while there is none.
     trouble: Mutex<Option<fred::error::Error>>,
 }
@@ -48,7 +50,8 @@ pub(super) type ErrorReceiver = Receiver<(fred::error::Error, Option<Server>)>;
 impl Connection {
     pub(super) fn new(client: Client, server: &str, timeout: Duration) -> Arc<Self> {
         let (timeouts, heal, trouble) = (AtomicU32::new(0), Notify::new(), Mutex::default());
-        Arc::new(Self { client, server: server.into(), stood: AtomicU32::new(0), timeout, timeouts, heal, trouble })
+        let (stood, was_demoted) = (AtomicU32::new(0), AtomicBool::new(false));
+        Arc::new(Self { client, server: server.into(), stood, timeout, timeouts, heal, was_demoted, trouble })
     }
 
     /// None while the connection stands.
@@ -126,6 +129,7 @@ impl Connection {
                     && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_TOLERATED;
                 if demoted || dead {
                     self.timeouts.store(0, Ordering::Relaxed);
+                    self.was_demoted.fetch_or(demoted, Ordering::Relaxed);
                     self.heal.notify_one();
                 }
                 match fault.kind {
@@ -196,13 +200,15 @@ pub(super) async fn name_connection(client: Client, name: Arc<str>) {
     }
 }
 
-/// Tells the listener when a connection for commands is back, and breaks one that was taken for dead.
+/// Tells the listener when a connection for commands is back, and breaks one that was taken for dead. `demoted`: told when it is back
+/// after its server was demoted.
 pub(super) async fn keep_connection(
     connection: Arc<Connection>,
     mut reconnects: Receiver<Server>,
     mut errors: ErrorReceiver,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     name: Arc<str>,
+    demoted: Arc<Notify>,
 ) {
     let mut outage = Outage::default();
     loop {
@@ -223,6 +229,9 @@ pub(super) async fn keep_connection(
                     *connection.trouble.lock() = None;
                     tokio::spawn(name_connection(connection.client.clone(), Arc::clone(&name)));
                     outage.ends(&listener);
+                    if connection.was_demoted.swap(false, Ordering::Relaxed) {
+                        demoted.notify_one();
+                    }
                     if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                         listener.reconnected();
                     }

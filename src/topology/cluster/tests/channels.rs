@@ -28,6 +28,11 @@ impl MemberListener for Looks {
     fn resubscribed(&self, channel: &[u8]) {
         self.0.lock().push(Bytes::copy_from_slice(channel));
     }
+
+    // Looks as well, and asks for the subscription.
+    fn unsubscribed(&self, channel: &[u8]) {
+        self.resubscribed(channel);
+    }
 }
 
 async fn until(what: impl Fn() -> bool) {

@@ -88,6 +88,8 @@ impl MemberListener for Heard {
     fn slots_moved(&self, _slots: &[u16]) {}
 
     fn resubscribed(&self, _channel: &[u8]) {}
+
+    fn unsubscribed(&self, _channel: &[u8]) {}
 }
 
 /// Whoever takes the place before there is anybody to listen is listened to as well.

@@ -1,0 +1,32 @@
+//! Renewals that count only while most sentinels confirm the primary.
+
+use distlock::Flavour;
+
+use crate::{end, lock, secs, still_sentinels};
+
+/// Two of three sentinels stand still: the primary goes on, but nobody can tell whether it still is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_end_without_a_majority_of_sentinels_where_that_is_asked_for() {
+    let bed = still_sentinels().await;
+    let connect = async |confirm: bool| {
+        let builder = bed::builder(&bed.url()).watchdog(secs(20)).command_timeout(secs(6)).confirm_primary(confirm);
+        builder.connect().await.unwrap()
+    };
+    let (with, without) = (connect(true).await, connect(false).await);
+    let ends = lock(&with, Flavour::Reentrant, "confirmed").lock().await.unwrap();
+    let stays = lock(&without, Flavour::Reentrant, "unconfirmed").lock().await.unwrap();
+    [0, 1].iter().for_each(|n| bed.sentinel(*n).stop());
+    bed::ends("the hold whose primary nobody confirms", ends.lost()).await;
+    assert!(stays.is_held(), "by default the primary alone is asked");
+    [0, 1].iter().for_each(|n| bed.sentinel(*n).cont());
+    bed::eventually("a confirmed primary grants and renews again", async || {
+        let Ok(Some(guard)) = with.reentrant("again").try_lock().await else { return false };
+        let renewed = with.renew_now().await.renewed == 1;
+        drop(guard);
+        renewed
+    })
+    .await;
+    stays.unlock().await.unwrap();
+    end(with).await;
+    end(without).await;
+}
