@@ -140,7 +140,7 @@ impl Engine {
         let kick = Arc::new(Kick::default());
         let ((closing, closed), (ended, end)) = (watch::channel(false), watch::channel(false));
         let registry = Registry::new(&options, topology.clone(), reaper.clone(), Arc::clone(&kick), closed);
-        let registry = Arc::new(registry);
+        let registry = Arc::new(registry.ending(end.clone()));
         let listener: Arc<dyn MemberListener> = Arc::<Registry>::clone(&registry);
         topology.listen(&Arc::downgrade(&listener));
         let watchdog = options.watchdog;

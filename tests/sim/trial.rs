@@ -258,7 +258,8 @@ pub async fn run(case: &Case) -> Result<Seen, String> {
         match timeout_at(patience, other).await {
             Ok(Ok(Ok(()))) => {}
             // The obstacle's lease may have ended meanwhile.
-            Ok(Ok(Err(Error::Lost { .. } | Error::NotHeld { .. }))) if !matches!(case.fault, Fault::None) => {}
+            Ok(Ok(Err(Error::Lost { .. } | Error::NotHeld { .. } | Error::ReleasePending { .. })))
+                if !matches!(case.fault, Fault::None) => {}
             Ok(odd) => return Err(format!("another task: {odd:?}; the call: {told}")),
             Err(_) => return Err(format!("another task still waits; the call: {told}; {}", fleet.left_over())),
         }

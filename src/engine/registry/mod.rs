@@ -100,6 +100,8 @@ pub(crate) struct Registry {
     waiting: AtomicUsize,
     kick: Arc<Kick>,
     closing: watch::Receiver<bool>,
+    /// True once locks are not kept any more: nothing lingers from then on.
+    ended: watch::Receiver<bool>,
 }
 
 impl Registry {
@@ -124,8 +126,14 @@ impl Registry {
             linger: options.subscription_linger,
             waiting: AtomicUsize::new(0),
             kick,
+            ended: closing.clone(),
             closing,
         }
+    }
+
+    /// For a client whose guards have time to be released after it has begun to close.
+    pub(crate) fn ending(self, ended: watch::Receiver<bool>) -> Self {
+        Self { ended, ..self }
     }
 
     fn shard(&self, name: &LockName) -> &Mutex<Names> {

@@ -131,12 +131,12 @@ impl Registry {
 
     /// Forgets whom to let go first at a name, when nobody has come for that long.
     async fn forget_turns(self: Arc<Self>, name: Arc<LockName>) {
-        let mut closing = self.closing.clone();
+        let mut ended = self.ended.clone();
         let (mut rest, mut before) = (WAY, None);
         loop {
             let closed = tokio::select! {
                 biased;
-                _ = closing.wait_for(|closing| *closing) => true,
+                _ = ended.wait_for(|ended| *ended) => true,
                 () = sleep(rest) => false,
             };
             let now = self.topology.now();
@@ -160,12 +160,12 @@ impl Registry {
 
     /// Ends the subscription of a name once it has lain idle for the linger time.
     async fn retire(self: Arc<Self>, name: Arc<LockName>) {
-        let mut closing = self.closing.clone();
+        let mut ended = self.ended.clone();
         let mut rest = self.linger;
         loop {
             tokio::select! {
                 biased;
-                _ = closing.wait_for(|closing| *closing) => {
+                _ = ended.wait_for(|ended| *ended) => {
                     self.channels.remove(&name);
                     self.spares.forget(&name);
                     return self.listens(&name, Listening::Off);
