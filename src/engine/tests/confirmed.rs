@@ -52,7 +52,8 @@ async fn a_confirmation_leaves_every_lease_as_it_is() {
             fake.listener().reconnected();
             settle().await;
             assert_eq!(fake.left("x"), None, "{flavour:?}: no lease is given to a key that has none");
-            assert!(!fake.held().is_empty() && guard.is_held(), "{flavour:?}: and it is not deleted");
+            // And it is not deleted: its release finds it.
+            assert!(guard.is_held(), "{flavour:?}");
             guard.unlock().await.unwrap();
             // Fair releases do nothing here.
             fake.delete("x");
