@@ -28,7 +28,7 @@ use crate::client::Client;
 use crate::engine::wait::Deadline;
 use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::flavour::Flavour;
-use crate::group::{self, cut_off, deadline, each, part};
+use crate::group::{self, deadline, each, part};
 use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::multi::MultiLock;
@@ -131,7 +131,7 @@ impl Striped {
         let given = how.owner.clone().or_else(Owner::current);
         if let Some(owner) = given.as_ref().filter(|_| how.not_reentrant) {
             let Some(holds) = self.within(deadline, self.holds_any(owner)).await else {
-                return cut_off(&self.segments, deadline).await.map(|()| None);
+                return Err(group::missing(&self.segments));
             };
             if holds? {
                 return Err(Error::WouldDeadlock { name: Arc::clone(&self.name), why: Deadlock::NotReentrant });

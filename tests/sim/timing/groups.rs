@@ -239,7 +239,8 @@ fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
         assert_eq!(fleet.servers[0].pttl(b"a"), -2, "a is held still");
         sleep(ms(8_000)).await;
         let sent = fleet.servers[0].scripts_run() - before;
-        assert!(sent <= 13, "{sent} scripts");
+        // One of them is the look before the end of the wait for a member.
+        assert!(sent <= 14, "{sent} scripts");
         held.unlock().await.unwrap();
         waiting.await.unwrap().unlock().await.unwrap();
         fleet.settled(ms(60_000)).await.unwrap();
