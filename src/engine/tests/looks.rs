@@ -208,6 +208,8 @@ async fn wait_that_ends_looks_once_more() {
         guard.unwrap_or_else(|| panic!("{flavour}: busy, though it is free")).unlock().await.unwrap();
         drop(held);
         settle().await;
+        // The fake's fair release frees nothing.
+        fake.delete("x");
         done(client, &fake).await;
     }
 }
