@@ -307,6 +307,7 @@ impl State {
         for id in gone {
             let since = *self.gone.entry(Arc::clone(&id)).or_insert(now);
             if since + GONE_AFTER <= now {
+                tracing::debug!(%id, "a node has left the cluster");
                 self.slots.orphan(&id);
             }
         }

@@ -24,10 +24,12 @@ impl Shards {
         self.0.retain(|(one, other)| !has_place(one) || !has_place(other));
     }
 
-    /// The nodes that have no place, and that a view does not list as away: they are back without one, or were told to leave.
+    /// The nodes that have no place, and that a view does not list as away: they are back without one, or were told to leave. A view
+    /// that gives such a node slots is out of date, and says nothing of it.
     pub(super) fn left_over(&self, owners: &HashSet<Arc<str>>, view: &SlotView) -> HashSet<Arc<str>> {
         let is_there = |peer: &Peer| peer.is_away || peer.primary.is_some();
-        let there: HashSet<_> = view.peers().iter().filter(|peer| is_there(peer)).map(|peer| &peer.id).collect();
+        let there = view.peers().iter().filter(|peer| is_there(peer));
+        let there: HashSet<_> = there.chain(view.claims.iter().map(|claim| &claim.peer)).map(|peer| &peer.id).collect();
         let ends = self.0.iter().flat_map(|(one, other)| [one, other]);
         ends.filter(|id| !owners.contains(*id) && !there.contains(id)).cloned().collect()
     }

@@ -38,8 +38,8 @@ pub(crate) struct Peer {
     pub(crate) alias: Option<Address>,
     /// True when the asked node is connected with it, or is it.
     pub(crate) is_linked: bool,
-    /// True when the asked node takes it to be away, or cannot reach it. Not of one at whose address there is another node: it will not
-    /// come back.
+    /// True when the asked node takes it to be away, cannot reach it, or still waits for its answer to a ping. Not of one at whose
+    /// address there is another node: it will not come back.
     pub(crate) is_away: bool,
     /// The config epoch, of a replica that of its primary: it rises with every failover and every slot that is taken over.
     pub(crate) epoch: u64,
@@ -168,7 +168,7 @@ impl Reading<'_> {
         let mut fields = line.split(' ');
         let mut field = || fields.next().ok_or("too few fields");
         let (id, place, flags) = (id(field()?)?, field()?, field()?);
-        let (primary, _ping, _pong) = (field()?, field()?, field()?);
+        let (primary, unanswered_ping, _pong) = (field()?, field()?, field()?);
         let epoch = digits(field()?).ok_or("an epoch that is no number")?;
         let link = field()?;
         let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
@@ -191,7 +191,9 @@ impl Reading<'_> {
         }
         let primary = if has(&["slave", "replica"]) { self::id(primary).ok() } else { None };
         let is_linked = is_asked || link == "connected";
-        let is_away = !has(&["noaddr"]) && (!is_linked || has(&["fail", "fail?"]));
+        // A pong that was read late clears `fail`; the ping after it stays unanswered.
+        let is_silent = !is_asked && unanswered_ping != "0";
+        let is_away = !has(&["noaddr"]) && (!is_linked || is_silent || has(&["fail", "fail?"]));
         let peer = Arc::new(Peer { id, address, alias, is_linked, is_away, epoch, primary });
         // Without an address there is nowhere to go for them.
         if !ranges.is_empty() && peer.address.is_some() {

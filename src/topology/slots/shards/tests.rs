@@ -170,3 +170,13 @@ fn whoever_is_gone_for_good_is_forgotten() {
         assert_eq!(replicas(&map, 2), Some(1));
     }
 }
+
+/// A pong that was read late has cleared `fail`, or the asked node has yet to hear of the promotion.
+#[test]
+fn node_that_answers_no_ping_or_has_slots_by_an_old_view_is_not_gone() {
+    for now in ["master - 1700000000000 0 1 connected", "master - 0 0 1 connected 0-99"] {
+        let map = after(&[view(AWAY, PROMOTED, OF_Q)]);
+        let heir = if now.ends_with("0-99") { OF_P } else { PROMOTED };
+        assert_eq!(map.gone_in(&view(now, heir, OF_Q)).len(), 0, "{now}");
+    }
+}
