@@ -62,7 +62,7 @@ impl RedLock {
             let another = || request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
             let mut next = another();
             if !away {
-                // As many as that have to be seen to be held by others: those that failed may be free.
+                // A server that failed may be free. Busy needs others to be seen at more than `most_away` servers.
                 known_busy = votes.are_busy(most_away);
                 if votes.busy.len() <= most_away {
                     // Nobody has most of them: others ask at the same time, and so that one of them gets through they must

@@ -175,7 +175,10 @@ impl RedLock {
             let (unheard, most_away) = (votes.asking.len(), self.nodes.len() - needed);
             let none_away = !votes.may_be_away(most_away, unheard);
             let own = votes.in_own_way > 0 && votes.in_own_way + unheard >= needed;
-            let known = !own && (votes.are_away(most_away) || votes.busy.len() > most_away || none_away);
+            // Those that have not answered may yet make a majority that others have.
+            let may_be_busy = !votes.are_busy(most_away) && votes.busy.len() + votes.in_own_way + unheard > most_away;
+            let is_split = none_away && !may_be_busy;
+            let known = !own && (votes.are_away(most_away) || votes.busy.len() > most_away || is_split);
             if held >= needed || (held + unheard < needed && known) {
                 break;
             }

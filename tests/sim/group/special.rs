@@ -22,8 +22,8 @@ enum Way {
     Taken,
 }
 
-/// X2: five servers in every one of 4^5 states. Granted where most can grant it; told busy where most are there, and no
-/// quorum where they are not, within the wait; and in the end nothing is left.
+/// X2: five servers in every one of 4^5 states. It is granted where a majority is free, busy where somebody else
+/// has a majority, and without a quorum otherwise, within the wait. In the end nothing is left.
 #[test]
 fn x2_with_every_server_in_every_state() {
     let (granted, busy, away) = virtually(async || {
@@ -58,11 +58,12 @@ fn x2_with_every_server_in_every_state() {
                     granted += 1;
                 }
                 Ok(None) => {
-                    assert!(count(&[Way::Up]) < 3 && count(&[Way::Down, Way::Frozen]) < 3, "{ways:?}");
+                    assert!(count(&[Way::Taken]) >= 3, "{ways:?}");
                     busy += 1;
                 }
                 Err(Error::NoQuorum { granted: votes, needed: 3, .. }) => {
-                    assert!(count(&[Way::Down, Way::Frozen]) >= 3 && *votes <= count(&[Way::Up]), "{ways:?}");
+                    // Not busy: a majority is not seen to be taken.
+                    assert!(count(&[Way::Up]).max(count(&[Way::Taken])) < 3 && *votes <= count(&[Way::Up]), "{ways:?}");
                     away += 1;
                 }
                 Err(odd) => panic!("{ways:?}: {odd}"),
@@ -81,8 +82,8 @@ fn x2_with_every_server_in_every_state() {
         (granted, busy, away)
     });
     println!("of 1024 states {granted} grant it, {busy} are busy, {away} have no quorum");
-    // At least three of five up; at least three of five away.
-    assert_eq!((granted, busy, away), (106, 406, 512));
+    // At least three of five up; at least three of five taken.
+    assert_eq!((granted, busy, away), (106, 106, 812));
 }
 
 /// Five clients over five servers, who all come at the same moment, again and again: no livelock. Somebody has it for a good
