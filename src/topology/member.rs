@@ -398,7 +398,7 @@ impl Member {
     /// What an answer waits for that has not come: acknowledgements, a connection, or the server.
     pub(super) fn missing(&self) -> Error {
         let wanted = self.acknowledgement.awaited();
-        if wanted > 0 {
+        if wanted > 0 && !self.is_silent(self.transport.world().now()) {
             return Error::Replicas { got: 0, wanted };
         }
         let is_broken = *self.broken.lock() > 0;
