@@ -112,6 +112,13 @@ impl Registry {
         if !slot.is_idle() {
             return;
         }
+        if *self.ended.borrow() {
+            // No task would end the subscription any more: the connections close.
+            shard.remove(name);
+            drop(shard);
+            self.channels.remove(name);
+            return self.spares.forget(name);
+        }
         if slot.listening == Listening::Off
             && slot.turns.is_giving_way()
             && !std::mem::replace(&mut slot.forgetting, true)
