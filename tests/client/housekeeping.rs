@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bed::cost::{HOUSEKEEPING, only, sent};
-use bed::{Bed, becomes, end, ends, eventually, idle, ms, pings, reentrant};
+use bed::{Bed, becomes, end, ends, eventually, idle, ms, reentrant};
 use distlock::Client;
 use tokio::task::JoinHandle;
 
@@ -46,7 +46,7 @@ async fn a_client_whose_timers_rest_sends_no_housekeeping() {
 }
 
 /// All waiters of a name share a subscription, however often they are woken; it ends
-/// once, after its linger. Over fred a PING tells that the server has done either.
+/// once, after its linger.
 #[tokio::test]
 async fn waiters_of_a_name_share_one_subscription() {
     reentrant(async |bed| {
@@ -67,7 +67,7 @@ async fn waiters_of_a_name_share_one_subscription() {
         }
         becomes("channels with a subscriber", Vec::<String>::new(), async || bed.admin.channels().await).await;
         assert_eq!(bed.admin.calls("subscribe").await, 1);
-        assert_eq!(housekeeping(bed).await, only(&[("ping", 2 * pings()), ("unsubscribe", 1)]));
+        assert_eq!(housekeeping(bed).await, only(&[("unsubscribe", 1)]));
     })
     .await;
 }

@@ -80,9 +80,11 @@ pub struct Model {
 pub enum Told {
     Free,
     Left(i64),
-    /// It had been over.
-    Over,
-    /// It was known to be over; nothing was sent.
+    /// The server does not have it any more.
+    NotHeld,
+    /// The guard was over by the client's clock.
+    Late,
+    /// The guard was lost before; nothing was sent.
     Lost,
 }
 
@@ -169,10 +171,10 @@ impl Model {
             }
             answer => {
                 *book = Book::default();
-                if answer == Answer::Free { Told::Free } else { Told::Over }
+                if answer == Answer::Free { Told::Free } else { Told::NotHeld }
             }
         };
-        if until.before(t) { Told::Over } else { told }
+        if until.before(t) { Told::Late } else { told }
     }
 
     /// A client's round: how many were renewed, and how many found lost.

@@ -104,11 +104,15 @@ impl Story<'_> {
     }
 
     fn release(&mut self, grip: Grip, t: Span) -> Told {
-        let told = self.model.release(grip.who, grip.half, grip.id, t);
-        if told == Told::Lost {
-            self.lose();
+        match self.model.release(grip.who, grip.half, grip.id, t) {
+            Told::Lost => {
+                self.lose();
+                Told::Lost
+            }
+            // Both are `Error::Lost`.
+            Told::Late => Told::Lost,
+            told => told,
         }
-        told
     }
 
     fn lose(&mut self) {

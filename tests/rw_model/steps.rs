@@ -16,7 +16,7 @@ fn unlocked(result: Result<Released, Error>) -> Outcome {
     Outcome::Told(match result {
         Ok(Released::Free) => Told::Free,
         Ok(Released::StillHeld(left)) => Told::Left(left.into()),
-        Err(Error::NotHeld { why: NotHeld::LeaseOver | NotHeld::HeldBy { .. }, .. }) => Told::Over,
+        Err(Error::NotHeld { why: NotHeld::LeaseOver | NotHeld::HeldBy { .. }, .. }) => Told::NotHeld,
         Err(Error::Lost { .. }) => Told::Lost,
         Err(error) => return Outcome::Failed(error.to_string()),
     })

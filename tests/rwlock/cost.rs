@@ -176,14 +176,14 @@ async fn a_downgrade_is_two_commands() {
     .await;
 }
 
-/// A wait in vain: an attempt, the subscription, and the attempt that closes the gap between the two. A preferred
+/// A wait in vain costs an attempt, the subscription, an attempt once that stands, and one 100 ms before the end. A preferred
 /// writer has left a mark, and takes it back.
 #[tokio::test]
 async fn giving_up_costs_a_preferred_writer_one_command_more() {
     rw(async |bed| {
         let (holder, client) = (begin(bed).await, bed.connect(bed.still_builder().subscription_linger(ms(0))).await);
         let guard = holder.rw("x").read().lock().await.unwrap();
-        for (prefer, scripts) in [(Prefer::Readers, 2), (Prefer::Writers, 3)] {
+        for (prefer, scripts) in [(Prefer::Readers, 3), (Prefer::Writers, 4)] {
             let lock = client.rw("x").prefer(prefer).write();
             let sent = with_longer_waits(secs(1), async |wait| {
                 becomes("listeners", 0, async || bed.admin.numsub(&channel("x")).await).await;
@@ -199,7 +199,8 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
                 bed::idle(&client).await;
                 assert!(!bed.admin.exists(&marks("x")).await, "{prefer:?}: a mark is left");
                 let sent = sent(bed).await;
-                in_time.then_some(sent)
+                // A machine that stands still at the end leaves no time for the last attempt.
+                (in_time && sent.get("evalsha") >= Some(&scripts)).then_some(sent)
             })
             .await;
             assert_eq!(sent.get("evalsha"), Some(&scripts), "{prefer:?}: {sent:?}");

@@ -231,12 +231,6 @@ pub fn apart(name: &str) -> [String; 3] {
     }
 }
 
-/// Number of `PING`s sent with a subscription. fred does not report the server's confirmation, so the reply to a `PING` behind the
-/// subscription confirms it. Sharded channels, in a cluster, do not go through fred.
-pub fn pings() -> u64 {
-    u64::from(!is_direct() && !is_cluster())
-}
-
 /// Waits until a client holds nothing, waits for nothing and has nothing in flight.
 pub async fn idle(client: &Client) {
     let start = Instant::now();
