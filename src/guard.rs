@@ -324,9 +324,7 @@ impl Guard {
     pub async fn downgrade(self) -> Result<Self> {
         self.1.touch();
         match self.0 {
-            Inner::One(one) => {
-                Ok(Self(Inner::One(one.downgrade().await?), Unused::ignored()))
-            }
+            Inner::One(one) => Ok(Self(Inner::One(one.downgrade().await?), Unused::ignored())),
             Inner::Many(many) => Err(Error::Unsupported {
                 what: format!(
                     "{:?} is made of several locks: only a write lock by itself can be downgraded",
