@@ -134,3 +134,44 @@ fn an_emptied_server_that_stays_away_for_a_lease_keeps_exclusion() {
         fleet.settled(ms(60_000)).await.unwrap();
     });
 }
+
+/// Three of five servers are taken, by one holder or by three, and the others are free, frozen or down.
+#[test]
+fn a_wait_for_a_redlock_whose_majority_is_taken_never_ends_early() {
+    let cases =
+        pairs([[0, 1, 2], [0, 2, 4], [2, 3, 4]], [(true, "free"), (true, "frozen"), (false, "free"), (false, "down")]);
+    each(cases, async move |(taken, (by_one, rest))| {
+        let fleet = fleet(5, 2).await;
+        let others: Vec<_> = (0..5).filter(|n| !taken.contains(n)).collect();
+        let mut held = Vec::new();
+        if by_one {
+            others.iter().for_each(|n| fleet.servers[*n].stop());
+            held.push(Kind::Red.lock(&fleet, 1).lock().await.unwrap());
+            others.iter().for_each(|n| fleet.servers[*n].start(true));
+            sleep(ms(5_000)).await;
+        } else {
+            for n in taken {
+                held.push(fleet.clients[1][n].client.reentrant("r").lock().await.unwrap());
+            }
+        }
+        others.iter().for_each(|n| match rest {
+            "frozen" => fleet.servers[*n].freeze(true),
+            "down" => fleet.servers[*n].stop(),
+            _ => {}
+        });
+        for wait in [100, 2_000].map(ms) {
+            let began = Instant::now();
+            let outcome = Kind::Red.lock(&fleet, 0).lock_for(wait).await;
+            let took = began.elapsed();
+            assert!(matches!(outcome, Ok(None)), "{taken:?} by one: {by_one}, {rest}, after {wait:?}: {outcome:?}");
+            assert!(took >= wait && took <= wait + ms(20), "{taken:?}, {rest}: {took:?} of {wait:?}");
+        }
+        others.iter().for_each(|n| match rest {
+            "frozen" => fleet.servers[*n].freeze(false),
+            "down" => fleet.servers[*n].start(true),
+            _ => {}
+        });
+        drop(held);
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}
