@@ -117,3 +117,17 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     // With its permissions: some files are programs.
     fs::copy(from, to).map(drop).map_err(failed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A change of the crate moves the places of mutants; `./x mutants` is too slow to find that out.
+    #[test]
+    fn every_mutant_has_its_place_once() {
+        let tree = Tree { root: Path::new(env!("CARGO_MANIFEST_DIR")).join("../..") };
+        let mutants = crate::list::read(&tree.root().join("tests/mutants/mutants.toml")).expect("the list is readable");
+        let misplaced: Vec<_> = mutants.iter().filter_map(|mutant| tree.check(mutant).err()).collect();
+        assert!(misplaced.is_empty(), "{misplaced:#?}");
+    }
+}
