@@ -10,6 +10,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// for the most of it, and where a lock has several keys they are in two places.
 const WOKEN_WITHIN: Duration = Duration::from_secs(2);
 
+/// An explicit lease: longer than any work.
+const LEASE: Duration = Duration::from_secs(30);
+
 pub struct Actor {
     pub scene: Arc<Scene>,
     pub party: usize,
@@ -38,7 +41,10 @@ impl Actor {
         let lock = lock(&self.scene.parties[self.party].client, flavour, &text);
         // Who does not wait is told of slots that are half moved, and of doubts.
         let waits = self.may_fail || self.slots_open || !self.dice.once_in(4);
-        let acquiring = lock.acquire(Acquire::new().wait(if waits { PATIENCE } else { Duration::ZERO }));
+        let how = Acquire::new().wait(if waits { PATIENCE } else { Duration::ZERO });
+        // Holds with an explicit lease are told of a loss as soon as renewed ones.
+        let how = if self.dice.once_in(3) { how.lease(LEASE) } else { how };
+        let acquiring = lock.acquire(how);
         let (began, party) = (Instant::now(), self.party);
         // One in eight gives up half-way.
         let patience = if self.dice.once_in(8) { self.dice.between(0, 200) } else { PATIENCE * 2 };
