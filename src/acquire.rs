@@ -8,9 +8,8 @@ use crate::owner::Owner;
 
 /// How to acquire: how long to wait, for how long to hold, as whom.
 ///
-/// Without a wait an acquire waits for as long as somebody else holds the lock, and ends with an error as
-/// [`DistLock::lock`](crate::DistLock::lock) says when the server is away; without a lease the watchdog keeps the lock for as long as
-/// the guard lives; without an owner a fresh one is made.
+/// Without a wait, an acquire waits until the lock is free. While the server is away it fails as [`DistLock::lock`](crate::DistLock::lock)
+/// says. Without a lease, the watchdog keeps the lock while the guard lives. Without an owner, a fresh one is made.
 #[derive(Clone, Debug, Default)]
 #[must_use = "pass it to acquire()"]
 pub struct Acquire {
@@ -26,12 +25,12 @@ pub struct Acquire {
     /// For how long the acquire that this one is a part of had waited when this one began: a reader's patience is counted from
     /// the beginning of that.
     pub(crate) waited_before: Duration,
-    /// True when the wait ends with the first failure, because others can tell what to do.
+    /// True when the first failure ends the wait, because the caller then asks other servers.
     pub(crate) ends_with_failure: bool,
 }
 
 impl Acquire {
-    /// Wait for a holder without limit, hold by the watchdog, as a fresh owner.
+    /// Waits without limit while somebody holds the lock, with a lease kept by the watchdog, as a fresh owner.
     pub fn new() -> Self {
         Self::default()
     }

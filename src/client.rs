@@ -54,8 +54,8 @@ impl Client {
     ///   that name ([`guide::sentinel`](crate::guide::sentinel));
     /// - `redis-replicated://[user:password@]host[:port],host[:port],..[/database]`, that of these servers which is the primary.
     ///
-    /// The query `?db=3` (or `?database=3`) names the database as well, in each of them but a cluster's; any other query, and a fragment,
-    /// is refused. A login with `/`, `?`, `#` or `%` in it is percent-encoded.
+    /// The query `?db=3` (or `?database=3`) names the database too, except in a cluster's URL. Any other query is refused, and so is a
+    /// fragment. Percent-encode the characters `/`, `?`, `#` and `%` in a login.
     ///
     /// *Cost*: two connections, and one script that probes what this login may do; in a cluster, these for each primary, and before
     /// that two connections, which end again, for each server named; two more to each sentinel, and one to each of the replicated
@@ -199,20 +199,19 @@ impl Client {
 
     /// Shuts down, as a service does at SIGTERM:
     ///
-    /// 1. At once: nobody acquires any more, and whoever waits for a lock ends with [`Error::Closed`].
-    /// 2. Guards that are held have until `within` to be released by their users. They are renewed meanwhile, and may be extended; locks
-    ///    may be asked for their state. A [downgrade](crate::Guard::downgrade) is an acquire. As soon as no guard is held any more,
-    ///    this step is over.
-    /// 3. What is held still is released; its guards report [`Error::Closed`]. Renewals stop.
-    /// 4. Releases and clean-ups that are under way have what is left of `within`, or one
-    ///    [`command_timeout`](crate::Options::command_timeout) if that is longer. Then connections and tasks end.
+    /// 1. New and waiting acquires fail at once with [`Error::Closed`].
+    /// 2. Users have until `within` to release their guards. Meanwhile guards are renewed and may be extended, and locks may be asked for
+    ///    their state. A [downgrade](crate::Guard::downgrade) counts as an acquire. The step ends early once no guard is held.
+    /// 3. Locks that are still held are released, and their guards report [`Error::Closed`]. Renewals stop.
+    /// 4. Releases and clean-ups in flight have the rest of `within`, or one [`command_timeout`](crate::Options::command_timeout) if that
+    ///    is longer. Then connections and tasks end.
     ///
-    /// So it takes `within` and a `command_timeout` at the most, and a zero `within` releases everything at once.
+    /// A shutdown takes at most `within` plus one `command_timeout`. A zero `within` releases all locks at once.
     ///
-    /// *Cost*: one command a held lock. *Cancel safety*: once begun it is carried through in the background. *Errors*:
-    /// [`Error::Timeout`] when the time was too short for the releases (what was not released ends with its lease; the
-    /// connections are closed all the same), [`Error::Closed`] when it was shut down before, [`Error::RuntimeGone`] when
-    /// the runtime that it lives on has ended: then nothing was released.
+    /// *Cost*: one command a held lock. *Cancel safety*: once begun it is carried through in the background. *Errors*: [`Error::Timeout`]
+    /// when the time was too short for the releases: unreleased locks end with their leases, and connections are closed nevertheless.
+    /// [`Error::Closed`] when the client was shut down before. [`Error::RuntimeGone`] when the client's runtime has ended: then nothing was
+    /// released.
     ///
     /// ```no_run
     /// # use std::time::Duration;

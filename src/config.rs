@@ -97,9 +97,9 @@ pub struct Options {
     /// How long replicas have for that. 1 s; never longer than a third of the watchdog, so that a renewal can be repeated. (Redisson:
     /// `slavesSyncTimeout`)
     pub ack_timeout: Duration,
-    /// Sentinel: count a renewal only while most sentinels have confirmed the primary within the last lease of the watchdog. A primary that
-    /// is cut off from them then keeps nobody's lock for longer than that. Sentinels are asked every
-    /// [`scan_interval`](Self::scan_interval), or six times a lease where that is more often. false.
+    /// Sentinel: count a renewal only if most sentinels confirmed the primary within the last lease of the watchdog. A primary that is cut
+    /// off from them then keeps no lock for longer than that. Sentinels are asked every [`scan_interval`](Self::scan_interval), or six
+    /// times a lease if that is more often. false.
     pub confirm_primary: bool,
     /// Probe at connect whether this login may do all that locks need, and warn if not. true.
     pub preflight: bool,
@@ -370,7 +370,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A duration as messages tell it: in whole milliseconds, rounded down, so that it is allowed where it is a bound from above.
+/// A duration as error messages show it, in whole milliseconds. Rounded down, so that an upper bound is allowed as it is shown.
 pub(crate) fn shown(span: Duration) -> String {
     const YEAR: u64 = 365 * 24 * 3600;
     match span.as_secs() {

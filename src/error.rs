@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do about it: [`guide::errors`](crate::guide::errors) has all of it in a table.
+//! The errors of this crate. [`guide::errors`](crate::guide::errors) has a table of them, with what to do about each.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -56,8 +56,8 @@ pub enum Error {
         /// Why it is not.
         why: NotHeld,
     },
-    /// The release of a guard is not confirmed: the server does not answer, or refuses for the moment. The guard is gone. The
-    /// release goes on in the background until the lease is over, which frees the lock at the latest.
+    /// The release of a guard is not confirmed: the server does not answer, or refuses for the moment. The guard is gone. The release is
+    /// retried in the background until the lease is over. The end of the lease frees the lock at the latest.
     #[error(
         "the release of the lock {name:?} is not confirmed, and goes on in the background until its lease is over: {why}"
     )]
@@ -74,7 +74,7 @@ pub enum Error {
         /// The server's text, its first word the code (`OOM`, `NOAUTH`, `READONLY`, ...).
         message: String,
     },
-    /// A step took longer than it may. An acquire is undone in the background, and a release is repeated there.
+    /// A step took longer than allowed. In the background an acquire is undone, and a release is retried.
     #[error("no answer in time while waiting for the {step}{}", after(*.step))]
     Timeout {
         /// Which step.
@@ -119,7 +119,7 @@ pub enum Error {
         /// What is missing and how to get it.
         what: String,
     },
-    /// The key of this name holds something that this kind of lock cannot use: another kind of lock, or none.
+    /// The key of this name holds another kind of lock, or a value that is no lock. This kind of lock cannot use it.
     #[error(
         "the key {name:?} holds another type than this kind of lock has (a plain lock is a string, every other lock a hash): {message}; \
          use one kind of lock for a name, or another name or name prefix"
@@ -221,7 +221,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What happens after a step that has run out of time.
+/// The part of a timeout's text that says what happens next.
 const fn after(step: Step) -> &'static str {
     match step {
         Step::Connect => ": nothing was sent, and connecting may be tried again",
@@ -275,8 +275,8 @@ impl Error {
         matches!(self, Self::Server { message } if message.starts_with("CROSSSLOT"))
     }
 
-    /// True when the same call may well succeed a little later. Not after a failed [`Guard::unlock`](crate::Guard::unlock), whose guard
-    /// is gone: the release is repeated in the background.
+    /// True when the same call may succeed a little later. A failed [`Guard::unlock`](crate::Guard::unlock) cannot be called again: its
+    /// guard is gone, and the release is retried in the background.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

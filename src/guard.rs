@@ -285,17 +285,16 @@ impl Guard {
 
     /// Releases the lock and says what is left of it.
     ///
-    /// *Cost*: one round trip, one command; none at all when the lock is handed over to the next waiter of this process. A release
-    /// that leaves other holds of the owner costs one more (`TIME`) after a minute without news of the server's time.
-    /// *How long it takes*: until the end of the lease at the latest ([`remaining`](Self::remaining)), and no longer than
-    /// [`DistLock::lock`](crate::DistLock::lock) goes on at a server that is away. At once where the guard is lost.
+    /// *Cost*: one round trip, one command; none at all when the lock is handed over to the next waiter of this process. A release that
+    /// leaves other holds of the owner costs one more (`TIME`) after a minute without news of the server's time. *Duration*: at most until
+    /// the end of the lease ([`remaining`](Self::remaining)), and no longer than [`DistLock::lock`](crate::DistLock::lock) retries at a
+    /// server that is away. A lost guard returns at once.
     ///
-    /// *Cancel safety*: once begun it is carried out in the background; dropped before its first poll, the guard is
-    /// dropped, which releases too. *Errors*: [`Error::Lost`] when [`is_held`](Self::is_held) was false, for whatever reason;
-    /// [`Error::ReleasePending`] when the server does not answer, or refuses for the moment, for as long as this takes: the release
-    /// goes on in the background until the lease is over, and the lock is not renewed any more; [`Error::NotHeld`] when the release
-    /// found out that the server does not have the hold any more, with who holds the lock now; [`Error::Server`] when it refuses
-    /// for good; [`Error::Closed`] after a shutdown.
+    /// *Cancel safety*: once begun it is carried out in the background; dropped before its first poll, the guard is dropped, which releases
+    /// too. *Errors*: [`Error::Lost`] when [`is_held`](Self::is_held) was false, for whatever reason. [`Error::ReleasePending`] when the
+    /// server does not answer, or refuses for the moment, for all that time: the release is retried in the background until the lease is
+    /// over, and the lock is no longer renewed. [`Error::NotHeld`] when the server no longer had the hold, with who holds the lock now.
+    /// [`Error::Server`] when it refuses for good. [`Error::Closed`] after a shutdown.
     pub async fn unlock(self) -> Result<Released> {
         self.1.touch();
         match self.0 {

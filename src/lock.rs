@@ -62,14 +62,15 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// happened unseen is undone in the background.
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
 
-    /// Waits for the lock for as long as somebody else holds it; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
-    /// `let guard = lock.lock().await?;`, not `let _ = lock.lock().await?;`, which releases it at once. Cost, cancel safety and errors as [`acquire`](Self::acquire).
+    /// Waits until the lock is free, and takes it; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
+    /// `let guard = lock.lock().await?;`, not `let _ = lock.lock().await?;`, which releases it at once. Cost, cancel safety and errors as
+    /// [`acquire`](Self::acquire).
     ///
-    /// *How long it waits*: without limit for a holder. A server that cannot be reached, does not answer or refuses each attempt ends
-    /// the wait with the last error: after ([`command_timeout`](crate::Options::command_timeout) + the longest
-    /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and one more
-    /// `command_timeout` at the most: 20 to 23 s by default. Each answer begins that time anew. For a longer outage set more
-    /// `retry_attempts`, or call again while [`Error::is_retryable`] is true.
+    /// *Waiting time*: unlimited while somebody holds the lock. A server that cannot be reached, does not answer or refuses each attempt
+    /// ends the wait with the last error. The error comes after ([`command_timeout`](crate::Options::command_timeout) + the longest
+    /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and at most one more
+    /// `command_timeout`: 20 to 23 s by default. Each answer restarts that time. For a longer outage set more `retry_attempts`, or call
+    /// again while [`Error::is_retryable`] is true.
     fn lock(&self) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async { self.acquire(Acquire::new()).await?.ok_or(Error::Closed) })
     }
@@ -91,9 +92,9 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
         self.acquire(Acquire::new().wait(wait))
     }
 
-    /// Waits for the lock as [`lock`](Self::lock) does, and holds it for `lease` at the most, without renewal. Held while the
-    /// [guard](Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not `let _ = ..`. Cost, cancel safety and
-    /// errors as [`acquire`](Self::acquire).
+    /// Waits for the lock as [`lock`](Self::lock) does, and holds it for at most `lease`, without renewal. Held while the
+    /// [guard](Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not `let _ = ..`. Cost, cancel safety and errors as
+    /// [`acquire`](Self::acquire).
     fn lock_leased(&self, lease: Duration) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async move { self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed) })
     }

@@ -23,7 +23,7 @@ for i = 1, #KEYS do
     if list then held = holds.note(KEYS[i], owner, list) or held end
   end
   if held == 1 and way ~= 'leave' then
-    -- The same owner may have been promised a longer lease.
+    -- Another hold of this owner may have asked for a longer lease.
     local left = way == 'set' and -1 or redis.pcall('pttl', KEYS[i])
     if type(left) == 'table' then
       held = left

@@ -6,8 +6,8 @@ end
 -- Reply  {number}  held; the section has this number: a new one, or for an owner that comes in again the one it has
 --        else      as of `reentrant/acquire.lua`, nothing was counted
 -- Idempotent. Numbers only grow, and some may be left out.
--- With ARGV 7, numbers grow also where the counter was lost, as long as the server's clock goes on. Redisson's `INCR` counts
--- on from there.
+-- With ARGV 7, numbers also grow after the counter was lost, unless the server's clock was set back. Redisson's `INCR` continues
+-- from there.
 -- Same state as Redisson's fenced lock, but: coming in again is not counted, and a counter that was given
 -- an end (Redisson's multi lock does so) has none any more.
 
@@ -17,7 +17,7 @@ if (ARGV[5] or '0') ~= '0' then
   local late = holds.too_late(ARGV[5])
   if late then return late end
 end
--- Before the lock is taken: a section without a number must not be, a number without a section may.
+-- Called before the lock is taken: a number without a section does no harm, a section without a number would.
 local function count()
   local number = redis.call('incr', KEYS[2])
   if ARGV[7] == '1' then

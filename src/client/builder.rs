@@ -74,8 +74,8 @@ impl Builder {
         handoff_time: Duration,
         /// Let the processes that a release told have the lock first, for 10 ms each at the most. Defaults to true.
         take_turns: bool,
-        /// Sentinel: renewals count only while most sentinels have confirmed the primary within the last lease of the watchdog, so that a
-        /// primary that is cut off from them keeps nobody's lock for longer. Defaults to false.
+        /// Sentinel: a renewal counts only if most sentinels confirmed the primary within the last lease of the watchdog. A primary that is
+        /// cut off from them then keeps no lock for longer than that. Defaults to false.
         confirm_primary: bool,
         /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
         fair_wait: Duration,

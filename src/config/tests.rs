@@ -82,7 +82,7 @@ fn times_without_an_end_are_ten_years() {
 }
 
 #[test]
-fn messages_tell_durations_in_whole_milliseconds() {
+fn error_messages_show_durations_in_whole_milliseconds() {
     for (span, text) in [
         (Duration::from_secs(2) / 3, "666ms"),
         (Duration::from_millis(1_500), "1.5s"),

@@ -1,15 +1,14 @@
-//! The parts that the URLs of all kinds of servers have in common. Errors never repeat a part: any of them may be a piece of a
-//! password.
+//! The parts that the URLs of all kinds of servers have in common. Errors never repeat a part, because it may be a piece of a password.
 
 use crate::error::{Error, Result};
 
-/// What stands behind `://`.
+/// The parts of a URL after `://`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parts<'a> {
-    /// What stands in front of the last `@`, percent-encoded.
+    /// User and password, before the last `@`; percent-encoded.
     pub(crate) login: Option<&'a str>,
     pub(crate) hosts: &'a str,
-    /// Behind the first `/`, without it.
+    /// The text after the first `/`, without that slash.
     pub(crate) path: &'a str,
     /// The database that the query names.
     pub(crate) database: Option<u8>,
@@ -36,14 +35,14 @@ impl<'a> Parts<'a> {
         Ok(Self { login, hosts, path: path.strip_prefix('/').unwrap_or(path), database })
     }
 
-    /// The database of the URL: that of the query, or `path`, which has to be one where it is not empty.
+    /// The database of the URL, named by the query or by `path`. A `path` that is not empty must be a database number.
     pub(crate) fn database(&self, path: &str) -> Result<Option<u8>> {
         let of_path = if path.is_empty() { None } else { Some(database(path)?) };
         one_of(of_path, self.database)
     }
 }
 
-/// Takes the query off, and reads it: the database is all that it can name.
+/// Splits off the query and reads it. A query can name only the database.
 pub(crate) fn without_query(text: &str) -> Result<(&str, Option<u8>)> {
     let Some((rest, query)) = text.split_once('?') else { return Ok((text, None)) };
     let mut named = None;
@@ -61,7 +60,7 @@ pub(crate) fn without_query(text: &str) -> Result<(&str, Option<u8>)> {
     Ok((rest, named))
 }
 
-/// Two places that name a database have to name the same one.
+/// The database from two places in the URL. If both name one, they must agree.
 fn one_of(one: Option<u8>, other: Option<u8>) -> Result<Option<u8>> {
     if one.is_some() && other.is_some() && one != other {
         return Err(Error::config("the URL names two databases, and they differ: name one, as /3 or as ?db=3"));
@@ -76,7 +75,7 @@ fn database(text: &str) -> Result<u8> {
     })
 }
 
-/// Host and port of one server; without a port, this one.
+/// Host and port of one server. `port` is the default.
 pub(crate) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16)> {
     let is_alone = !text.contains(':') || text.starts_with('[') && text.ends_with(']');
     let (host, port) = if is_alone {
@@ -97,7 +96,7 @@ pub(crate) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16)> {
     Ok((host, port))
 }
 
-/// The URL of one server, without what it says of the database: to be read further.
+/// Splits what follows `://` in the URL of one server into a URL without the database, and the database.
 pub(crate) fn one_server(rest: &str) -> Result<(String, Option<u8>)> {
     let parts = Parts::read(rest)?;
     if parts.hosts.contains(',') {

@@ -43,7 +43,7 @@ struct Request {
     /// With a queue in Redis: where the message comes in that the turn of the owner has come.
     inbox: Option<Arc<LockName>>,
     deadline: Deadline,
-    /// For how long it goes on in the face of failures.
+    /// Limit on how long failed attempts are retried.
     patience: Duration,
     /// True when the wait ran out while an attempt was under way: that is no error.
     ran_out: AtomicBool,

@@ -254,7 +254,7 @@ pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
     (sent + lease.saturating_sub(lease / 100)) - Duration::from_millis(2)
 }
 
-/// How much longer than here a lease lasts in the server at the most.
+/// Upper bound on how much longer a lease lasts in the server than by the local clock.
 pub(crate) fn drift_margin(lease: Duration) -> Duration {
     lease / 99 + Duration::from_millis(3)
 }

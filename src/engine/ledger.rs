@@ -257,12 +257,12 @@ impl Book {
         true
     }
 
-    /// The server that has the name now said that the hold is there, in reply to a command sent at `sent`.
+    /// Notes that the server of the name confirmed the hold, in reply to a command sent at `sent`.
     pub(crate) fn confirm(&mut self, sent: u64) {
         self.confirmed = sent.max(self.confirmed);
     }
 
-    /// When the last acquire or confirmation was sent, of a hold that nobody renews.
+    /// When the last acquire or confirmation was sent. For holds that nobody renews.
     pub(crate) fn confirmed_at(&self) -> u64 {
         self.confirmed
     }
@@ -349,7 +349,7 @@ impl Book {
         self.count
     }
 
-    /// How many holds are being given back: no guard relies on them any more, and the server has them still.
+    /// Number of holds being released: no guard relies on them, but the server still has them.
     pub(crate) fn ending(&self) -> usize {
         (self.count as usize).saturating_sub(self.levels.len())
     }

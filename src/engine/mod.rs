@@ -81,13 +81,13 @@ pub(crate) struct Engine {
     taken: AtomicU64,
     /// What the servers can do, once somebody has asked.
     pub(crate) capabilities: OnceCell<Capabilities>,
-    /// Ends what waits for a lock.
+    /// Set to true to end all waits for locks.
     closing: watch::Sender<bool>,
-    /// True once nobody may acquire any more.
+    /// True once acquires are refused.
     closed: AtomicBool,
-    /// Ends what keeps locks that are held.
+    /// Set to true to end the tasks that keep held locks.
     ended: watch::Sender<bool>,
-    /// Notified while the client closes, when a guard has left the book.
+    /// Notified when a guard leaves the book while the client closes.
     left: Notify,
 }
 
@@ -207,15 +207,15 @@ impl Engine {
         }
     }
 
-    /// Whether anything may be asked about this name: an error where it is none, or where the client has ended. While guards have
-    /// time to be released, everything but an acquire may be asked.
+    /// Refuses commands for an invalid name, and after the client has ended. While a shutdown waits for guards, only acquires are refused,
+    /// by [`Self::check_open`].
     pub(crate) fn check(&self, name: &LockName) -> Result<()> {
         name.check()?;
         self.topology.check(name)?;
         if *self.ended.borrow() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Whether locks may be acquired: an error once the client closes.
+    /// Refuses acquires once the client closes.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
@@ -224,7 +224,7 @@ impl Engine {
         self.closing.subscribe()
     }
 
-    /// Told once locks are not kept any more.
+    /// Becomes true once held locks are no longer kept.
     pub(crate) fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
@@ -251,24 +251,24 @@ impl Engine {
         self.topology.world().fraction()
     }
 
-    /// A guard has left the book: closing may be waiting for the last one.
+    /// Notes that a guard has left the book: a shutdown may be waiting for the last one.
     pub(crate) fn guard_left(&self) {
         if self.closed.load(Ordering::Relaxed) {
             self.left.notify_one();
         }
     }
 
-    /// Done when no guard holds a lock any more.
+    /// Returns once no guard holds a lock.
     async fn guards_gone(&self) {
         while self.holds.any(|book| book.lasts(self.now().as_nanos())) {
-            // Nobody tells of a guard whose explicit lease has run out.
+            // The end of an explicit lease sends no notification, so the book is also polled.
             let _ = tokio::time::timeout(LOOK, self.left.notified()).await;
         }
     }
 
-    /// Shuts down: nobody acquires any more. Guards have until `within` to be released, and are kept until then; then the rest is
-    /// released, queued releases are sent, connections close. An error when the releases took longer than what is left of
-    /// `within` by then, or than a command may take; connections are closed then all the same.
+    /// Shuts down: acquires are refused. Guards are kept until `within`, so that users can release them. Then the rest is released, queued
+    /// releases are sent, and connections close. An error if the releases took longer than both the rest of `within` and a command timeout;
+    /// connections are closed nevertheless.
     pub(crate) fn shut_down(self: &Arc<Self>, within: Duration) -> Option<Finished<Result<()>>> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return None;

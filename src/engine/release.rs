@@ -47,8 +47,8 @@ pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, 
     }
 }
 
-/// Releases a guard's share and says what became of it: at the end of the lease at the latest, and at once where it is lost. What is
-/// not done by then goes on in the background.
+/// Releases a guard's share and returns the outcome: at once if the guard is lost, else by the end of the lease. An unfinished release
+/// continues in the background.
 pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     if !grant.take() {
         return Err(Error::Closed);
@@ -61,7 +61,7 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     if !release.was_held {
         let lost = hold.lost(release.end.unwrap_or(End::Expired));
         if release.end.is_none() {
-            // The server may have it still.
+            // The server may still have the hold.
             release.finish();
         }
         return Err(lost);
@@ -72,12 +72,12 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     let in_time = async {
         within(left, work).await.unwrap_or_else(|| Err(pending(&hold, Error::Timeout { step: Step::Command })))
     };
-    // The timer is to be the client's runtime's.
+    // The timer runs on the client's runtime, not on the caller's.
     let (mut in_time, mut roaming) = (std::pin::pin!(in_time), engine.home().roaming());
     std::future::poll_fn(|context| roaming.poll(in_time.as_mut(), context)).await
 }
 
-/// The error of a release that goes on.
+/// The error of a release that continues in the background.
 fn pending(hold: &Hold, why: Error) -> Error {
     Error::ReleasePending { name: Arc::clone(&hold.name().as_written), why: Arc::new(why) }
 }
@@ -97,9 +97,9 @@ struct GuardRelease {
     hold: Arc<Hold>,
     /// False when the lease was over by the local clock.
     was_held: bool,
-    /// Until when the guard was held.
+    /// End of the guard's lease by the local clock.
     until: Moment,
-    /// When the lease is over in the server at the latest.
+    /// Latest end of the lease in the server.
     over: Moment,
     /// How the hold had ended for the guard, if it had.
     end: Option<End>,
@@ -196,7 +196,7 @@ impl GuardRelease {
         let sent = engine.now();
         let until = match persistence {
             Persistence::ConfiguredRetries => self.until.min(sent + engine.patience()),
-            // A renewal that is under way may have begun the lease anew.
+            // A renewal in flight may have extended the lease.
             Persistence::UntilLeaseEnds => self.over.max(sent + engine.options.watchdog.max(lease_left.span())),
         };
         let Sent { outcome, doubted } = send(engine, hold, &id, lease_left, until).await;
@@ -208,7 +208,7 @@ impl GuardRelease {
             Ok(release) => release,
             Err(error) => {
                 let is_pending = persistence == Persistence::ConfiguredRetries && error.is_retryable();
-                // What the server refused goes with the next release of this owner, if there will be one.
+                // If the owner has other holds, a refused release is sent together with the owner's next one.
                 let goes_on = is_pending && (doubted || hold.book().count() <= 1);
                 self.book_failure(owed, &error, goes_on);
                 drop(order);
@@ -225,7 +225,7 @@ impl GuardRelease {
         Ok(released)
     }
 
-    /// Leaves the whole release to the background.
+    /// Runs the whole release in the background.
     fn finish(self) {
         let reaper = self.engine.reaper.clone();
         reaper.finish_retrying(move || {

@@ -4,8 +4,8 @@
 //! at once when its connection comes back or slots come to it. Errors are retried at a tenth of that until the lease's own
 //! end; one bad entry never stops the others.
 //!
-//! Holds with an explicit lease are not renewed, but another server may not know of them: after a reconnect, a promotion or a
-//! slot move they are *confirmed*, by the same scripts with a lease of 0, which leaves the lease as it is.
+//! Holds with an explicit lease are not renewed. After a reconnect, a promotion or a slot move the server may not have them, so they are
+//! *confirmed*: the same scripts run with a lease of 0, which leaves the lease as it is.
 
 mod batch;
 
@@ -43,12 +43,12 @@ impl AddAssign for Round {
     }
 }
 
-/// Which holds a round renews, of those that the watchdog keeps. A regular one looks after long explicit leases too, where
-/// others may cut them short. `Held` and `Unconfirmed` also confirm holds that nobody renews.
+/// Selects which watched holds a round renews. A regular round also keeps up long explicit leases that others may cut short. `Held` and
+/// `Unconfirmed` also confirm holds that nobody renews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Which {
     All,
-    /// All, and those with an explicit lease: a server has come to answer for them.
+    /// `All`, and holds with an explicit lease, because the server that answers for them may be another one now.
     Held,
     /// Those that were not renewed a moment ago.
     Due,
@@ -63,7 +63,7 @@ pub(crate) enum Which {
 struct Placed {
     placement: Placement,
     hold: Arc<Hold>,
-    /// True when its lease stays as it is.
+    /// True when the hold is confirmed and its lease left as it is.
     only_confirms: bool,
 }
 
@@ -83,7 +83,7 @@ struct Kicked {
 }
 
 impl Which {
-    /// True when holds that nobody renews are asked for as well.
+    /// True when holds that nobody renews are confirmed too.
     const fn confirms(self) -> bool {
         matches!(self, Self::Held | Self::Unconfirmed(_))
     }

@@ -50,7 +50,7 @@ pub(crate) struct Simple {
     kind: &'static Kind,
     /// The key that counts its sections.
     counter: Option<Bytes>,
-    /// True when a new number is no smaller than the server's time in ms.
+    /// True when a new token is at least the server's time in ms.
     by_time: bool,
     /// How a waiter sleeps that gets no message.
     backoff: Option<Backoff>,
@@ -61,7 +61,7 @@ impl Simple {
         Self { name, kind, counter: None, by_time: false, backoff: None }
     }
 
-    /// With a fencing token for every section, counted in this key. `by_time`: no smaller than the server's time in ms.
+    /// With a fencing token for every section, counted in this key. `by_time`: a new token is at least the server's time in ms.
     pub(crate) fn fenced(mut self, counter: Bytes, by_time: bool) -> Self {
         (self.counter, self.by_time) = (Some(counter), by_time);
         self

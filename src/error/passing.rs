@@ -1,25 +1,25 @@
-//! Refusals that pass: errors of a server that says no for the moment. The one list of them.
+//! Refusals that pass: errors of a server that refuses commands for the moment. This is the only list of them.
 //!
-//! An acquire that may wait is tried again, a release is repeated until its lease is over, and
-//! [`Error::is_retryable`](super::Error::is_retryable) is true. The table in `docs/faults.md`, *Refusals that pass*, is the same
-//! list for users; a test in `tests/faults/passing.rs` goes through all rows.
+//! An acquire that may wait is retried, a release is retried until its lease is over, and
+//! [`Error::is_retryable`](super::Error::is_retryable) is true. The table in `docs/faults.md`, *Refusals that pass*, is the same list for
+//! users; a test in `tests/faults/passing.rs` goes through all rows.
 
 /// One kind of refusal.
 #[derive(Debug)]
 pub(crate) struct Passing {
-    /// How the error's text begins: its code, or the words behind `ERR`.
+    /// Start of the error's text: its code, or `ERR` and the words after it.
     pub(crate) begins: &'static str,
     pub(crate) cause: Cause,
-    /// True where the server is, or has become, a replica: another connection may lead to the primary.
+    /// True if the server is a replica: a new connection may lead to the primary.
     pub(crate) is_replica: bool,
 }
 
 /// Why the server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The server, or its cluster, serves nobody.
+    /// The server, or its cluster, serves no commands.
     Down,
-    /// The server takes no writes: it is a replica, or has too few of them.
+    /// The server accepts no writes: it is a replica, or it has too few replicas.
     Demoted,
     /// The keys are in two places: their slot is being moved.
     Slot,
@@ -59,7 +59,7 @@ impl Passing {
     }
 }
 
-/// The error of a command in a script, without what Redis 6.2 puts in front of it.
+/// The error of a command in a script, without the prefix that Redis 6.2 adds.
 pub(crate) fn inside(text: &str) -> &str {
     let call = text.strip_prefix("ERR Error running script (call to ").and_then(|call| call.split_once("): "));
     let mut rest = call.map_or(text, |(_, rest)| rest);

@@ -11,7 +11,7 @@ fn server(text: &str) -> Error {
     Error::Server { message: text.to_owned() }
 }
 
-/// An error of each row of the page, by the name of the row.
+/// An error for each row of the page, with the name of the row.
 fn rows() -> Vec<(&'static str, Error)> {
     let name = || Arc::from("a");
     let no_quorum = |why| Error::NoQuorum { name: name(), granted: 1, needed: 2, why: Arc::new(why) };
@@ -38,7 +38,7 @@ fn rows() -> Vec<(&'static str, Error)> {
     ]
 }
 
-/// A new kind has to come in here, and so into the page.
+/// The match is exhaustive as a reminder: a new kind has to be added here and to the page.
 const fn kind(error: &Error) -> &'static str {
     match error {
         Error::Closed => "Closed",
@@ -58,7 +58,7 @@ const fn kind(error: &Error) -> &'static str {
     }
 }
 
-/// The first three cells of each row of the page that tells of a kind: its name, retryable, in doubt.
+/// The first three cells of each row of the page that describes a kind: its name, retryable, in doubt.
 fn told() -> Vec<(String, [String; 2])> {
     let row = |line: &str| {
         let cells: Vec<_> = line.strip_prefix("| `")?.split('|').map(|cell| cell.trim().replace('`', "")).collect();
@@ -69,7 +69,7 @@ fn told() -> Vec<(String, [String; 2])> {
 }
 
 #[test]
-fn the_page_of_errors_tells_what_the_code_does() {
+fn errors_page_agrees_with_is_retryable_and_outcome_unknown() {
     let word = |is: bool| if is { "yes" } else { "no" }.to_owned();
     let expected: Vec<_> = rows()
         .into_iter()
@@ -82,14 +82,14 @@ fn the_page_of_errors_tells_what_the_code_does() {
 }
 
 #[test]
-fn the_page_of_errors_lists_every_answer_that_passes() {
+fn errors_page_lists_every_answer_that_passes() {
     let line = PAGE.lines().find_map(|line| line.strip_prefix("Answers that pass:")).unwrap();
     let listed: Vec<_> = line.split('`').skip(1).step_by(2).collect();
     assert_eq!(listed, PASSING.iter().map(|row| row.begins).collect::<Vec<_>>());
 }
 
 #[test]
-fn errors_say_what_becomes_of_the_step() {
+fn error_texts_say_what_happens_after_the_failed_step() {
     for (error, part) in [
         (connection(true), "in the background an acquire is undone, and a release is repeated"),
         (Error::Timeout { step: Step::Connect }, "nothing was sent"),

@@ -29,25 +29,25 @@
 //! - Sections that follow one another, of ours and of Redisson's, have growing numbers, on every way to acquire.
 //!   One section has one number: coming in again keeps it. Numbers may be left out.
 //! - A release, the end of a lease, [`force_unlock`](crate::DistLock::force_unlock) and a multi lock never reset the counter.
-//! - *As long as the counter lives*, or the acknowledgement is strict (below). The counter has no end unless [`FencedLock::expire_counter`] gave it one; it goes with the data of a server that
-//!   restarts without its file, with `FLUSHALL`, with an eviction, with Redisson's `delete()`; a replica that is promoted may
-//!   have an older one. Redisson's multi lock gives the counter of a fenced member an end: the next acquire by a client of ours
-//!   takes that away again, if it comes in time.
+//! - *Only while the counter lives*, unless the acknowledgement is strict (below). The counter never expires unless
+//!   [`FencedLock::expire_counter`] set an expiry. It is lost with the data of a server that restarts without its file, with `FLUSHALL`,
+//!   with an eviction, and with Redisson's `delete()`. A promoted replica may have an older counter. Redisson's multi lock sets an expiry
+//!   on the counter of a fenced member. The next acquire by a client of ours removes that again, if it comes in time.
 //! - A reentrant or spin lock of the same name keeps this one out, but counts nothing. One owner cannot hold both.
 //! - Up to 2^53 − 1.
 //! - Not over [`RedLock`](crate::RedLock): see there.
 //!
 //! # Tokens in the strict modes of acknowledgement
 //!
-//! With [`Acks::AtLeast`](crate::Acks::AtLeast) or [`Acks::All`](crate::Acks::All) a new token is the larger of the counter plus 1 and
-//! the server's time in milliseconds since 1970. So tokens grow also where the counter was lost: a primary restarted empty, a slot move
-//! that was cut short, a deletion, a backup that was restored.
+//! With [`Acks::AtLeast`](crate::Acks::AtLeast) or [`Acks::All`](crate::Acks::All) a new token is the larger of the counter plus 1 and the
+//! server's time in milliseconds since 1970. So tokens grow even if the counter was lost: by the empty restart of a primary, a slot move
+//! that was cut short, a deletion, or the restore of a backup.
 //!
 //! - The storage needs 64 bits for a token (about 1.8 · 10^12 in 2026).
-//! - In a mixed fleet, Redisson and clients of the other modes count on from the last token: theirs are larger as long as the counter
-//!   lives. Where it was lost and one of them is the first to count, that token is 1; the next by a strict client is the time again.
-//! - Two limits: the new server's clock must not be behind the old one's by more than has passed since, and no name may have had more
-//!   than 1 000 sections a second on average, whose counter would be ahead of the time.
+//! - In a mixed fleet, Redisson and clients of the other modes add 1 to the last token, so their tokens grow too while the counter lives.
+//!   If the counter was lost and one of them counts first, that token is 1. The next token of a strict client is the time again.
+//! - Two limits: the new server's clock may be behind the old one's by no more than the time since the last token. A name may have had at
+//!   most 1 000 sections a second on average; with more, its counter would be ahead of the time.
 //!
 //! A fenced lock is never handed over inside a process without a word to the server, for each section needs its number.
 //!
@@ -59,9 +59,8 @@
 //!
 //! # Wire format
 //!
-//! That of the reentrant lock, and `INCR redisson_lock_token:{<name>}` at the first acquire of a section; in the strict modes
-//! `SET` to the time behind it, where the counter is smaller.
-//! Redisson counts each time that the holder comes in again, too.
+//! The same as for the reentrant lock, plus `INCR redisson_lock_token:{<name>}` at the first acquire of a section. In the strict modes a
+//! `SET` to the server's time follows, if the counter is smaller. Redisson also counts each time that the holder comes in again.
 
 use std::time::Duration;
 

@@ -85,7 +85,7 @@ impl Held {
         held
     }
 
-    /// Gives back what is left of it, once too few are held. Done when the servers have said that those that were left are free.
+    /// Once too few locks are held, releases the rest. The future completes when these releases have ended.
     fn lose(&self, why: Error) -> Option<BoxFuture<'static, ()>> {
         let mut inside = self.inside.lock();
         let guards = inside.guards.take_if(|guards| !self.counts(guards))?;
@@ -230,7 +230,7 @@ impl Held {
             (inside.guards.take().into_iter().flatten(), inside.lost.clone())
         };
         if let Some(lost) = known.map(|known| known.why).or(lost) {
-            // What is left of them, dropped, is given back in the background: their servers may be gone.
+            // Dropped guards are released in the background, because their servers may be gone.
             drop(guards);
             return Box::pin(std::future::ready(Err(lost)));
         }
@@ -242,7 +242,7 @@ impl Held {
         })
     }
 
-    /// Releases those that are held, for the next try of the same acquire: it must not meet them.
+    /// Releases the held locks, so that the next try of the same acquire does not find them taken.
     pub(crate) async fn give_back(&self) {
         self.watch.abort();
         let guards = self.inside.lock().guards.take().into_iter().flatten();

@@ -85,15 +85,15 @@ pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadlin
     deadline.finds_silent(GRACE, |at| locks.iter().filter(|lock| is_silent(lock, at)).count() > most).await
 }
 
-/// What an answer about one of these locks waits for that has not come.
+/// The error for an answer about these locks that did not arrive in time: it says what is missing.
 pub(crate) fn missing(locks: &[Arc<dyn DistLock>]) -> Error {
     let each = parts(locks).into_iter().map(|part| part.client.engine().topology.missing(part.protocol.name()));
     let mut known = each.filter(|error| !matches!(error, Error::Timeout { .. }));
     known.next().unwrap_or(Error::Timeout { step: Step::Command })
 }
 
-/// What it means that an attempt at these locks was cut off by the end of the wait: that has run out, unless it was the one
-/// attempt of an acquire that does not wait, or a server was silent, or is known to lack something.
+/// Outcome of an attempt at these locks that the end of the wait cut off. Usually the wait has run out. An error if the acquire makes only
+/// one attempt, or if a server was silent or is known to lack something.
 pub(crate) async fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) -> Result<()> {
     let silent = deadline.is_once() || are_silent(locks, 0, deadline).await;
     match missing(locks) {

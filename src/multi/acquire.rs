@@ -78,7 +78,7 @@ impl MultiLock {
             let busy = match self.ask_all(&asked, &asker, &mut got, together, deadline).await {
                 Ok(Answers::All) => None,
                 Ok(Answers::Busy(at)) => Some(at),
-                // The locks that are held are given back in the background. A failure of an attempt before this says more.
+                // Held locks are released in the background. The failure of an earlier attempt says more.
                 Ok(Answers::RanOut) => {
                     return match last {
                         Some(error) => Err(error),
@@ -297,7 +297,7 @@ impl MultiLock {
                 }
                 Ok(None) if deadline.is_over() => return Ok(false),
                 Ok(None) if holds => {}
-                // A lock of somebody else's making has ended its wait early.
+                // A `DistLock` that is not of this crate has ended its wait early.
                 Ok(None) => tokio::time::sleep(deadline.at_most(FLOOR)).await,
                 // That wait was cut short, and so was its patience.
                 Err(error) if holds && error.is_retryable() && !deadline.is_over() => {}

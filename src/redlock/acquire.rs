@@ -62,7 +62,7 @@ impl RedLock {
             let another = || request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
             let mut next = another();
             if !away {
-                // A server that failed may be free. Busy needs others to be seen at more than `most_away` servers.
+                // A server that failed may be free. Busy means that more than `most_away` servers reported a holder.
                 known_busy = votes.are_busy(most_away);
                 if votes.busy.len() <= most_away {
                     // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
@@ -117,8 +117,8 @@ impl RedLock {
         }
     }
 
-    /// Tells what the end of the wait means: it ran out, unless too few servers have answered of late to know that somebody has
-    /// the lock. `unknown`: what the last vote has brought, where that was too little to know.
+    /// Outcome at the end of the wait. It ran out, unless too few servers answered lately to know that somebody has the lock. `unknown`:
+    /// the number of grants and the last error of the last vote, if that vote could not tell.
     async fn ran_out(&self, deadline: &Deadline, unknown: Option<(usize, Option<Error>)>) -> Result<Option<Guard>> {
         if let Some((granted, why)) = unknown {
             return Err(self.no_quorum(granted, why));
@@ -211,7 +211,7 @@ impl RedLock {
             }
             let mut how = how(&owner.at(at), &request.asked, &request.deadline);
             how.wait = request.deadline.left();
-            // A server that goes away while it is waited for is of no use: the others tell what to do.
+            // If this server goes away, waiting for it is of no use: the other servers decide.
             how.ends_with_failure = true;
             let elsewhere = async {
                 loop {

@@ -52,7 +52,7 @@ impl Votes {
         self.granted.iter().filter(|(_, guard)| guard.is_held()).count()
     }
 
-    /// True when others, or the owner itself, were seen to have the lock at so many servers that it cannot be had.
+    /// True when others, or the owner itself, have the lock at so many servers that too few are left for a grant.
     pub(super) const fn are_busy(&self, most_away: usize) -> bool {
         self.busy.len() + self.in_own_way > most_away
     }
@@ -175,7 +175,7 @@ impl RedLock {
             let (unheard, most_away) = (votes.asking.len(), self.nodes.len() - needed);
             let none_away = !votes.may_be_away(most_away, unheard);
             let own = votes.in_own_way > 0 && votes.in_own_way + unheard >= needed;
-            // Those that have not answered may yet make a majority that others have.
+            // Servers that have not answered yet may still show that the lock is busy.
             let may_be_busy = !votes.are_busy(most_away) && votes.busy.len() + votes.in_own_way + unheard > most_away;
             let is_split = none_away && !may_be_busy;
             let known = !own && (votes.are_away(most_away) || votes.busy.len() > most_away || is_split);

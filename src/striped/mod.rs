@@ -149,7 +149,7 @@ impl Striped {
             match self.within(deadline, segment.acquire(once)).await {
                 Some(Ok(Some(guard))) => return Ok(Some((at, guard))),
                 Some(outcome) => tally.note(outcome.map(drop))?,
-                // Nobody was seen to hold it.
+                // No holder was seen.
                 None => tally.note(Err(group::missing(slice::from_ref(segment))))?,
             }
             let over =

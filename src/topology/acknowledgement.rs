@@ -67,7 +67,7 @@ pub(crate) struct Acknowledgement {
     none_until: AtomicU64,
     /// It cannot be asked for them at all.
     is_off: AtomicBool,
-    /// How many calls wait for replicas now, and how many replicas the last of them waits for.
+    /// Number of calls that wait for replicas now. `wanted` is the number of replicas that the latest of them waits for.
     waiting: AtomicUsize,
     wanted: AtomicUsize,
 }
@@ -95,7 +95,7 @@ impl Acknowledgement {
         }
     }
 
-    /// Waits for so many replicas, by what brings how many have acknowledged.
+    /// Awaits `acknowledged`, and counts the call as one that waits for `wanted` replicas.
     pub(super) async fn waiting<T>(&self, wanted: usize, acknowledged: impl Future<Output = T>) -> T {
         self.wanted.store(wanted, Ordering::Relaxed);
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Acknowledgement {
         acknowledged.await
     }
 
-    /// How many replicas calls wait for now; 0 where none waits.
+    /// Number of replicas that calls wait for now; 0 if no call waits.
     pub(super) fn awaited(&self) -> usize {
         if self.waiting.load(Ordering::Relaxed) == 0 { 0 } else { self.wanted.load(Ordering::Relaxed).max(1) }
     }

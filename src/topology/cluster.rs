@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
     subscribed: Mutex<Subscribed>,
     identity: String,
     is_sharded: bool,
-    /// Servers are reached by the names that they announce, as they prefer it.
+    /// True when the servers are reached by the host names that they announce, because they prefer that.
     by_name: bool,
     closed: AtomicBool,
 }

@@ -61,7 +61,7 @@ pub(crate) trait MemberListener: Send + Sync {
     /// The subscription to a channel was made anew, where its slot is now: messages in between were missed.
     fn resubscribed(&self, channel: &[u8]);
 
-    /// The subscription to a channel is gone, or could not be made again: no message comes in until it is.
+    /// The subscription to a channel is lost, or could not be restored. No message arrives until it is restored.
     fn unsubscribed(&self, channel: &[u8]);
 }
 
@@ -95,7 +95,7 @@ pub(super) struct Member {
     subscriber: OnceLock<Weak<dyn Subscriber>>,
     /// How many of its connections are broken. Locked while that is reported, so that reports come in order.
     broken: Mutex<usize>,
-    /// True while there is no connection for messages.
+    /// True once there has been no connection for messages for a while.
     is_deaf: AtomicBool,
     asking: AskingConnection,
     left: Left,
@@ -395,7 +395,7 @@ impl Member {
         self.liveness.is_silent(at)
     }
 
-    /// What an answer waits for that has not come: acknowledgements, a connection, or the server.
+    /// The error for an answer that did not arrive in time. It says what is missing: acknowledgements, a connection, or the reply.
     pub(super) fn missing(&self) -> Error {
         let wanted = self.acknowledgement.awaited();
         if wanted > 0 && !self.is_silent(self.transport.world().now()) {
@@ -409,7 +409,7 @@ impl Member {
         }
     }
 
-    /// True while there is no connection for messages, and none has come to stand for a while.
+    /// True once there has been no connection for messages for a while, until there is one again.
     pub(super) fn is_deaf(&self) -> bool {
         self.is_deaf.load(Ordering::Relaxed)
     }
@@ -435,14 +435,14 @@ impl Listener for Member {
     fn ended(&self, channel: &[u8]) {
         match self.subscriber.get() {
             Some(_) => self.report(|subscriber| subscriber.ended(self.id, channel)),
-            // A single server: nobody but the waiters makes it again.
+            // A single server: only the waiters subscribe again.
             None => self.notify(|listener| listener.unsubscribed(channel)),
         }
     }
 
     fn deaf(&self) {
         self.is_deaf.store(true, Ordering::Relaxed);
-        // Each waiter looks once, and more often from here on.
+        // Each waiter polls once now, and more often from now on.
         self.notify(|listener| listener.missed(self.id));
     }
 

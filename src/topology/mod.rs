@@ -366,8 +366,8 @@ impl Topology {
         }
     }
 
-    /// What an answer of a name's server waits for that has not come: [`Replicas`](Error::Replicas), [`Connection`](Error::Connection), or
-    /// [`Timeout`](Error::Timeout) where nothing is known to be missing but the answer.
+    /// The error for an answer about this name that did not arrive in time: [`Replicas`](Error::Replicas),
+    /// [`Connection`](Error::Connection), or [`Timeout`](Error::Timeout) if only the answer itself is known to be missing.
     pub(crate) fn missing(&self, name: &LockName) -> Error {
         match &self.servers {
             Servers::Fixed { members, .. } => self.fixed_member(members, name).missing(),
@@ -376,7 +376,7 @@ impl Topology {
         }
     }
 
-    /// When most of those that look after the server of names last confirmed it. None where renewals do not depend on that.
+    /// When most sentinels last confirmed the primary. None if renewals do not depend on that.
     pub(crate) fn confirmed(&self) -> Option<Moment> {
         match &self.servers {
             Servers::Primary(primary) => primary.confirmed(),
@@ -384,7 +384,7 @@ impl Topology {
         }
     }
 
-    /// False while the server of a name has no connection for messages.
+    /// False once the server of this name has had no connection for messages for a while.
     pub(crate) fn hears(&self, name: &LockName) -> bool {
         match &self.servers {
             Servers::Fixed { members, .. } => !self.fixed_member(members, name).is_deaf(),

@@ -76,7 +76,7 @@ pub(crate) struct Primary {
     identity: String,
     kind: TopologyKind,
     closed: AtomicBool,
-    /// When most sentinels last named the server that has the place: when they were asked, in ns of the local clock.
+    /// When the sentinels were last asked and most of them named the current primary, in ns of the local clock.
     confirmed: AtomicU64,
 }
 
@@ -271,7 +271,7 @@ impl Primary {
         true
     }
 
-    /// When most sentinels last confirmed the primary. None where renewals do not depend on that.
+    /// When most sentinels last confirmed the primary. None if renewals do not depend on that.
     pub(super) fn confirmed(&self) -> Option<Moment> {
         let is_wanted = self.settings.confirm_primary && self.kind == TopologyKind::Sentinel;
         is_wanted.then(|| Moment::from_nanos(self.confirmed.load(Ordering::Relaxed)))

@@ -47,7 +47,7 @@ pub(super) fn replication() -> Call {
     Call { script: &INFO, keys: 0, words }
 }
 
-/// A replica that has said nothing for more seconds than this (`lag`) is not up to date. One that is well says something every second.
+/// Longest `lag` in seconds of a replica that counts as up to date. A healthy replica reports every second.
 const UP_TO_DATE: u64 = 3;
 
 impl Replication {
@@ -62,7 +62,7 @@ impl Replication {
                 Some(("connected_slaves", count)) => told.connected = count.trim().parse().unwrap_or(0),
                 Some((field, replica)) if field.starts_with("slave") => {
                     let part = |name: &str| replica.split(',').find_map(|part| part.trim().strip_prefix(name));
-                    // A frozen replica stays online until `repl-timeout`. Servers that tell no lag are taken at their word.
+                    // A frozen replica stays online until `repl-timeout`. If the server reports no lag, its `state` alone counts.
                     let lag = part("lag=").and_then(|lag| lag.parse::<u64>().ok()).unwrap_or(0);
                     told.online += usize::from(part("state=") == Some("online") && lag <= UP_TO_DATE);
                 }

@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     pub(crate) scan_interval: Duration,
     pub(crate) sharded: Sharded,
-    /// A renewal counts only while most sentinels have confirmed the primary.
+    /// A renewal counts only if most sentinels confirmed the primary within the last lease of the watchdog.
     pub(crate) confirm_primary: bool,
     pub(crate) acks: AckRule,
     /// How calls share commands, and who carries these. None: they do not.

@@ -170,13 +170,13 @@ impl Fault {
     }
 }
 
-/// Is this what a server says of a key of another type?
+/// True for the error of a server about a key of another type.
 fn is_wrong_type(text: &str) -> bool {
     said(text).starts_with("WRONGTYPE")
 }
 
-/// What a command in a script was told: without the script's hash and the line in it, which say nothing to callers. Before Redis 7
-/// they stand in front, and behind since.
+/// The error of a command in a script, without the script's hash and line number, which mean nothing to callers. Redis 7 appends them;
+/// older versions put them in front.
 fn said(text: &str) -> &str {
     let in_script = text.strip_prefix("ERR Error running script (call to ").and_then(|text| text.split_once(": "));
     let mut rest = in_script.map_or(text, |(_, rest)| rest);
@@ -189,7 +189,7 @@ fn said(text: &str) -> &str {
     without_place(rest)
 }
 
-/// Without the script's hash and the line in it, which Redis 7 puts behind an error.
+/// The error without the script's hash and line number, which Redis 7 appends.
 fn without_place(text: &str) -> &str {
     match text.rsplit_once(" script: ") {
         Some((said, place)) if place.contains("@user_script") => said,
@@ -305,7 +305,7 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Which server it is, as far as can be told without asking it: the same text for the same server at the same address.
     fn address(&self) -> &str;
 
-    /// Why there is no connection for commands, while there is none, with the server's name: for whoever has run out of time.
+    /// Why there is no connection for commands, with the server's name. None if there is one, or if the reason is unknown.
     fn trouble(&self) -> Option<String> {
         None
     }
@@ -344,7 +344,7 @@ mod tests {
             assert!(matches!(refused(text), Error::WrongType { .. }), "{text}");
         }
         assert!(matches!(refused("ERR a thing: WRONGTYPE"), Error::Server { .. }));
-        // The hash of a script and the line in it are nothing for callers.
+        // Callers do not see the script's hash and line number.
         let new = "WRONGTYPE Operation against a key script: 1d2f0b, on @user_script:12.";
         for text in ["WRONGTYPE Operation against a key", old, new] {
             let Error::WrongType { message, .. } = refused(text) else { panic!("{text}") };

@@ -28,7 +28,7 @@ pub struct Script {
     pub(crate) reaches_beyond: bool,
     /// True where it may end with a message that the lock is free.
     pub(crate) announces: bool,
-    /// True where it changes nothing, so that it may be run again whatever became of it.
+    /// True if it changes nothing, so that it may be retried even if its outcome is unknown.
     pub(crate) reads_only: bool,
     /// Where it may make somebody a holder, or a holder for longer: whether it has, by its reply. It has written then, whatever was
     /// there before, and replicas are to have that.

@@ -90,7 +90,7 @@ async fn script_that_is_sent_again_has_its_own_wait() {
     end(patient).await;
 }
 
-/// The wait of a call that is queued for a lane runs out. Nobody was seen to hold the lock: the error says that replicas are missing.
+/// The wait runs out while the call is queued for a lane. No holder was seen, so the error says that replicas are missing.
 #[tokio::test]
 async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missing() {
     let servers = servers(1).await;

@@ -1,5 +1,5 @@
-//! Strict modes where data is lost all the same: a slot moves and its new primary dies, or a primary restarts empty. Holders are told,
-//! and fencing tokens go on rising.
+//! Data loss in spite of a strict mode: a slot moves and its new primary dies, or a primary restarts empty. Holders learn of the loss,
+//! and fencing tokens keep rising.
 
 use bed::{ends, eventually};
 use distlock::{Acks, Acquire, Client, Error, Guard, Lost};
@@ -13,7 +13,7 @@ fn name(lock: &str) -> String {
     format!("{TAG}:{lock}")
 }
 
-/// Three primaries with a replica each, which takes over however old its data is.
+/// Three primaries with a replica each. A replica takes over however old its data is.
 async fn cluster() -> Cluster {
     let options = ClusterOptions::default().primaries(3).replicas(1).node_timeout(15_000);
     let cluster = Cluster::start(options.config("cluster-replica-validity-factor 0")).await;
@@ -26,7 +26,7 @@ async fn cluster() -> Cluster {
     cluster
 }
 
-/// Nobody follows this primary any more; on the bus its replicas hear of it as before.
+/// Stops the replication from this primary. Its replicas still hear from it on the cluster bus.
 async fn loses_its_replicas(primary: &Admin) {
     primary.cmd::<()>(&["ACL", "SETUSER", "default", "-psync", "-sync"]).await;
     primary.cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
@@ -36,7 +36,7 @@ async fn client(url: &str, acks: Acks) -> Client {
     over(url, acks).watchdog(secs(300)).connect().await.unwrap()
 }
 
-/// What a client holds, by explicit leases and by the watchdog, and the token of its fenced lock.
+/// Acquires two locks with explicit leases and one that the watchdog renews. Returns the guards, and the token of the fenced lock.
 async fn holds(client: &Client) -> (Vec<Guard>, u64) {
     let leased = || Acquire::new().lease(secs(600));
     let fenced = had_as(&client.fenced(&name("fenced")), leased).await;
@@ -45,7 +45,7 @@ async fn holds(client: &Client) -> (Vec<Guard>, u64) {
     (vec![fenced, plain, had(&client.reentrant(&name("watched"))).await], token)
 }
 
-/// Every guard is told, whatever its lease; the next holder has a larger token.
+/// Asserts that every guard learns of the loss, whatever its lease, and that the next holder has a larger token.
 async fn told_and_followed((guards, token): (Vec<Guard>, u64), other: &Client) {
     for guard in &guards {
         let lost = ends("the signal of the loss", guard.lost()).await;
@@ -64,9 +64,9 @@ async fn told_and_followed((guards, token): (Vec<Guard>, u64), other: &Client) {
     next.unlock().await.unwrap();
 }
 
-/// The slot moves to a primary that no replica follows, and that primary dies.
+/// The slot moves to a primary whose replication is stopped, and that primary dies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slot_that_moved_before_its_new_primary_died_repeats_no_token_and_tells_its_holders() {
+async fn holders_learn_of_the_loss_and_tokens_rise_when_a_moved_slots_new_primary_dies() {
     let cluster = cluster().await;
     let [one, other] = [client(&cluster.url(), Acks::AtLeast(1)).await, client(&cluster.url(), Acks::AtLeast(1)).await];
     let held = holds(&one).await;
@@ -78,16 +78,16 @@ async fn slot_that_moved_before_its_new_primary_died_repeats_no_token_and_tells_
     assert!(!matches!(refused, Ok(Some(_))), "granted without a replica: {refused:?}");
     cluster.kill(target).await;
     cluster.promotion(target).await;
-    // The promoted one needs a replica of its own.
+    // The promoted server needs a replica of its own.
     cluster.restart(target);
     told_and_followed(held, &other).await;
     end(one).await;
     end(other).await;
 }
 
-/// The keys have moved and the slot has not when the source dies: nobody looks for them at the target any more.
+/// The source dies after the keys have moved and before the slot has. From then on no client looks for the keys at the target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn half_moved_slot_whose_source_died_repeats_no_token_and_tells_its_holders() {
+async fn holders_learn_of_the_loss_and_tokens_rise_when_a_half_moved_slots_source_dies() {
     let cluster = cluster().await;
     let [one, other] = [client(&cluster.url(), Acks::AtLeast(1)).await, client(&cluster.url(), Acks::AtLeast(1)).await];
     let held = holds(&one).await;
@@ -109,9 +109,9 @@ async fn half_moved_slot_whose_source_died_repeats_no_token_and_tells_its_holder
     end(other).await;
 }
 
-/// The primary is restarted empty before sentinels take it for down, and its replicas follow it.
+/// The primary restarts empty before the sentinels consider it down, and its replicas copy the empty data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn primary_that_restarts_empty_repeats_no_token_and_its_holders_are_told() {
+async fn holders_learn_of_the_loss_and_tokens_rise_when_a_primary_restarts_empty() {
     let bed = Sentinels::start(SentinelsOptions::default().down_after(600_000)).await;
     bed.servers().synced().await;
     let [one, other] = [client(&bed.url(), Acks::All).await, client(&bed.url(), Acks::All).await];
@@ -124,9 +124,9 @@ async fn primary_that_restarts_empty_repeats_no_token_and_its_holders_are_told()
     end(other).await;
 }
 
-/// A counter that was deleted, and one that came back from a backup. Clients of other modes count on from there, as Redisson does.
+/// The counter is deleted, or restored from a backup. Clients in other modes continue from the strict token, as Redisson does.
 #[tokio::test]
-async fn fencing_tokens_rise_where_the_counter_was_lost() {
+async fn strict_modes_issue_rising_tokens_after_the_counter_was_lost() {
     let servers = servers(1).await;
     let strict = crate::client(&servers, Acks::AtLeast(1)).await;
     let default = crate::client(&servers, Acks::Off).await;
@@ -137,7 +137,7 @@ async fn fencing_tokens_rise_where_the_counter_was_lost() {
         guard.unlock().await.unwrap();
         token
     };
-    // Sections of the last millisecond have counted ahead of the time.
+    // Several sections within a millisecond push the counter ahead of the server's time. This lets the time catch up.
     let passed = || tokio::time::sleep(ms(20));
     assert_eq!(section(&default).await, 1);
     let mut last = section(&strict).await;
@@ -153,11 +153,11 @@ async fn fencing_tokens_rise_where_the_counter_was_lost() {
         last = behind;
         assert_eq!(admin.pttl(&counter).await, -1);
     }
-    // Ahead of the time, it counts.
+    // A counter ahead of the server's time is incremented by one.
     let ahead = last + 1_000_000_000;
     admin.cmd::<()>(&["SET", &counter, &ahead.to_string()]).await;
     assert_eq!([section(&strict).await, section(&default).await], [ahead + 1, ahead + 2]);
-    // Of the other modes each first section behind a loss is number 1.
+    // In the other modes, the first section after a loss has token 1.
     passed().await;
     admin.cmd::<()>(&["DEL", &counter]).await;
     assert_eq!(section(&default).await, 1);

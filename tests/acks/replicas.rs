@@ -141,14 +141,14 @@ async fn server_without_wait_is_refused_at_connect_in_the_strict_modes_only() {
     }
 }
 
-/// A client of the set that takes the default: one replica, where one is up to date.
+/// A client with the default acknowledgement: by one replica, if one is up to date.
 fn by_default(servers: &Replicas) -> Builder {
     bed::builder(&servers.url()).retry_delay((ms(10), ms(20)))
 }
 
-/// Nobody holds these locks: what is missing is the replica.
+/// No client holds these locks: only the replica's acknowledgement is missing.
 #[tokio::test]
-async fn wait_that_ends_while_a_frozen_replica_is_waited_for_says_what_is_missing() {
+async fn wait_that_ends_before_a_frozen_replica_acknowledges_reports_missing_replicas() {
     let servers = servers(1).await;
     let builder = by_default(&servers).watchdog(secs(3600)).ack_timeout(secs(600)).command_timeout(secs(600));
     let client = builder.connect().await.unwrap();
@@ -172,7 +172,7 @@ async fn wait_that_ends_while_a_frozen_replica_is_waited_for_says_what_is_missin
     end(client).await;
 }
 
-/// The primary calls the replica online for as long as `repl-timeout`; in the default mode it is not waited for.
+/// The primary reports the frozen replica as online until `repl-timeout`. Clients in the default mode do not wait for it.
 #[tokio::test]
 async fn replica_that_is_silent_for_seconds_is_not_waited_for_by_default() {
     let options = ReplicasOptions::default().replicas(1).config("repl-timeout 3600");

@@ -1,4 +1,4 @@
-//! The list of commands in `SECURITY.md` is what servers are sent (`MONITOR`), for each topology and over both transports.
+//! Servers are sent exactly the commands that `SECURITY.md` lists, for each topology and over both transports. `MONITOR` shows them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +13,18 @@ use tokio::task::JoinHandle;
 
 const PAGE: &str = include_str!("../../SECURITY.md");
 
-/// Listed, and sent only where this test does not lead: a login (which `MONITOR` leaves out), servers that do not know `HELLO`, slots
-/// that are being moved, names that servers announce, and a release that leaves other holds after a minute without news of the time.
+/// Listed commands that this test may not see, because they need one of:
+/// - a login, which `MONITOR` leaves out
+/// - a server that does not know `HELLO`
+/// - a slot that is being moved
+/// - a server that announces a name
+/// - a release that leaves other holds, a minute after the client last learned the server's time
 const RARE: [&str; 7] = ["TIME", "AUTH", "CLIENT SETNAME", "ASKING", "CLUSTER INFO", "CLUSTER SLOTS", "SPUBLISH"];
 
-/// Commands whose second word says which they are.
+/// Commands that are identified by two words.
 const FAMILIES: [&str; 4] = ["CLIENT", "CLUSTER", "PUBSUB", "SENTINEL"];
 
-/// The commands of the lines of the page that begin so.
+/// The commands in those lines of the page that begin with these words.
 fn listed(lines: &[&str]) -> BTreeSet<String> {
     let list = |begin: &&str| {
         let line = PAGE.lines().find_map(|line| line.trim().strip_prefix(*begin));
@@ -29,7 +33,7 @@ fn listed(lines: &[&str]) -> BTreeSet<String> {
     lines.iter().flat_map(list).map(str::to_owned).collect()
 }
 
-/// Writes down the commands that new connections send to a server.
+/// Records the commands that new connections send to a server.
 struct Tap {
     seen: Arc<Mutex<BTreeSet<String>>>,
     marks: Arc<Mutex<Vec<String>>>,
@@ -69,15 +73,15 @@ impl Tap {
         Self { seen, marks, task }
     }
 
-    /// The commands up to now.
+    /// The commands recorded so far.
     async fn commands(&self, admin: &Admin) -> BTreeSet<String> {
         let _: String = admin.cmd(&["ECHO", "MARK"]).await;
-        eventually("the monitor has told all", async || self.marks.lock().contains(&"MARK".to_owned())).await;
+        eventually("the monitor has shown all commands", async || self.marks.lock().contains(&"MARK".to_owned())).await;
         self.seen.lock().clone()
     }
 }
 
-/// All that a client does in its life, over both transports.
+/// Clients connect, do everything that clients do, and shut down, over both transports.
 async fn lives(url: &str) {
     for direct in [false, true] {
         let connect = || async { bed::builder(url).direct(direct).connect().await.unwrap() };
@@ -103,8 +107,8 @@ async fn turns(one: &Client, other: &Client, flavour: Flavour) {
     if flavour != Flavour::Read {
         let before = other.stats().waiting;
         let waiter = tokio::spawn(async move { waiting.lock().await.unwrap().unlock().await.unwrap() });
-        eventually("it waits", async || other.stats().waiting > before).await;
-        eventually("it has looked", async || other.stats().under_way == 0).await;
+        eventually("the second client waits", async || other.stats().waiting > before).await;
+        eventually("the waiter's attempts are answered", async || other.stats().under_way == 0).await;
         guard.unlock().await.unwrap();
         waiter.await.unwrap();
     } else {
@@ -118,7 +122,7 @@ fn compare(seen: &BTreeSet<String>, listed: &BTreeSet<String>) {
     let unlisted: Vec<_> = seen.difference(listed).collect();
     let unsent: Vec<_> = listed.difference(seen).filter(|command| !RARE.contains(&command.as_str())).collect();
     let is_right = unlisted.is_empty() && unsent.is_empty();
-    assert!(is_right, "SECURITY.md does not list {unlisted:?}, and lists {unsent:?}, which nobody sends");
+    assert!(is_right, "SECURITY.md: sent but not listed: {unlisted:?}; listed but not sent: {unsent:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,7 +147,7 @@ async fn the_listed_commands_are_sent_to_a_cluster_and_no_others() {
         seen.extend(tap.commands(node.admin()).await);
     }
     let mut listed = listed(&["- to every server:", "- to the servers of a cluster:"]);
-    // A cluster has but one database, and this one no channels that all servers share.
+    // A cluster has only one database, and the channels of this cluster are sharded.
     listed.retain(|command| !["SELECT", "SUBSCRIBE", "UNSUBSCRIBE", "PUBLISH"].contains(&command.as_str()));
     compare(&seen, &listed);
 }
@@ -154,7 +158,7 @@ async fn the_listed_commands_are_sent_to_servers_behind_sentinels_and_no_others(
     let set = Sentinels::start(options).await;
     let primary = set.server(set.primary().await);
     let tap = Tap::start(primary.server(), primary.admin()).await;
-    // Sentinels have no `MONITOR`: what they were asked last is looked at again and again.
+    // Sentinels have no `MONITOR`. Instead, `CLIENT LIST` is polled: it shows the last command of each connection.
     let (url, sentinel, mut asked) = (format!("{}/1", set.url()), set.sentinel(0), BTreeSet::new());
     let mut living = std::pin::pin!(lives(&url));
     loop {

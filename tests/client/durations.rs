@@ -253,7 +253,7 @@ async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
             idle(&client).await;
             let mine = bed.client().await;
             let guard = mine.reentrant("mine").lock().await.unwrap();
-            // The guard is released while the shutdown waits for that.
+            // The guard is dropped while the shutdown waits for its release.
             let shutting = async { tokio::join!(mine.shutdown(span), async { drop(guard) }).0 };
             let shut = ends("the shutdown", shutting).await;
             assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{span:?}: {shut:?}");

@@ -45,7 +45,7 @@ async fn a_client_whose_timers_rest_sends_no_housekeeping() {
     .await;
 }
 
-/// All waiters of a name share a subscription, however often they are woken; it ends
+/// All waiters of a name share a subscription, however often they are woken. The subscription ends
 /// once, after its linger.
 #[tokio::test]
 async fn waiters_of_a_name_share_one_subscription() {

@@ -23,9 +23,9 @@ fn are_at(client: &Client, host: &str) -> bool {
     client.topology().servers.iter().all(|server| server.address.starts_with(host))
 }
 
-/// The announced name is used where the servers prefer it, and only there; and a redirect by it leads to the server that is known.
+/// Clients use the announced name only if the servers prefer it. A redirect by that name leads to the server that is already known.
 #[tokio::test]
-async fn an_announced_name_is_used_where_it_is_preferred() {
+async fn an_announced_host_name_is_used_where_servers_prefer_it() {
     let cluster = primaries(2).await;
     let knows_names = cluster.nodes()[0].admin().raw(&["CONFIG", "GET", "cluster-announce-hostname"]).await;
     if !matches!(knows_names, Ok(redis::Value::Array(found)) if !found.is_empty()) {
@@ -41,7 +41,7 @@ async fn an_announced_name_is_used_where_it_is_preferred() {
     for n in 0..20 {
         turn(&by_name, Flavour::Reentrant, &format!("name:{n}")).await;
     }
-    // A redirect tells the name: both clients follow it to a server that they know already.
+    // A redirect has the name of the server. Both clients follow it to a server that they already know.
     let guards = [
         lock(&by_name, Flavour::Reentrant, "one").lock().await.unwrap(),
         lock(&by_address, Flavour::Fair, "two").lock().await.unwrap(),

@@ -114,7 +114,7 @@ async fn who_has_no_right_to_a_name_is_told() {
     end(stray).await;
 }
 
-/// The access list takes the channels away while a name is contended, and gives them back; nothing but a message wakes the waiter.
+/// The access list denies the channels while a task waits, and allows them again later. Only a message wakes the waiter.
 #[tokio::test]
 async fn refused_subscription_is_made_again_once_it_is_allowed() {
     let cluster = primaries(2).await;
@@ -140,7 +140,7 @@ async fn refused_subscription_is_made_again_once_it_is_allowed() {
         bed::becomes("subscribers", 1, subscribers).await;
         held.unlock().await.unwrap();
         if sharded == Sharded::Off {
-            // What the holder announces goes by the slot's own channel.
+            // The holder publishes to the sharded channel, and this client is subscribed to the ordinary one.
             admin.cmd::<redis::Value>(&["PUBLISH", channel, "0"]).await;
         }
         woken("the waiter", waiting).await.unlock().await.unwrap();

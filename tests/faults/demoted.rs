@@ -1,4 +1,4 @@
-//! An endpoint that leads to a new primary, while the old one lives on as a replica whose link is down.
+//! An endpoint that is switched to a new primary, while the old primary stays up as a replica whose link is down.
 
 use distlock::Flavour;
 use distlock_support::{Admin, RedisServer};
@@ -6,7 +6,7 @@ use distlock_support::{Admin, RedisServer};
 use crate::rig::{HOUR, patient};
 use bed::{Bed, becomes, end, ends, reentrant};
 
-/// Nothing but a message wakes the waiter: the connection for messages follows that for commands.
+/// Only a message wakes the waiter, so the connection for messages has to follow the connection for commands.
 #[tokio::test]
 async fn messages_follow_an_endpoint_that_leads_to_a_new_primary() {
     let channel = "redisson_lock__channel:{x}";
@@ -17,7 +17,7 @@ async fn messages_follow_an_endpoint_that_leads_to_a_new_primary() {
         for direct in [false, true] {
             let client = bed.connect(patient(&proxy.url()).direct(direct).ping_interval(HOUR)).await;
             let lock = client.lock(Flavour::Reentrant, "x");
-            // Both connections stand, and lead to the old primary.
+            // A first wait connects to the old primary, for commands and for messages.
             let before = bed.client().await.reentrant("x").lock_leased(HOUR).await.unwrap();
             let waiting = tokio::spawn({
                 let lock = client.lock(Flavour::Reentrant, "x");
@@ -26,7 +26,7 @@ async fn messages_follow_an_endpoint_that_leads_to_a_new_primary() {
             becomes("subscribers at the old primary", 1, async || bed.admin.numsub(channel).await).await;
             before.unlock().await.unwrap();
             ends("the first waiter", waiting).await.unwrap().unwrap().unlock().await.unwrap();
-            // Nobody listens at this port.
+            // No server listens on this port, so the link stays down.
             bed.admin.cmd::<String>(&["REPLICAOF", "127.0.0.1", "1"]).await;
             proxy.set_upstream(new.addr());
             let held = other.reentrant("x").lock_leased(HOUR).await.unwrap();

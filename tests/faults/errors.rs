@@ -1,4 +1,4 @@
-//! What errors say: which server, why, whether a command may have been carried out, and what to do.
+//! Errors name the server and the cause. They also say whether a command may have been carried out, and what to do.
 
 use distlock::{Error, Flavour};
 use distlock_support::RedisServer;
@@ -7,7 +7,7 @@ use crate::rig::HOUR;
 use bed::fault::brisk;
 use bed::{PATIENCE, builder, ends, eventually, reentrant, refusal, secs};
 
-/// A port and a host that nobody has are named, over both transports.
+/// The error names a port without a server, and a host that does not exist, over both transports.
 #[tokio::test]
 async fn a_server_that_cannot_be_connected_to_is_named() {
     let gone = RedisServer::start();
@@ -28,7 +28,7 @@ async fn a_server_that_cannot_be_connected_to_is_named() {
     }
 }
 
-/// While a server refuses connections, nothing is sent: no command is in doubt, and each error says where and why.
+/// While a server refuses connections, nothing is sent. No command is in doubt, and each error names the server and the cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
     reentrant(async |bed| {
@@ -36,13 +36,13 @@ async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
             let client = brisk(&bed.server.url()).retry_attempts(0).direct(direct).connect().await.unwrap();
             let place = bed.server.addr().to_string();
             bed.server.kill9();
-            // The first may have been under way when the connection broke.
+            // The first command may have been in flight when the connection broke.
             let told = async || {
-                let Err(error) = client.reentrant("a").try_lock().await else { panic!("the server is gone") };
+                let Err(error) = client.reentrant("a").try_lock().await else { panic!("no server is up") };
                 let text = error.to_string();
                 text.contains(&place) && text.contains("refused") && !error.outcome_unknown()
             };
-            eventually("the refusal is told, and no doubt", told).await;
+            eventually("the error names the refusal and is not in doubt", told).await;
             let error = client.reentrant("a").try_lock().await.unwrap_err();
             assert!(!error.to_string().contains("carried out"), "{error}");
             tokio::task::block_in_place(|| bed.server.restart());
@@ -53,7 +53,7 @@ async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
     .await;
 }
 
-/// A wait that is shorter than a command's time-out ends with the reason too, and not with the silence alone.
+/// A wait that is shorter than `command_timeout` also ends with the cause, not with a mere `Timeout`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_that_ends_without_a_connection_says_why() {
     reentrant(async |bed| {
@@ -64,7 +64,7 @@ async fn a_wait_that_ends_without_a_connection_says_why() {
                 Err(error) => error.to_string().contains("refused"),
                 Ok(_) => false,
             };
-            eventually("the reason is told", told).await;
+            eventually("the error names the refusal", told).await;
             tokio::task::block_in_place(|| bed.server.restart());
             crate::rig::heals(&client).await;
         }
@@ -72,9 +72,9 @@ async fn a_wait_that_ends_without_a_connection_says_why() {
     .await;
 }
 
-/// `HELLO` is not to be had: fred's connections cannot be made, which is told at once, and connections of our own do without.
+/// The server does not know `HELLO`. Connecting over fred fails at once, and our own connections work without `HELLO`.
 #[tokio::test]
-async fn a_refused_hello_is_told_at_once_with_the_transport_that_does_without() {
+async fn connecting_without_hello_fails_at_once_and_names_the_transport_that_works() {
     let server = RedisServer::builder().config("rename-command HELLO \"\"\n").start();
     let connecting = builder(&server.url()).direct(false).connect_timeout(HOUR).connect();
     let error = ends("connecting", connecting).await.unwrap_err();
@@ -85,9 +85,9 @@ async fn a_refused_hello_is_told_at_once_with_the_transport_that_does_without() 
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// A key of another type: which kinds of lock have which, and nothing of our scripts.
+/// The error says which kind of lock has which type, and does not mention our scripts.
 #[tokio::test]
-async fn a_key_of_another_type_is_told_without_our_scripts() {
+async fn error_for_a_key_of_another_type_names_the_types_and_no_script() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let held = client.reentrant("hash").lock().await.unwrap();
@@ -105,9 +105,9 @@ async fn a_key_of_another_type_is_told_without_our_scripts() {
     .await;
 }
 
-/// The guard is gone with the call: there is nothing to try again.
+/// `unlock` consumes the guard, so there is nothing to retry.
 #[tokio::test]
-async fn a_failed_unlock_is_not_to_be_tried_again() {
+async fn error_of_a_failed_unlock_is_not_retryable() {
     for direct in [false, true] {
         let server = RedisServer::start();
         let client = brisk(&server.url()).retry_attempts(0).direct(direct).connect().await.unwrap();

@@ -81,9 +81,9 @@ async fn urls_are_decoded() {
     }
 }
 
-/// `?db=3` is database 3, as other clients have it: services that name it in different ways exclude each other.
+/// `?db=3` selects database 3, as in other clients. Services that write the database in different ways exclude each other.
 #[tokio::test]
-async fn the_database_of_a_query_is_used() {
+async fn database_in_the_query_of_a_url_is_used() {
     let server = RedisServer::builder().unix_socket(true).start();
     let holder = builder(&format!("{}/3", server.url())).connect().await.unwrap();
     let held = holder.reentrant("a").lock().await.unwrap();
@@ -134,7 +134,7 @@ async fn a_server_that_is_away_until_the_time_for_connecting_is_up_is_told() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_has_a_path_and_no_query_but_the_database() {
+async fn unix_socket_url_accepts_no_query_except_the_database() {
     let dir = Folder::new();
     let socket = dir.path().join("a @ r?.sock");
     let _server = RedisServer::builder().arg("--unixsocket", socket.to_str().unwrap()).start();
@@ -182,7 +182,7 @@ async fn a_changed_password_is_told_and_heals() {
             }
             let Error::Connection { message, outcome_unknown, .. } = &error else { panic!("{error:?}") };
             assert!(error.is_retryable() && !message.contains("old"), "{error:?}");
-            // The last command of the old connection may have been carried out; what waits for a new one never left.
+            // The last command on the old connection may have been carried out. A command that waits for a new one was not sent.
             message.contains("WRONGPASS") && message.contains(&place) && !outcome_unknown
         };
         eventually("the reason is told", told).await;

@@ -1,5 +1,5 @@
-//! Refusals that pass (`docs/faults.md` has the same table): an acquire that may wait is tried again, a release is repeated, and the error
-//! of a single attempt is retryable.
+//! Refusals that pass (`docs/faults.md` has the same table). An acquire that may wait and a release are retried. The error of a single
+//! attempt is retryable.
 
 use distlock::{Client, Error, Flavour, Released};
 use distlock_support::{Admin, RedisServer};
@@ -10,10 +10,10 @@ use crate::rig::{HOUR, patient};
 use bed::fault::warm;
 use bed::{Bed, PATIENCE, becomes, ends, eventually, ms, run_on};
 
-/// Refusals that a real server can be brought to.
+/// Refusals that the test can provoke from a real server.
 const REAL: [&str; 6] = ["MISCONF", "NOREPLICAS", "OOM", "READONLY", "MASTERDOWN", "BUSY"];
 
-/// Refusals that a fake server gives.
+/// Refusals that a fake server sends.
 const FAKE: [&str; 4] = [
     "LOADING Redis is loading",
     "CLUSTERDOWN Hash slot",
@@ -27,22 +27,22 @@ async fn config(bed: &Bed, settings: &[(&str, &str)]) {
     }
 }
 
-/// Has the server save its data, and waits until that came to `status`.
+/// Has the server save its data, and waits until the save ends with `status`.
 async fn save(bed: &Bed, status: &str) {
     let () = bed.admin.cmd(&["BGSAVE"]).await;
-    eventually("the data are saved, or cannot be", async || {
+    eventually("the save ends with the expected status", async || {
         let info: String = bed.admin.cmd(&["INFO", "persistence"]).await;
         info.contains("rdb_bgsave_in_progress:0") && info.contains(&format!("rdb_last_bgsave_status:{status}"))
     })
     .await;
 }
 
-/// Brings the server to refuse. Returns the endless script, where that is why.
+/// Makes the server refuse commands with `code`. For `BUSY`, returns the task of the endless script.
 async fn refuse(bed: &Bed, code: &str) -> Option<JoinHandle<()>> {
     match code {
         "MISCONF" => {
             config(bed, &[("save", "3600 1")]).await;
-            // No file can take the place of a directory.
+            // The save fails because its file cannot replace a directory.
             std::fs::create_dir(bed.server.dir().join("dump.rdb")).expect("a directory");
             save(bed, "err").await;
         }
@@ -51,7 +51,7 @@ async fn refuse(bed: &Bed, code: &str) -> Option<JoinHandle<()>> {
         "READONLY" | "MASTERDOWN" => {
             let serves = if code == "READONLY" { "yes" } else { "no" };
             config(bed, &[("replica-serve-stale-data", serves)]).await;
-            // Nobody listens there.
+            // No server listens on this port, so the link stays down.
             let () = bed.admin.cmd(&["REPLICAOF", "127.0.0.1", "1"]).await;
         }
         _ => {
@@ -77,7 +77,7 @@ async fn heal(bed: &Bed, code: &str) {
     }
 }
 
-/// Asks until the server refuses so.
+/// Tries to acquire until the server refuses with `code`.
 async fn is_refused(client: &Client, code: &str) {
     let lock = client.reentrant("free");
     eventually(&format!("an acquire is refused by {code}"), async || match lock.try_lock().await {
@@ -113,7 +113,7 @@ async fn acquires_and_releases_outlast_every_refusal_that_passes() {
                 drop(dropped);
                 let unlocking = tokio::spawn(unlocked.unlock());
                 match pending.unlock().await {
-                    // A server without memory accepts what frees some.
+                    // A server without memory accepts commands that free some.
                     Ok(released) => assert_eq!((code, released), ("OOM", Released::Free)),
                     Err(Error::ReleasePending { why, .. }) => {
                         assert!(why.to_string().contains(code), "{code}: {why:?}")
@@ -140,7 +140,7 @@ async fn acquires_and_releases_outlast_every_refusal_that_passes() {
 }
 
 #[tokio::test]
-async fn refusals_of_a_fake_server_pass() {
+async fn acquire_and_release_outlast_the_refusals_of_a_fake_server() {
     for refusal in FAKE {
         let fake = Fake::start().await;
         let client = patient(&fake.url()).connect().await.unwrap();

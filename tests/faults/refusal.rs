@@ -55,7 +55,7 @@ async fn loading_passes() {
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// Out of memory: nothing is written, and what is held can be kept and released. `passing.rs` shows that waits go on.
+/// Out of memory, the server writes nothing, and held locks can be renewed and released. `passing.rs` shows that waits continue.
 #[tokio::test]
 async fn oom_refuses_acquires_and_lets_releases_through() {
     reentrant(async |bed| {

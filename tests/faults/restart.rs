@@ -82,7 +82,7 @@ async fn a_lock_is_lost_in_a_restart_without_data() {
             let next = ends("the waiter", waiting).await.unwrap();
             becomes("locks that are renewed", 1, async || waiter.renew_now().await.renewed).await;
             next.unlock().await.unwrap();
-            // Nobody renews it, and it is confirmed all the same.
+            // The explicit lease is not renewed, but it is confirmed.
             let lost = ends("the signal for the explicit lease", leased.lost()).await;
             assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{lost:?}");
             let released = leased.unlock().await;
@@ -202,7 +202,7 @@ async fn a_try_at_a_server_that_forgot_the_script_has_the_time_of_one_command() 
     .await;
 }
 
-/// A wait that is shorter than any time-out, at a server that is gone: nobody was seen to hold these locks.
+/// The wait is shorter than any time-out, and the server is down: no holder of these locks was seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_wait_at_a_killed_server_is_an_error() {
     reentrant(async |bed: &Bed| {

@@ -82,8 +82,8 @@ async fn a_waiter_that_may_hear_no_message_polls() {
     .await;
 }
 
-/// The access list takes the channels away while a name is contended, and gives them back: the server breaks the connection for messages
-/// and refuses the subscription, until it is allowed again. Nothing but a message wakes these waiters.
+/// The access list denies the channels while a task waits. The server closes the connection for messages, and refuses the subscription
+/// until the channels are allowed again. Only a message wakes these waiters.
 #[tokio::test]
 async fn subscription_that_was_refused_is_made_again_once_it_is_allowed() {
     let channel = "redisson_lock__channel:{x}";
@@ -111,7 +111,7 @@ async fn subscription_that_was_refused_is_made_again_once_it_is_allowed() {
             becomes("subscribers", 1, subscribers).await;
             held.unlock().await.unwrap();
             let guard = ends("the waiter", waiting).await.unwrap();
-            // Another waiter of the same name, which shares the subscription.
+            // Another waiter of the same name shares the subscription.
             let next = waits(&client.lock(Flavour::Reentrant, "x"));
             becomes("waiters", 1, async || client.stats().waiting).await;
             guard.unlock().await.unwrap();

@@ -42,7 +42,7 @@ async fn of_two_replicas_all_have_to_acknowledge_where_one_is_promoted_beside_a_
     let other = client(1, Acks::AtLeast(1), secs(600)).await;
     let second = other.fenced("name").lock().await.unwrap();
     assert!(first.is_held() && second.is_held());
-    // The one thing that is kept: the storage refuses the first.
+    // Exclusion is broken, but tokens still rise: the storage refuses the first holder.
     assert!(first.fencing_token().unwrap() < second.fencing_token().unwrap());
     for guard in [first, second] {
         guard.unlock().await.unwrap();

@@ -56,7 +56,7 @@ pub(crate) struct Overlap {
 }
 
 impl Overlap {
-    /// How long both were inside.
+    /// Time that both sections were inside together.
     pub(crate) fn lasted(&self) -> Duration {
         let [first, second] = [&self.first, &self.second];
         Duration::from_micros(first.ended.min(second.ended).saturating_sub(first.entered.max(second.entered)))

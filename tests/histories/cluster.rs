@@ -52,11 +52,11 @@ async fn failovers(how: How, rules: Rules) -> Outcome {
     run(&Slots { cluster, how }, rules, rounds(2), &format!("cluster, {how:?}")).await
 }
 
-/// The slot of all locks, which is moved while primaries die.
+/// Name prefix of all locks. It puts them into one slot, which is moved while primaries die.
 const MOVED: &str = "{moves}:";
 
-/// Strict modes do not survive every slot move that a crash cuts short, but no token is issued twice. Prints how many overlaps there
-/// were, and the longest.
+/// A slot move that a crash cuts short may break exclusion even in a strict mode, but no token is issued twice. Prints the number of
+/// overlaps, and the longest one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moves_and_crashes_repeat_no_token() {
     let _turn = TURN.lock().await;
@@ -73,8 +73,10 @@ impl Scene for Moves {
         Way { url: self.0.url(), map: [].into(), names: MOVED }
     }
 
-    /// By turns, at a random moment: a move to a primary that nobody follows and that dies, half a move whose source dies, and a whole
-    /// one whose target dies.
+    /// Three failures in turn, each with a crash at a random moment:
+    /// - the slot moves to a primary whose replication is stopped, and the target dies
+    /// - the slot moves half-way, and the source dies
+    /// - the slot moves completely, and the target dies
     async fn failover(&self, round: usize) -> (Failover, Duration) {
         let Self(cluster) = self;
         let mut dice = Numbers::lane(now(), 0);
@@ -107,7 +109,7 @@ impl Scene for Moves {
         tokio::time::sleep(secs(1)).await;
         cluster.restart(dies);
         if round % 3 == 1 {
-            // What is left of half a move: nobody asks there, and all locks are in this slot.
+            // Removes the keys that the half move left at the target. No client asks for them there, and all locks are in this slot.
             target.admin().cmd::<()>(&["FLUSHALL"]).await;
             target.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]).await;
         }

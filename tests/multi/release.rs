@@ -98,7 +98,7 @@ async fn with_one_member_gone_the_release_frees_the_others((steal, known): (bool
                 }
                 _ => panic!("{error:?}"),
             }
-            // The others are given back in the background.
+            // The other members are released in the background.
             let left = if steal { vec![gone.to_owned()] } else { vec![] };
             becomes("keys", left, async || bed.admin.keys().await).await;
             let () = bed.admin.cmd(&["FLUSHALL"]).await;

@@ -146,7 +146,7 @@ async fn a_member_of_another_type_is_an_error_that_names_it() {
     .await;
 }
 
-/// Redisson's `RedissonMultiLockTest.test`: with a member on each of three servers.
+/// Redisson's `RedissonMultiLockTest.test`, with a member on each of three servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_on_three_servers_are_held_and_released_together() {
     reentrant(async |bed| {

@@ -117,9 +117,9 @@ bed::cases!(on two threads, sections_are_exclusive_while_servers_come_and_go:
     killed = (&[Away::Killed], 6),
 );
 
-/// One server is busy and two are frozen: two of five are free, and nobody was seen to hold most of them.
+/// Of five servers one is taken, two are frozen and two are free. No holder of a majority was seen, so the result is not busy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_busy_server_beside_two_frozen_ones_is_not_busy() {
+async fn acquire_with_one_taken_and_two_frozen_servers_of_five_returns_no_quorum() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let other = five.warm(Path::Direct, patient).await;

@@ -35,7 +35,7 @@ async fn a_waiter_that_one_server_refuses_waits_at_another() {
     .await;
 }
 
-/// The error comes once the retries are used up; nobody spins until the end of the wait.
+/// The error comes once the retries are used up. The waiter does not spin until the end of its wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_that_all_servers_refuse_fails() {
     five(async |five| {

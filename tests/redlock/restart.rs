@@ -47,9 +47,9 @@ async fn a_shared_server_that_comes_back_empty_lets_a_second_one_in_and_the_firs
     .await;
 }
 
-/// A majority comes back empty: a hold with an explicit lease, which nobody renews, is told as well.
+/// A majority of the servers restarts empty. A hold with an explicit lease is not renewed, but its guard learns of the loss too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_explicit_lease_whose_majority_comes_back_empty_is_told() {
+async fn guard_with_an_explicit_lease_learns_that_a_majority_restarted_empty() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let guard = ends("a majority", user.red("x").acquire(long())).await.unwrap().expect("no limit");

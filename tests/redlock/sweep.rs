@@ -98,7 +98,7 @@ impl Ways {
             }
             Ok(None) => assert!(up < 3 && taken >= 3, "{states:?}: busy"),
             Err(Error::NoQuorum { granted, needed, .. }) => {
-                // Those that are away may be free.
+                // The lock may be free at the servers that are away.
                 assert!(up < 3 && taken < 3, "{states:?}: no quorum");
                 assert!(granted <= up && needed == 3, "{states:?}: {granted} of {needed}");
             }

@@ -80,11 +80,11 @@ pub struct Model {
 pub enum Told {
     Free,
     Left(i64),
-    /// The server does not have it any more.
+    /// The server no longer has the hold.
     NotHeld,
-    /// The guard was over by the client's clock.
+    /// The guard had ended by the client's clock.
     Late,
-    /// The guard was lost before; nothing was sent.
+    /// The guard was already lost, so nothing was sent.
     Lost,
 }
 

@@ -109,7 +109,7 @@ impl Story<'_> {
                 self.lose();
                 Told::Lost
             }
-            // Both are `Error::Lost`.
+            // The user gets `Error::Lost` in both cases.
             Told::Late => Told::Lost,
             told => told,
         }

@@ -176,8 +176,8 @@ async fn a_downgrade_is_two_commands() {
     .await;
 }
 
-/// A wait in vain costs an attempt, the subscription, an attempt once that stands, and one 100 ms before the end. A preferred
-/// writer has left a mark, and takes it back.
+/// A wait in vain costs the subscription and three attempts: at the start, once the subscription is confirmed, and 100 ms before the
+/// end. A preferred writer also removes its mark.
 #[tokio::test]
 async fn giving_up_costs_a_preferred_writer_one_command_more() {
     rw(async |bed| {
@@ -199,7 +199,7 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
                 bed::idle(&client).await;
                 assert!(!bed.admin.exists(&marks("x")).await, "{prefer:?}: a mark is left");
                 let sent = sent(bed).await;
-                // A machine that stands still at the end leaves no time for the last attempt.
+                // If the machine stands still at the end, there is no time for the last attempt.
                 (in_time && sent.get("evalsha") >= Some(&scripts)).then_some(sent)
             })
             .await;

@@ -101,10 +101,10 @@ async fn a_waiting_writer_whose_owner_reads_is_told() {
     .await;
 }
 
-/// Write, read, write by one owner, as with Redisson: who holds the lock for writing comes in again either way. Read, write is refused,
-/// also where the owner wrote before.
+/// An owner that holds the write lock can acquire either half again, as with Redisson. An owner that holds only the read lock is refused
+/// the write lock, even if it wrote before.
 #[tokio::test]
-async fn an_owner_that_writes_comes_in_again_to_write_beside_its_read_hold() {
+async fn an_owner_that_writes_and_reads_acquires_the_write_lock_again() {
     rw(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         for prefer in [Prefer::Readers, Prefer::Writers] {
@@ -114,15 +114,15 @@ async fn an_owner_that_writes_comes_in_again_to_write_beside_its_read_hold() {
                 let reading = enter(&lock.read(), &me).await;
                 let inner = enter(&lock.write(), &me).await;
                 for half in [other.rw("a").read().try_lock().await, other.rw("a").write().try_lock().await] {
-                    assert!(half.unwrap().is_none(), "beside a writer");
+                    assert!(half.unwrap().is_none(), "granted beside a writer");
                 }
-                // Whichever write hold ends first, the owner writes until the other one ends.
+                // Whichever write hold is released first, the owner keeps the write lock until the other one is released.
                 let (first, last) = if outer_first { (outer, inner) } else { (inner, outer) };
                 first.unlock().await.unwrap();
                 assert!(last.is_held() && reading.is_held());
                 let again = enter(&lock.write(), &me).await;
                 unlock_all([again, last]).await;
-                // Now it only reads.
+                // Only the read hold is left.
                 assert!(reading.is_held());
                 let upgrade = me.scope(lock.write().try_lock()).await.unwrap_err();
                 let told = matches!(&upgrade, Error::WouldDeadlock { why: Deadlock::Upgrade, .. });

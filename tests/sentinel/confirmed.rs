@@ -1,12 +1,12 @@
-//! Renewals that count only while most sentinels confirm the primary.
+//! Renewals that count only while a majority of sentinels confirms the primary.
 
 use distlock::Flavour;
 
 use crate::{end, lock, secs, still_sentinels};
 
-/// Two of three sentinels stand still: the primary goes on, but nobody can tell whether it still is one.
+/// Two of three sentinels are frozen. The primary still answers, but no majority confirms that it is still the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewals_end_without_a_majority_of_sentinels_where_that_is_asked_for() {
+async fn with_confirm_primary_a_hold_is_lost_without_a_majority_of_sentinels() {
     let bed = still_sentinels().await;
     let connect = async |confirm: bool| {
         let builder = bed::builder(&bed.url()).watchdog(secs(20)).command_timeout(secs(6)).confirm_primary(confirm);
@@ -16,8 +16,8 @@ async fn renewals_end_without_a_majority_of_sentinels_where_that_is_asked_for() 
     let ends = lock(&with, Flavour::Reentrant, "confirmed").lock().await.unwrap();
     let stays = lock(&without, Flavour::Reentrant, "unconfirmed").lock().await.unwrap();
     [0, 1].iter().for_each(|n| bed.sentinel(*n).stop());
-    bed::ends("the hold whose primary nobody confirms", ends.lost()).await;
-    assert!(stays.is_held(), "by default the primary alone is asked");
+    bed::ends("the loss of the hold at an unconfirmed primary", ends.lost()).await;
+    assert!(stays.is_held(), "by default only the primary is asked");
     [0, 1].iter().for_each(|n| bed.sentinel(*n).cont());
     bed::eventually("a confirmed primary grants and renews again", async || {
         let Ok(Some(guard)) = with.reentrant("again").try_lock().await else { return false };

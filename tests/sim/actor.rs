@@ -239,7 +239,7 @@ impl Actor {
                 // It may end by itself while its release is under way.
                 if let (true, false, Err(error)) = (was_held, self.rough(), &result)
                     && !matches!(error, Error::NotHeld { .. } | Error::Lost { .. })
-                    // The lease ended before the answer came.
+                    // Expected if the lease ended before the answer came.
                     && (!matches!(error, Error::ReleasePending { .. }) || Instant::now() < end)
                 {
                     self.stage.wrong(format!("an unlock failed in calm weather: {error}"));

@@ -1,4 +1,4 @@
--- What the scripts that renew begin with, put in front of each of them at build time, so that none forgets its last moment.
+-- Shared head of the scripts that renew. The build puts it in front of each of them, so that none omits the check of the last moment.
 -- KEYS   none = for keys in several slots of a cluster's server: how many there are, and they, stand before all else in ARGV
 -- ARGV   1 lease in ms; negative = `exactly`: to be set even where it is longer now; 0 = no lease changes: the holds are
 --          confirmed only
@@ -17,11 +17,11 @@ local lease, lease_text = tonumber(ARGV[1]), ARGV[1]
 local exactly = lease < 0
 if exactly then lease, lease_text = -lease, string.sub(lease_text, 2) end
 
--- The lease to write for a key that has `left` ms now, as PTTL gives it; nil = none is written. A lease that is long enough is
--- written too: what replicas acknowledge is this connection's last write.
+-- Returns the lease to write for a key that has `left` ms now (the reply of PTTL), or nil to write none. A lease that is long enough
+-- is written again as it is: replicas acknowledge this connection's last write, so a write is needed.
 local function lease_for(left)
   if lease > 0 and left < lease then return lease_text end
-  -- A confirmation gives no lease to a key that has none, and ends no key.
+  -- A confirmation adds no lease to a key that has none, and deletes no key.
   if left > 0 then return left end
 end
 if ARGV[2] ~= '0' then

@@ -61,7 +61,7 @@ pub(super) struct Failed {
     pub(super) spent: bool,
     /// True when the wait was over before the command was answered, by a server that answers others.
     pub(super) cut_off: bool,
-    /// True when the wait was over before the command was sent, because others of this process were asking.
+    /// True when the wait was over before the command was sent, because other acquires of this process were ahead.
     pub(super) crowded_out: bool,
 }
 
@@ -142,9 +142,9 @@ impl Request {
         Finished::at_home(&self.engine.reaper, attempt.make())
     }
 
-    /// Waits for an attempt until shortly after the end of the wait, or for a command timeout where there is none; the attempt
-    /// goes on all the same, and what it comes to is undone. Cut off at a server that answers, a wait has run out if somebody else
-    /// was seen to hold the lock; a single attempt (a wait of zero) ends with an error in any case.
+    /// Waits for an attempt until shortly after the end of the wait, or for a command timeout if the wait is zero. An attempt that is cut
+    /// off continues in the background, and its outcome is undone. The wait has then run out if the server answers others and another
+    /// holder was seen. A single attempt (a wait of zero) fails in any case.
     pub(super) async fn bounded(&self, attempt: Finished<Attempted>) -> Result<Tried, Failed> {
         // Without a limit it lasts as long as the transport lets its command; so does a single attempt of an owner that has no
         // other command before this one.

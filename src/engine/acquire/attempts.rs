@@ -35,7 +35,7 @@ pub(super) struct Attempts<'a> {
     pub(super) patience: Patience,
     /// Why the last attempt failed, if it did.
     failed: Option<Error>,
-    /// True once an answer said that somebody else has the lock, or is before this one.
+    /// True once an answer said that another owner has the lock, or is ahead of this one.
     pub(super) has_seen_busy: bool,
 }
 
@@ -157,8 +157,8 @@ impl<'a> Attempts<'a> {
                     self.manner.queueing = Queueing::Stay;
                 }
                 if cut_off {
-                    // Its error says less than that of the attempt before it, if that failed; if not, the wait has run out: behind
-                    // others of this process, or where somebody else was seen to hold the lock.
+                    // The failure of an earlier attempt says more than this error. Without one, the wait has run out if other acquires of
+                    // this process were ahead, or if another holder was seen.
                     let earlier = self.failed.take();
                     let ran_out = earlier.is_none() && (self.has_seen_busy || crowded_out);
                     request.ran_out.store(ran_out, Ordering::Relaxed);
@@ -238,7 +238,7 @@ impl<'a> Attempts<'a> {
         self.failed.is_some()
     }
 
-    /// The wait is over: an error where the last attempt failed, or where nobody was seen to hold the lock.
+    /// The wait is over. An error if the last attempt failed, or if no other holder was seen.
     pub(super) fn give_up(&mut self) -> Result<Option<Grant>> {
         match self.failed.take() {
             Some(error) => Err(error),

@@ -15,7 +15,7 @@ pub(super) struct Undo {
     doubted: bool,
     /// True for a mark.
     marks: bool,
-    /// The explicit lease that the acquire asked for: the undoing is repeated for as long as that.
+    /// The explicit lease that the acquire asked for. The undo is retried for at least that long.
     lease: Option<Duration>,
 }
 
@@ -25,7 +25,7 @@ impl Undo {
         Self { target: Arc::clone(target), armed: true, doubted, marks: false, lease: None }
     }
 
-    /// For an acquire with this lease; None: the watchdog's.
+    /// Sets the explicit lease of the acquire. None: the watchdog's lease.
     pub(super) fn leased(mut self, lease: Option<Duration>) -> Self {
         self.lease = lease;
         self

@@ -20,8 +20,8 @@ pub(crate) struct Renewed<'a> {
 /// What a flavour's holds are renewed by: one script for many locks, whatever their names.
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// Keys: the locks, each with those that `about` names. Arguments: the lease (negative: even if it is longer now; 0: it stays), the
-    /// last moment, then what `about` says of each. Replies as `lua/common/renew.lua`.
+    /// Keys: each lock with the keys that `about` names. Arguments: the lease (negative: set even if it is longer now; 0: left as it is),
+    /// the last moment, then what `about` says of each lock. Replies as `lua/common/renew.lua`.
     pub(crate) script: &'static Script,
     pub(crate) about: fn(&Renewed<'_>, About<'_>),
     /// True when the server notes the number of a command that makes a lease shorter, so that a copy of it does nothing.

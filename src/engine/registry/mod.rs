@@ -100,7 +100,7 @@ pub(crate) struct Registry {
     waiting: AtomicUsize,
     kick: Arc<Kick>,
     closing: watch::Receiver<bool>,
-    /// True once locks are not kept any more: nothing lingers from then on.
+    /// True once held locks are no longer kept: subscriptions do not linger after that.
     ended: watch::Receiver<bool>,
 }
 
@@ -131,7 +131,7 @@ impl Registry {
         }
     }
 
-    /// For a client whose guards have time to be released after it has begun to close.
+    /// Sets the end signal of a client that gives its guards time to be released while it closes.
     pub(crate) fn ending(self, ended: watch::Receiver<bool>) -> Self {
         Self { ended, ..self }
     }

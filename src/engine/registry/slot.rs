@@ -24,7 +24,7 @@ pub(super) struct Slot {
     pub(super) by_owner: BTreeMap<Ticket, Arc<Seat>>,
     pub(super) tickets: u64,
     pub(super) listening: Listening,
-    /// True when the subscription was lost after it was last asked for, so that it has to be asked for again.
+    /// True when the subscription was lost after the last request for it, so that it must be requested again.
     pub(super) is_lost: bool,
     /// True while a job waits to end the subscription.
     pub(super) retiring: bool,
@@ -32,7 +32,7 @@ pub(super) struct Slot {
     pub(super) local: Option<Local>,
     /// True when the last answer to the contender was that others come first.
     pub(super) held_back: bool,
-    /// True when the last that this process knows of the lock is that somebody has it.
+    /// True when this process last saw the lock held by somebody.
     pub(super) is_busy: bool,
     /// When somebody was last seen to have the lock.
     pub(super) seen_busy: Option<Moment>,
@@ -110,7 +110,7 @@ impl Slot {
         !waited_for && self.local.is_none() && self.listening == Listening::Off && !self.turns.is_giving_way()
     }
 
-    /// True when the subscription stands, as far as is known.
+    /// True when the subscription is in force and no loss of it is known.
     pub(super) fn is_live(&self) -> bool {
         self.listening == Listening::Live && !self.is_lost
     }

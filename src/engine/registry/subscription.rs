@@ -50,7 +50,7 @@ impl Registry {
                         tracing::debug!(lock.name = %name.as_written, ?fault, "cannot subscribe: waiters poll");
                         // The subscription may be in force all the same.
                         registry.unsubscribe(&name).await;
-                        // Nor does any other name of the channel know whether it still stands.
+                        // The other names of the channel may have lost their subscription too.
                         registry.lose_subscription(&name.channel);
                         Listening::Off
                     }
@@ -67,14 +67,14 @@ impl Registry {
         }
     }
 
-    /// The subscription to a channel does not stand: whoever waits looks, and asks for it again.
+    /// Marks the subscription to a channel as lost: its waiters poll, and subscribe again.
     fn lose_subscription(&self, channel: &[u8]) {
         for name in self.channels.names(channel).iter().flat_map(|names| names.iter()) {
             let mut wakes = Wakes::default();
             let mut shard = self.shard(name).lock();
             let Some(slot) = shard.get_mut(name) else { continue };
             let was_live = slot.is_live();
-            // While it is being asked for, the loss may be the later news.
+            // Even while a request is in flight: the loss may be newer than its reply.
             slot.is_lost = true;
             if was_live {
                 // Turns are counted by messages.
@@ -113,7 +113,7 @@ impl Registry {
             return;
         }
         if *self.ended.borrow() {
-            // No task would end the subscription any more: the connections close.
+            // The connections close, and no task is left that would end the subscription.
             shard.remove(name);
             drop(shard);
             self.channels.remove(name);

@@ -177,7 +177,7 @@ impl Waiter {
         shard.get(&self.name).is_some_and(Slot::is_live) && self.registry.topology.hears(&self.name)
     }
 
-    /// Notes whether the last answer to the contender was that somebody has the lock; an attempt that failed says nothing.
+    /// Notes whether the contender's last attempt found the lock busy. A failed attempt counts as not busy: its outcome says nothing.
     pub(crate) fn note_busy(&self, is_busy: bool) {
         let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
@@ -188,7 +188,7 @@ impl Waiter {
         }
     }
 
-    /// True when somebody has the lock, by the last that this process knows, or was seen to have it since that moment.
+    /// True when this process last saw the lock held by somebody, or saw that at any moment since `since`.
     pub(crate) fn knows_busy(&self, since: Moment) -> bool {
         let shard = self.registry.shard(&self.name).lock();
         let knows =

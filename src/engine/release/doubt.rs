@@ -18,8 +18,8 @@ use crate::error::Result;
 use crate::topology::ServerClock;
 use crate::world::Moment;
 
-/// Undoes an acquire that may have happened unseen: gives back its hold, and its queue entry.
-/// `doubted`: a copy of the acquire may come in later still. `lease`: the explicit one that it asked for.
+/// Undoes an acquire that may have been carried out: releases its hold, and removes its queue entry. `doubted`: a copy of the acquire may
+/// still arrive later. `lease`: the explicit lease that the acquire asked for.
 pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) {
     let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {

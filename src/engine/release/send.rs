@@ -46,8 +46,8 @@ pub(super) struct Sent {
 pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
-    // Where another release of this owner waits behind a refused one, both are better sent together: a server without memory accepts
-    // the last release only.
+    // If another release of this owner waits, a refused one is not retried but sent together with it. A server that is out of memory
+    // accepts only an owner's last release.
     let gives_up = |fault: &Fault| fault.kind == FaultKind::Refused && hold.book().ending() > 1;
     let call = |clock: &ServerClock| {
         let last_ms = if mine.is_empty() { 0 } else { clock.last(engine.now(), engine.options.command_timeout) };
@@ -71,8 +71,8 @@ pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_l
     sent
 }
 
-/// Sends a release, or the undoing of an acquire, until it is answered, or `until` is reached; and reads the answer. `timed` and
-/// `gives_up`: as for [`until_answered`].
+/// Sends a release, or the undo of an acquire, until it is answered or `until` is reached, and reads the answer. `timed` and `gives_up`: as
+/// for [`until_answered`].
 pub(super) async fn send_release(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
@@ -94,9 +94,8 @@ pub(super) async fn send_release(
     Sent { outcome, doubted }
 }
 
-/// Sends a command that may be carried out many times, until it is answered, or `until` is reached. Also returns whether a copy
-/// that was not answered may have been carried out, or may be yet. `timed`: the command needs the server's time. `gives_up`: true
-/// after which faults it is not sent again.
+/// Sends an idempotent command until it is answered or `until` is reached. Also returns whether an unanswered copy may have been carried
+/// out, or may still be. `timed`: the command needs the server's time. `gives_up`: true for faults that are not retried.
 pub(super) async fn until_answered(
     engine: &Engine,
     name: &LockName,

@@ -19,17 +19,17 @@ use crate::transport::undeclared::{Undeclared, undeclared};
 use crate::transport::{Call, FaultKind, Reply};
 use crate::world::Moment;
 
-/// Renews holds whose locks live at one server, or confirms them.
+/// Renews or confirms holds whose locks live at one server.
 pub(super) async fn renew(engine: &Arc<Engine>, mut placed: Vec<Placed>, which: Which) -> Round {
     let mut round = Round { lost: placed.iter().map(|placed| engine.expire(&placed.hold)).sum(), ..Round::default() };
     placed.retain_mut(|Placed { hold, only_confirms, .. }| {
         let book = hold.book();
-        // A lease that others may cut short is kept up.
+        // Explicit leases that others may cut short are kept up.
         let keeps = book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle();
         *only_confirms = !keeps && which.confirms() && !book.is_idle();
         keeps || *only_confirms
     });
-    // A command renews holds of one kind, or confirms them.
+    // One command either renews or confirms holds of one kind.
     let kind = |placed: &Placed| (std::ptr::from_ref(renewal(placed)) as usize, placed.only_confirms);
     placed.sort_by_key(|placed| (kind(placed), placed.placement));
     let mut batches = FuturesUnordered::new();
@@ -244,7 +244,7 @@ impl Asked {
                 if !self.watched || !book.is_watched() {
                     return;
                 }
-                // Of a primary that nobody has confirmed since, it counts from when that was done last.
+                // With `confirm_primary`, the lease counts from the last confirmation of the primary if that is older than the command.
                 let counted = engine.topology.confirmed().map_or(sent, |confirmed| confirmed.min(sent));
                 let until = valid_until(counted, engine.options.watchdog).as_nanos();
                 if until <= now {
@@ -260,7 +260,7 @@ impl Asked {
                     round.lost += engine.expire(hold);
                 }
             }
-            // Its end by the clock is its end.
+            // Its lease is over by the local clock too, so this is no loss.
             Reply::Int(0) if !self.watched && !hold.book().lasts(engine.now().as_nanos()) => {}
             Reply::Int(0) => round.lost += self.all_gone(engine, hold),
             Reply::Text(text) if text.starts_with(b"WRONGTYPE") => {

@@ -1,4 +1,5 @@
-//! Holds with an explicit lease: nobody renews them, and a server that has come to answer for them is asked whether it has them.
+//! Holds with an explicit lease are confirmed, not renewed: after a reconnect, a promotion or a slot move, the server is asked
+//! whether it has them.
 
 use tokio::time::{sleep, timeout};
 
@@ -8,7 +9,7 @@ use crate::transport::Arg;
 use crate::{Acquire, Error, Flavour, Lost};
 
 #[tokio::test(start_paused = true)]
-async fn an_explicit_lease_of_any_flavour_is_told_at_a_reconnect_that_its_lock_is_gone() {
+async fn guard_with_an_explicit_lease_learns_after_a_reconnect_or_slot_move_that_its_lock_is_gone() {
     for by_slot in [false, true] {
         let (client, fake) = client(|_| ());
         for flavour in Flavour::ALL {
@@ -20,7 +21,7 @@ async fn an_explicit_lease_of_any_flavour_is_told_at_a_reconnect_that_its_lock_i
             } else {
                 fake.listener().reconnected();
             }
-            let lost = timeout(ms(50), guard.lost()).await.unwrap_or_else(|_| panic!("{flavour:?} is not told"));
+            let lost = timeout(ms(50), guard.lost()).await.unwrap_or_else(|_| panic!("{flavour:?}: no signal"));
             assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{flavour:?}: {lost:?}");
             assert!(!guard.is_held() && kept.is_held(), "{flavour:?}");
             drop((guard, kept));
@@ -37,7 +38,7 @@ async fn an_explicit_lease_of_any_flavour_is_told_at_a_reconnect_that_its_lock_i
 async fn a_confirmation_leaves_every_lease_as_it_is() {
     let (client, fake) = client(|_| ());
     for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain] {
-        // Shorter than the watchdog's lease, and longer.
+        // One lease is shorter than the watchdog's, one is longer.
         for lease in [secs(5), secs(600)] {
             let guard = client.lock(flavour, "x").lock_leased(lease).await.unwrap();
             sleep(ms(1_000)).await;
@@ -51,20 +52,21 @@ async fn a_confirmation_leaves_every_lease_as_it_is() {
             fake.persist("x");
             fake.listener().reconnected();
             settle().await;
-            assert_eq!(fake.left("x"), None, "{flavour:?}: no lease is given to a key that has none");
-            // And it is not deleted: its release finds it.
+            assert_eq!(fake.left("x"), None, "{flavour:?}: a confirmation added a lease");
+            // The key is not deleted either: its release finds it.
             assert!(guard.is_held(), "{flavour:?}");
             guard.unlock().await.unwrap();
-            // Fair releases do nothing here.
+            // The fake's fair release frees nothing.
             fake.delete("x");
         }
     }
     done(client, &fake).await;
 }
 
-/// One that is kept by the watchdog, and one that is not, of different owners: two commands; nothing more in regular rounds.
+/// After a reconnect, one command confirms all explicit leases, of different owners, and one command renews the watched lock. Regular
+/// rounds renew only the watched lock.
 #[tokio::test(start_paused = true)]
-async fn many_explicit_leases_are_confirmed_by_one_command_and_only_then() {
+async fn many_explicit_leases_are_confirmed_by_one_command_and_not_by_regular_rounds() {
     let (client, fake) = client(|_| ());
     let watched = client.reentrant("w").lock().await.unwrap();
     let mut leased = Vec::new();
@@ -83,9 +85,9 @@ async fn many_explicit_leases_are_confirmed_by_one_command_and_only_then() {
     done(client, &fake).await;
 }
 
-/// As long as it fails; also beside what the watchdog keeps, which regular rounds renew meanwhile.
+/// The confirmation is retried until the server answers. Regular rounds renew the watched lock meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_confirmation_that_fails_is_repeated_and_nothing_is_asked_for_that_was_taken_since() {
+async fn a_failed_confirmation_is_retried_and_retries_skip_locks_taken_since() {
     let (client, fake) = client(|_| ());
     let watched = client.plain("w").lock().await.unwrap();
     let guard = client.reentrant("x").lock_leased(secs(600)).await.unwrap();
@@ -94,13 +96,13 @@ async fn a_confirmation_that_fails_is_repeated_and_nothing_is_asked_for_that_was
     fake.listener().reconnected();
     settle().await;
     let since = client.reentrant("y").lock_leased(secs(600)).await.unwrap();
-    timeout(secs(30), guard.lost()).await.expect("is not told once the server answers");
+    timeout(secs(30), guard.lost()).await.expect("the loss is signalled once the server answers");
     let asked = |name: &'static str| {
         let sent = fake.sent("common/renew");
         sent.iter().filter(|sent| sent.words.contains(&Arg::Text(name.into()))).count()
     };
     assert_eq!(asked("x"), 26);
-    // Only with the regular rounds meanwhile.
+    // While a confirmation is missing, each regular round confirms every explicit lease. Retries skip locks taken since.
     assert!(asked("y") <= 3, "{}", asked("y"));
     assert!(watched.is_held() && since.is_held());
     drop((watched, guard, since));
@@ -108,9 +110,9 @@ async fn a_confirmation_that_fails_is_repeated_and_nothing_is_asked_for_that_was
     done(client, &fake).await;
 }
 
-/// The answer comes when the lease is over here: that is how it ended.
+/// The answer comes after the lease has ended by the client's clock, so the loss stays `Expired`.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ends_while_it_is_confirmed_has_expired() {
+async fn a_lease_that_ends_before_its_confirmation_is_answered_is_lost_as_expired() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let guard = lock.acquire(Acquire::new().lease(secs(2))).await.unwrap().unwrap();

@@ -11,8 +11,8 @@ use crate::transport::Reply;
 
 const CROWD: usize = 3_000;
 
-/// Who has not asked by the end of its wait hears that the server is silent, or that the wait ran out; who has asked and heard nothing
-/// has seen no holder. Another name is not kept waiting.
+/// A task that has sent no attempt by the end of its wait gets `Timeout` if the server is silent, else `Ok(None)`. A task whose attempt
+/// got no answer has seen no holder, so it gets `Timeout`. Another name is not kept waiting.
 #[tokio::test(start_paused = true)]
 async fn who_did_not_get_to_ask_hears_whether_the_server_is_silent() {
     for silent in [true, false] {

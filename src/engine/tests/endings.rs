@@ -1,4 +1,4 @@
-//! How things end: an `unlock` that cannot be confirmed, a release that is refused for a while, a client that shuts down.
+//! Endings: an `unlock` that cannot be confirmed, a release that is refused for a while, a client that shuts down.
 
 use futures::FutureExt as _;
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use crate::error::passing::PASSING;
 use crate::lock::DistLock as _;
 use crate::{Acquire, Client, Error, Guard, Lost, Released};
 
-/// The server refuses, loses or does not answer this script for as long as the test says nothing else.
+/// Gives the next 1000 commands of this script the same fate. [`Fake::calm`] ends that early.
 fn all(fake: &Fake, script: &'static str, fate: impl Fn() -> Fate) {
     (0..1_000).for_each(|_| fake.next(script, fate()));
 }
@@ -23,9 +23,9 @@ fn refusals() -> impl Iterator<Item = (&'static str, &'static str)> {
     PASSING.iter().map(|row| (row.begins, &*Box::leak(format!("{} and why", row.begins).into_boxed_str())))
 }
 
-/// One table for acquires, releases and `is_retryable`.
+/// Acquires, releases and `is_retryable` share one table of refusals.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_waits_is_tried_again_after_every_refusal_that_passes() {
+async fn an_acquire_that_waits_is_retried_after_every_refusal_that_passes() {
     for (code, refusal) in refusals() {
         let (client, fake) = client(|_| ());
         (0..3).for_each(|_| fake.next("acquire", Fate::Refused(refusal)));
@@ -40,9 +40,9 @@ async fn an_acquire_that_waits_is_tried_again_after_every_refusal_that_passes() 
     }
 }
 
-/// Whichever lease it has: also one that is longer than the watchdog's.
+/// The lease may be longer than the watchdog's, as here.
 #[tokio::test(start_paused = true)]
-async fn a_refused_release_is_repeated_until_its_lease_is_over() {
+async fn a_refused_release_is_retried_until_its_lease_is_over() {
     for (code, refusal) in refusals() {
         for dropped in [false, true] {
             let (client, fake) = client(|_| ());
@@ -67,7 +67,7 @@ async fn a_refused_release_is_repeated_until_its_lease_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_is_not_repeated_beyond_its_lease() {
+async fn a_refused_release_is_not_retried_after_its_lease_is_over() {
     let (client, fake) = client(|_| ());
     let guard = leased(&client, 100).await;
     all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
@@ -81,9 +81,9 @@ async fn a_release_is_not_repeated_beyond_its_lease() {
     done(client, &fake).await;
 }
 
-/// An acquire that may have taken the lock for longer than the watchdog's lease is undone for as long as that.
+/// The acquire asked for a lease longer than the watchdog's. Its undo is retried for all of that lease.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_in_doubt_is_undone_until_its_lease_is_over() {
+async fn the_undo_of_an_acquire_in_doubt_is_retried_until_its_lease_is_over() {
     let (client, fake) = client(|_| ());
     fake.next("acquire", Fate::Lost(true));
     all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
@@ -96,9 +96,9 @@ async fn an_acquire_in_doubt_is_undone_until_its_lease_is_over() {
     done(client, &fake).await;
 }
 
-/// Two releases of one owner that are refused go together: a server without memory accepts the last one only.
+/// A server without memory accepts only the last release of an owner, so the refused releases are sent together.
 #[tokio::test(start_paused = true)]
-async fn releases_of_one_owner_that_are_refused_go_together() {
+async fn refused_releases_of_one_owner_are_retried_in_one_command() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
@@ -111,9 +111,9 @@ async fn releases_of_one_owner_that_are_refused_go_together() {
     done(client, &fake).await;
 }
 
-/// The server is dead, or does not answer, for longer than the lease.
+/// The server is down, or does not answer, for longer than the lease.
 #[tokio::test(start_paused = true)]
-async fn unlock_ends_at_the_end_of_the_lease_at_the_latest() {
+async fn unlock_returns_release_pending_when_the_lease_ends_at_the_latest() {
     let fates: [fn() -> Fate; 3] = [|| Fate::NotSent, || Fate::Lost(false), || Fate::Slow(secs(3_600))];
     for (n, fate) in fates.into_iter().enumerate() {
         for lease in [4, 30] {
@@ -137,9 +137,9 @@ async fn unlock_ends_at_the_end_of_the_lease_at_the_latest() {
     }
 }
 
-/// The book may not know yet: no task looks after an explicit lease.
+/// No task watches an explicit lease, so its end may not be recorded yet.
 #[tokio::test(start_paused = true)]
-async fn after_a_loss_unlock_says_so_at_once() {
+async fn unlock_after_a_loss_returns_lost_at_once() {
     let (client, fake) = client(|_| ());
     for n in 0..3 {
         let guard = leased(&client, 4).await;
@@ -148,7 +148,7 @@ async fn after_a_loss_unlock_says_so_at_once() {
         all(&fake, "release", if n == 1 { || Fate::NotSent } else { || Fate::Slow(secs(3)) });
         let error = guard.unlock().now_or_never().expect("at once").unwrap_err();
         assert!(matches!(error, Error::Lost { why: Lost::Expired, .. }), "{error:?}");
-        // The server may have had it still.
+        // The release is sent all the same, because the server may still have the hold.
         settle().await;
         assert!(!fake.sent("release").is_empty());
         fake.calm();
@@ -163,9 +163,9 @@ async fn after_a_loss_unlock_says_so_at_once() {
     done(client, &fake).await;
 }
 
-/// Guards have until `within`, and are renewed until then; whoever waits or comes is told at once.
+/// Guards have until `within` to be released, and are renewed until then. Waiting acquires and new ones return `Closed` at once.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_lets_jobs_finish() {
+async fn a_shutdown_waits_until_held_locks_are_released() {
     let (client, fake) = client(|_| ());
     let (lock, other) = (client.reentrant("x"), client.reentrant("y"));
     let (guard, second) = (lock.lock().await.unwrap(), other.lock().await.unwrap());
@@ -199,12 +199,12 @@ async fn a_shutdown_lets_jobs_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_releases_what_is_held_once_its_time_is_up() {
+async fn a_shutdown_releases_held_locks_when_its_time_is_up() {
     for within in [ms(0), secs(5)] {
         let (client, fake) = client(|_| ());
         let guard = client.reentrant("x").lock().await.unwrap();
         let lost = guard.lost();
-        // A clean-up has a command timeout, whatever is left of the time.
+        // A release has a whole command timeout, even if nothing is left of `within`.
         fake.next("release", Fate::Slow(secs(2)));
         let began = Instant::now();
         client.shutdown(within).await.unwrap();
@@ -216,9 +216,9 @@ async fn a_shutdown_releases_what_is_held_once_its_time_is_up() {
     }
 }
 
-/// `lock` waits for a holder without limit, and for a server that is away for so long as `DistLock::lock` says.
+/// `lock` waits for a holder without limit. For a server that is away, it waits as long as the docs of `DistLock::lock` say.
 #[tokio::test(start_paused = true)]
-async fn lock_ends_when_the_server_is_away_for_longer_than_its_retries_last() {
+async fn lock_fails_when_the_server_is_away_for_longer_than_its_retries_last() {
     let fates: [fn() -> Fate; 2] = [|| Fate::NotSent, || Fate::Refused("MISCONF the disk is full")];
     for fate in fates {
         let (client, fake) = client(|_| ());

@@ -221,7 +221,7 @@ impl Fake {
         self.sim.command(&[b"del", name.as_bytes()]);
     }
 
-    /// Takes the lease away.
+    /// Removes the lease: the key never expires.
     pub(super) fn persist(&self, name: &str) {
         self.sim.command(&[b"persist", name.as_bytes()]);
     }

@@ -70,9 +70,9 @@ async fn whose_owner_holds_the_lock_comes_in_although_others_wait_and_a_command_
     done(client, &fake).await;
 }
 
-/// The server answers others all the time, but this one's command is slow: that somebody has the lock is told only where it was seen.
+/// The server answers other commands in time, and only this attempt is slow. The lock is reported busy only if a holder was seen.
 #[tokio::test(start_paused = true)]
-async fn late_answer_at_a_server_that_answers_is_an_error_unless_a_holder_was_seen() {
+async fn wait_that_ends_before_its_answer_is_an_error_unless_a_holder_was_seen() {
     for (failed_before, seen_before) in [(false, false), (true, false), (false, true)] {
         let (client, fake) = client(|_| ());
         let lock = client.reentrant("x");
@@ -160,7 +160,7 @@ async fn a_wait_that_ends_at_a_silent_server_is_an_error() {
         tokio::time::sleep(ms(200)).await;
         if silent {
             fake.next("renew", Fate::Late(secs(2)));
-            // The last look of the waiter.
+            // The waiter's last attempt, before its wait ends.
             fake.next("acquire", Fate::Late(secs(2)));
         }
         let (outcome, _) = tokio::join!(waits, client.renew_now());
@@ -190,9 +190,9 @@ async fn who_waits_for_a_spin_lock_looks_less_and_less_often() {
     done(client, &fake).await;
 }
 
-/// The release was announced where nobody heard of it: the last look finds the lock free.
+/// The waiter gets no message that the lock is free. Its last attempt finds out.
 #[tokio::test(start_paused = true)]
-async fn wait_that_ends_looks_once_more() {
+async fn waiter_tries_once_more_before_its_wait_ends() {
     for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Write, Flavour::Read] {
         let (client, fake) = client(|_| ());
         let other = if flavour == Flavour::Read { Flavour::Write } else { flavour };
@@ -214,9 +214,9 @@ async fn wait_that_ends_looks_once_more() {
     }
 }
 
-/// A task that waits behind another one of its process, whose own attempt is not answered, knows of no holder.
+/// Tasks of one process wait behind the attempt of the first one. Without its answer, no task has seen a holder.
 #[tokio::test(start_paused = true)]
-async fn tasks_behind_an_attempt_without_an_answer_know_of_no_holder() {
+async fn tasks_queued_behind_an_unanswered_attempt_time_out_and_are_not_busy() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.next("acquire", Fate::Late(secs(2)));

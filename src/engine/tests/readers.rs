@@ -162,7 +162,7 @@ async fn a_mark_is_taken_back_where_nobody_came_in() {
             fake.next("write", BUSY);
             assert!(lock.try_lock().await.unwrap().is_none());
         } else {
-            // The last look included, where the wait runs out.
+            // A wait that runs out makes one more attempt before its end.
             (0..if way == "over" { 3 } else { 2 }).for_each(|_| fake.next("write", BUSY));
             let how = Acquire::new().wait(ms(300));
             let task = tokio::spawn(async move { lock.acquire(how).await });

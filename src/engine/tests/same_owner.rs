@@ -272,7 +272,7 @@ async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<
         let outcome = timeout(patience, lock.acquire(how)).await;
         drop(waits);
         let Ok(outcome) = outcome else { continue };
-        // Where no answer came within the wait, nobody was seen to hold it.
+        // A wait without any answer has seen no holder: it ends with `Timeout`.
         let guard = match outcome {
             Ok(Some(guard)) => guard,
             Ok(None) | Err(Error::Timeout { .. }) => continue,

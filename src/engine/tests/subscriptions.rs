@@ -1,14 +1,14 @@
-//! Subscriptions that are lost, or not to be had, while somebody waits.
+//! Subscriptions that are lost, or cannot be made, while a task waits.
 
 use tokio::time::timeout;
 
 use super::{client, done, ms, secs, settle, waiter};
 use crate::names::LockName;
 
-/// The server refuses the subscription on a new connection, and goes on refusing it: the waiter looks ten times as often, asks for
-/// the subscription ever more seldom, and is woken by a message once it is allowed.
+/// The server refuses the subscription on a new connection. The waiter then polls ten times as often, and retries the subscription,
+/// backing off. Once the subscription is allowed, a message wakes the waiter.
 #[tokio::test(start_paused = true)]
-async fn subscription_that_is_lost_is_asked_for_until_it_stands() {
+async fn lost_subscription_is_retried_until_it_is_confirmed() {
     let (client, fake) = client(|options| options.poll_cap = secs(10));
     fake.steal("x", secs(3600));
     let waits = waiter(&client.reentrant("x"));
@@ -19,14 +19,14 @@ async fn subscription_that_is_lost_is_asked_for_until_it_stands() {
     fake.listener().ended(&LockName::new("", "x").channel);
     tokio::time::sleep(secs(30)).await;
     let looks = fake.sent("acquire").len() - asked;
-    assert!((28..36).contains(&looks), "{looks} looks in 30 s at a poll cap of 10 s");
+    assert!((28..36).contains(&looks), "{looks} polls in 30 s at a poll cap of 10 s");
     let subscribes = fake.subscriptions().0.len() - 1;
-    assert!((28..75).contains(&subscribes), "{subscribes} subscriptions were asked for in 30 s");
+    assert!((28..75).contains(&subscribes), "{subscribes} retries of the subscription in 30 s");
     fake.subscribe_fails(false);
     tokio::time::sleep(secs(2)).await;
     let (asked, subscribes) = (fake.sent("acquire").len(), fake.subscriptions().0.len());
     tokio::time::sleep(secs(5)).await;
-    assert_eq!((fake.sent("acquire").len(), fake.subscriptions().0.len()), (asked, subscribes), "it stands");
+    assert_eq!((fake.sent("acquire").len(), fake.subscriptions().0.len()), (asked, subscribes), "still retrying");
     fake.delete("x");
     fake.publish("x");
     let guard = timeout(ms(20), waits).await.expect("woken by the message").unwrap();
@@ -34,9 +34,9 @@ async fn subscription_that_is_lost_is_asked_for_until_it_stands() {
     done(client, &fake).await;
 }
 
-/// Names that share a channel share what becomes of its subscription.
+/// Names that share a channel share its subscription. If the subscription fails for one name, it is lost for all of them.
 #[tokio::test(start_paused = true)]
-async fn subscription_that_one_name_cannot_have_is_lost_for_the_other_of_its_channel() {
+async fn subscription_that_fails_for_one_name_is_retried_for_all_names_of_its_channel() {
     let (client, fake) = client(|options| options.poll_cap = secs(3600));
     for name in ["a", "{a}"] {
         fake.steal(name, secs(3600));
@@ -56,9 +56,9 @@ async fn subscription_that_one_name_cannot_have_is_lost_for_the_other_of_its_cha
     done(client, &fake).await;
 }
 
-/// No connection for messages comes to stand: waiters look ten times as often until one does.
+/// While there is no connection for messages, waiters poll ten times as often.
 #[tokio::test(start_paused = true)]
-async fn waiters_without_a_connection_for_messages_look_more_often() {
+async fn waiters_without_a_connection_for_messages_poll_more_often() {
     let (client, fake) = client(|options| options.poll_cap = secs(10));
     fake.steal("x", secs(3600));
     let waits = waiter(&client.reentrant("x"));
@@ -72,7 +72,7 @@ async fn waiters_without_a_connection_for_messages_look_more_often() {
         let asked = fake.sent("acquire").len();
         tokio::time::sleep(secs(30)).await;
         let looks = fake.sent("acquire").len() - asked;
-        assert!(expected.contains(&looks), "deaf: {is_deaf}: {looks} looks in 30 s");
+        assert!(expected.contains(&looks), "deaf: {is_deaf}: {looks} polls in 30 s");
     }
     assert_eq!(fake.subscriptions().0.len(), 1, "the subscription is kept");
     fake.delete("x");

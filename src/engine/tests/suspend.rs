@@ -75,7 +75,8 @@ async fn leases_are_renewed_right_after_a_suspend() {
         fake.suspend(20_000);
         tokio::time::sleep(SOON).await;
         assert!(watched.remaining() > secs(28), "{:?}", watched.remaining());
-        // The explicit lease is confirmed too, as long as it lasts.
+        // Each suspend is followed by a renewal. The first one is also followed by a confirmation: by the second suspend the explicit
+        // lease is over.
         assert_eq!(fake.sent("renew").len(), suspends + 1);
     }
     assert!(!leased.is_held());

@@ -26,10 +26,10 @@ use super::registry::{Parked, Until, Waiter};
 use crate::error::Result;
 use crate::world::Moment;
 
-/// A waiter that sleeps asks once more so long before the end of its wait.
+/// A sleeping waiter asks once more this long before the end of its wait.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// The pauses of a waiter that has no subscription before it asks for one again: the first, and the longest.
+/// First and longest pause of a waiter without a subscription before it subscribes again.
 const RESUBSCRIBE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// What asking brought.
@@ -148,7 +148,7 @@ async fn contend<A: Awaited>(
     let mut woken = waiter.is_woken();
     let mut was_listening = false;
     let mut has_looked_last = false;
-    // How often in a row no subscription was to be had.
+    // Failed subscribes in a row.
     let mut failures = 0;
     loop {
         // Half of what is left is for asking.
@@ -197,8 +197,8 @@ async fn contend<A: Awaited>(
     }
 }
 
-/// Sleeps until there is news or the pause is over. True where there is a reason to ask at once: news, or that the wait is about to end
-/// after a long sleep, because the news of a release may be lost.
+/// Sleeps until there is news or the pause is over. True if the waiter should ask at once: there is news, or the wait is about to end and
+/// the message of a release may have been lost.
 async fn sleep(
     engine: &Engine,
     deadline: &Deadline,
@@ -214,8 +214,8 @@ async fn sleep(
     parked == Parked::Woken || last.is_some()
 }
 
-/// Asks for the subscription until it stands, something has come, or an attempt is `due`; ever more seldom, because whoever may not
-/// subscribe is refused at once each time.
+/// Subscribes until that succeeds, news arrives or an attempt is `due`. Backs off, because a login without the permission is refused at
+/// once each time.
 async fn subscribe(engine: &Engine, deadline: &Deadline, waiter: &Waiter, due: Moment, failures: &mut u32) {
     loop {
         waiter.listen(deadline.at_most(due.since(engine.now()))).await;

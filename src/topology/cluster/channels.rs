@@ -215,11 +215,11 @@ impl Cluster {
             fault
         });
         let Some(fault) = again else {
-            // A release may have been announced where nobody listened any more.
+            // A release may have been announced at a server where nobody was subscribed any more.
             self.notify(|listener| listener.resubscribed(&channel));
             return None;
         };
-        // Whoever waits looks more often, and asks for the subscription too.
+        // Waiters then poll more often, and subscribe themselves.
         self.notify(|listener| listener.unsubscribed(&channel));
         self.suspicion.raise();
         if let Some(address) = redirected_to(&fault, &to, slot) {

@@ -80,7 +80,7 @@ impl Cluster {
                     if let Some(placement) = placement {
                         self.forget_closed(placement.member);
                     }
-                    // Whoever has the slot now is asked: a query changes nothing, so that it may be asked twice.
+                    // A query changes nothing, so it is retried at the server that has the slot now.
                     if call(self.nobody.clock()).script.reads_only && Instant::now() < until {
                         continue;
                     }

@@ -21,7 +21,7 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply, Transport};
 use crate::world::World;
 
-/// Asks where clients are to find the servers.
+/// Asks where clients should find the servers.
 static SLOTS: Script = Script::bare("cluster/slots", "CLUSTER");
 
 /// Asks whether the server knows channels that are a slot's own.
@@ -142,16 +142,16 @@ fn refused(address: &Address, why: &str) -> Error {
     untold(address, "its cluster", "CLUSTER NODES", why)
 }
 
-/// What the first server to answer has said.
+/// The replies of the first server that answered.
 struct First {
     view: SlotView,
-    /// The servers prefer the names that they announce.
+    /// True when the servers prefer the host names that they announce.
     by_name: bool,
-    /// Channels are a slot's own.
+    /// True when channels belong to slots (sharded pub/sub).
     is_sharded: bool,
 }
 
-/// The first view that any of the servers gives, and what has to be known of them all.
+/// The first view that any server gives, and facts that hold for all servers.
 async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<First> {
     let Settings { seeds, command_timeout, connect_timeout, .. } = settings;
     // As long as any command: there may be no other server to be asked.
@@ -184,13 +184,13 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<Fi
     Err(reason.or(Error::config("the URL of a cluster names no server")))
 }
 
-/// Whether clients are to use the names that servers announce (`cluster-preferred-endpoint-type hostname`): then `CLUSTER SLOTS` has one
-/// where `CLUSTER NODES` has the address. False where the server does not say, or the login may not ask.
+/// True when clients should use the host names that servers announce (`cluster-preferred-endpoint-type hostname`). Then `CLUSTER SLOTS` has
+/// the name where `CLUSTER NODES` has the address. False if the server does not say, or the login may not ask.
 async fn prefers_names(transport: &dyn Transport, view: &SlotView) -> bool {
     let words = vec![Arg::Text(Bytes::from_static(b"SLOTS"))];
     let reply = transport.run(Call { script: &SLOTS, keys: 0, words }).await;
     let Ok(Reply::List(ranges)) = reply else { return false };
-    // Of each range: first slot, last slot, and the nodes, of which the first word is where to find one.
+    // A range is its first slot, its last slot, then its nodes. The first field of a node is its endpoint.
     let nodes = ranges.into_iter().filter_map(|range| if let Reply::List(range) = range { Some(range) } else { None });
     let endpoint = |node: Reply| match node {
         Reply::List(node) => node.into_iter().next(),

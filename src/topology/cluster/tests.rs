@@ -36,11 +36,11 @@ static RELEASE: Script = Script::new("test/release", "").announcing();
 #[derive(Default)]
 struct Server {
     nodes: Mutex<String>,
-    /// What it says to `CLUSTER SLOTS`, which it may refuse.
+    /// Reply to `CLUSTER SLOTS`; `None` refuses the command.
     slots: Mutex<Option<Reply>>,
-    /// It leaves the cluster at the next script.
+    /// True if the server leaves the cluster at the next script.
     leaves: AtomicBool,
-    /// How often it was asked for them.
+    /// Number of `CLUSTER NODES` commands so far.
     asked: Mutex<usize>,
     /// How many ms it takes to answer that.
     takes: AtomicU64,

@@ -66,7 +66,7 @@ impl Primary {
         while is_wanted() && is_current() {
             if let Err(fault) = to.transport().subscribe(channel.clone()).await {
                 tracing::debug!(error = fault.message, "could not subscribe at the new primary");
-                // Whoever waits looks more often, and asks for the subscription too.
+                // Waiters then poll more often, and subscribe themselves.
                 self.notify(|listener| listener.unsubscribed(&channel));
                 tokio::time::sleep(AGAIN).await;
                 continue;

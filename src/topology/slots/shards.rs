@@ -24,8 +24,8 @@ impl Shards {
         self.0.retain(|(one, other)| !has_place(one) || !has_place(other));
     }
 
-    /// The nodes that have no place, and that a view does not list as away: they are back without one, or were told to leave. A view
-    /// that gives such a node slots is out of date, and says nothing of it.
+    /// The nodes that have no place, and that a view does not list as away: they are back without one, or were told to leave. A node to
+    /// which the view gives slots is not left over, because that view is stale.
     pub(super) fn left_over(&self, owners: &HashSet<Arc<str>>, view: &SlotView) -> HashSet<Arc<str>> {
         let is_there = |peer: &Peer| peer.is_away || peer.primary.is_some();
         let there = view.peers().iter().filter(|peer| is_there(peer));

@@ -38,8 +38,8 @@ pub(crate) struct Peer {
     pub(crate) alias: Option<Address>,
     /// True when the asked node is connected with it, or is it.
     pub(crate) is_linked: bool,
-    /// True when the asked node takes it to be away, cannot reach it, or still waits for its answer to a ping. Not of one at whose
-    /// address there is another node: it will not come back.
+    /// True when the asked node takes it to be away, cannot reach it, or still waits for its answer to a ping. False if another node is at
+    /// its address, because it will not come back.
     pub(crate) is_away: bool,
     /// The config epoch, of a replica that of its primary: it rises with every failover and every slot that is taken over.
     pub(crate) epoch: u64,
@@ -114,17 +114,17 @@ impl SlotView {
         &self.peers
     }
 
-    /// True where a node announces this name.
+    /// True if any node announces this host name.
     pub(crate) fn announces(&self, host: &str) -> bool {
         self.peers.iter().filter_map(|peer| peer.alias.as_ref()).any(|name| name.host() == host)
     }
 
-    /// True where any node announces a name.
+    /// True if any node announces a host name.
     pub(crate) fn has_names(&self) -> bool {
         self.peers.iter().any(|peer| peer.alias.is_some())
     }
 
-    /// The same view with each node at the name that it announces, where it announces one: the address becomes the alias.
+    /// The same view with nodes addressed by the host names that they announce. Their addresses become their aliases.
     pub(crate) fn by_name(mut self) -> Self {
         let named = |peer: &Arc<Peer>| match &peer.alias {
             Some(name) => {
@@ -191,7 +191,7 @@ impl Reading<'_> {
         }
         let primary = if has(&["slave", "replica"]) { self::id(primary).ok() } else { None };
         let is_linked = is_asked || link == "connected";
-        // A pong that was read late clears `fail`; the ping after it stays unanswered.
+        // A pong that was read late clears `fail`, but the ping after it stays unanswered.
         let is_silent = !is_asked && unanswered_ping != "0";
         let is_away = !has(&["noaddr"]) && (!is_linked || is_silent || has(&["fail", "fail?"]));
         let peer = Arc::new(Peer { id, address, alias, is_linked, is_away, epoch, primary });

@@ -81,7 +81,7 @@ impl Trouble {
         Self { message: message.into(), source: None, hope: Hope::Some, is_broken_off: false }
     }
 
-    /// The same, told with the server that it is about.
+    /// The same trouble, with the server's name in front of its message.
     pub(super) fn at(mut self, server: &str) -> Self {
         if !self.message.starts_with(server) {
             self.message = format!("{server}: {}", self.message);
@@ -138,7 +138,7 @@ impl Dialer {
     /// One try. None: it took too long.
     pub(super) async fn open(&self) -> Option<Result<Opened, Trouble>> {
         let opened = tokio::time::timeout(self.within, self.open_unbounded()).await.ok()?;
-        // What the server has said begins with its code.
+        // The text of a refusal begins with the server's error code, so no name is put in front of it.
         Some(opened.map_err(|trouble| if trouble.hope == Hope::Refused { trouble } else { trouble.at(&self.server) }))
     }
 

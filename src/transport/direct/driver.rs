@@ -29,8 +29,8 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Keeps the connection for as long as the client lives. `first`: a connection that stands already. `demoted`: told when another
-/// connection stands after the server of this one was demoted.
+/// Keeps the connection for as long as the client lives. `first`: a connection that is already up. `demoted`: notified once a new
+/// connection is up after the server of the old one was demoted.
 pub(super) async fn drive(
     connection: Arc<Connection>,
     dialer: Arc<Dialer>,
@@ -76,7 +76,7 @@ async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses) 
     }
 }
 
-/// Reads and writes until the connection is gone; why it is, and what it was.
+/// Reads and writes until the connection is gone. Returns why it is gone, and its last state.
 async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, input: Input) -> (Trouble, Served) {
     let mut served = Served {
         reader,
@@ -117,7 +117,7 @@ struct Served {
     has_yielded: bool,
     /// The socket had no room for all.
     is_blocked: bool,
-    /// It has answered what was asked.
+    /// The server has answered what was asked.
     is_of_use: bool,
     /// Its server was demoted.
     is_demoted: bool,

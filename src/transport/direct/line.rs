@@ -25,7 +25,7 @@ pub(crate) struct MessageLine {
 }
 
 impl MessageLine {
-    /// `sharded`: its channels are a slot's own. `demoted`: told when commands have followed a demotion.
+    /// `sharded`: its channels belong to slots. `demoted`: notified when a connection for commands is up again after a demotion.
     pub(crate) fn to(target: Target, options: &Options, sharded: bool, demoted: Arc<Notify>) -> Self {
         Self::over(Arc::new(Dialer::new(target, options)), options, sharded, Arc::default(), None, demoted)
     }

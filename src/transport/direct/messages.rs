@@ -51,11 +51,11 @@ pub(super) struct Messages {
     /// Channels are a slot's own.
     pub(super) sharded: bool,
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
-    /// Told when commands had to be led to another server, because this one was demoted: messages follow.
+    /// Notified when a connection for commands was replaced because its server was demoted. Messages then reconnect too.
     pub(super) demoted: Arc<Notify>,
-    /// How long there may be no connection before waiters are told.
+    /// Time without a connection after which waiters are told.
     pub(super) deaf_after: Duration,
-    /// Ends when they are to be told.
+    /// Timer that runs out when waiters must be told.
     pub(super) away: Option<Pin<Box<Sleep>>>,
 }
 
@@ -241,7 +241,7 @@ impl Messages {
 }
 
 impl Messages {
-    /// There has been no connection for a while.
+    /// Tells the listener that there has been no connection for a while.
     fn is_deaf(&mut self) {
         self.away = None;
         if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
@@ -250,7 +250,7 @@ impl Messages {
     }
 }
 
-/// Waits for the end of a sleep; for ever where there is none.
+/// Waits until the sleep ends; forever if there is none.
 async fn is_over(sleep: &mut Option<Pin<Box<Sleep>>>) {
     match sleep {
         Some(sleep) => sleep.await,

@@ -49,7 +49,7 @@ impl Endpoint {
             })?;
         let mut config = match scheme {
             "unix" | "redis+unix" | "valkey+unix" => {
-                // `unix://[user:password@]/path[?db=3]`. A path may have an @ and a # as well; a ? is written %3F.
+                // `unix://[user:password@]/path[?db=3]`. A path may contain @ and #; a ? is written %3F.
                 let (credentials, path) = match rest.split_once("@/") {
                     Some((credentials, _)) if !rest.starts_with('/') => {
                         (Some(credentials), &rest[credentials.len() + 1..])
@@ -149,7 +149,7 @@ impl Endpoint {
     }
 }
 
-/// Reads what stands behind `://` in the URL of one server.
+/// Reads the part after `://` of the URL of one server.
 fn read(rest: &str) -> Result<Config> {
     let (url, database) = url::one_server(rest)?;
     let config = Config::from_url_centralized(&url).map_err(|_| {
@@ -202,8 +202,7 @@ impl Node {
         let make = |places| {
             Client::new(config.clone(), Some(performance(places)), Some(connection.clone()), Some(policy.clone()))
         };
-        // fred does not pass on that a server has ended a subscription, or refuses one: it gives the refusal to whichever command
-        // comes next, or to none.
+        // fred does not report that a server ended or refused a subscription: it gives the refusal to the next command, or to none.
         let own_messages =
             if secured.is_some() || !target.is_tls() { target.target(target.plain_config()?, secured) } else { None };
         let (listener, demoted) = (Arc::new(OnceLock::new()), Arc::new(Notify::new()));

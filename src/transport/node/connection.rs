@@ -31,7 +31,7 @@ pub(super) struct Connection {
     pub(super) client: Client,
     /// The server, as errors name it.
     server: Box<str>,
-    /// How often it has come to stand.
+    /// Number of times that it was reported to be up.
     stood: AtomicU32,
     /// For one command.
     timeout: Duration,
@@ -39,7 +39,7 @@ pub(super) struct Connection {
     timeouts: AtomicU32,
     /// Notified when the connection is to be broken and made anew.
     heal: Notify,
-    /// True once its server was found to be demoted, until it is made anew.
+    /// True from the moment its server was found to be demoted until the next reconnect.
     was_demoted: AtomicBool,
     /// Why there is no connection, while there is none.
     trouble: Mutex<Option<fred::error::Error>>,
@@ -54,12 +54,12 @@ impl Connection {
         Arc::new(Self { client, server: server.into(), stood, timeout, timeouts, heal, was_demoted, trouble })
     }
 
-    /// None while the connection stands.
+    /// None while the connection is up.
     fn away(&self) -> Option<Away> {
         if self.client.is_connected() {
             return None;
         }
-        // In this order: one that comes to stand after the last look is told.
+        // Receiver and count come before the second look, so that a reconnect after that look is noticed.
         let away = Away { reconnects: self.client.reconnect_rx(), stood: self.stood.load(Ordering::Acquire) };
         (!self.client.is_connected()).then_some(away)
     }
@@ -110,7 +110,7 @@ impl Connection {
     }
 
     pub(super) async fn run(&self, call: Call, script_cache: bool) -> Result<Reply, Fault> {
-        // What is run by its text alone has a limit of ours, which fred does not know of.
+        // A script sent by its source times out by a timer of ours, after which fred may still send it.
         let away = if script_cache || call.script.command.is_some() { self.away() } else { None };
         let outcome = match call.script.command {
             Some(command) => self.send(command, None, &call).await,
@@ -134,14 +134,14 @@ impl Connection {
                 }
                 match fault.kind {
                     FaultKind::TimedOut => {
-                        // The reason says more than that time is up: a refused login, say.
+                        // The trouble says more than a timeout does: a refused login, for example.
                         if let Some((message, trouble)) = self.trouble() {
                             let has_left = away.is_none_or(|away| away.has_ended(self));
                             let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
                             fault = Fault { kind, message, source: Some(Arc::new(trouble)) };
                         }
                     }
-                    // A server's own words begin with their code.
+                    // A server's own error begins with its code.
                     FaultKind::Lost if !fault.message.starts_with("CLUSTERDOWN") => {
                         fault.message = format!("{}: {}", self.server, fault.message);
                     }
@@ -153,16 +153,16 @@ impl Connection {
     }
 }
 
-/// That there was no connection when a command was queued. fred writes none that has timed out: as long as this has not ended, the
-/// command has never left, and never will.
+/// Exists for a command that was queued without a connection. fred never writes a command that has timed out. So until a connection is up,
+/// the command has not been sent, and never will be.
 struct Away {
     reconnects: Receiver<Server>,
     stood: u32,
 }
 
 impl Away {
-    /// True where a connection has come to stand since, for however short a time. Both are looked at: fred tells its receivers before
-    /// it writes what was queued, and what it told just before this was made is counted within a command's timeout.
+    /// True if a connection was up since, however briefly. Receiver and count are both needed. fred notifies its receivers before it writes
+    /// queued commands. A reconnect that it notified just before this value was made is in the count within a command's timeout.
     fn has_ended(&self, connection: &Connection) -> bool {
         !self.reconnects.is_empty()
             || connection.stood.load(Ordering::Acquire) != self.stood
@@ -200,7 +200,7 @@ pub(super) async fn name_connection(client: Client, name: Arc<str>) {
     }
 }
 
-/// Tells the listener when a connection for commands is back, and breaks one that was taken for dead. `demoted`: told when it is back
+/// Tells the listener when a connection for commands is back, and breaks one that was taken for dead. `demoted`: notified when it is back
 /// after its server was demoted.
 pub(super) async fn keep_connection(
     connection: Arc<Connection>,

@@ -19,7 +19,7 @@ pub(super) fn told(error: &Error) -> String {
 const WITHOUT_HELLO: &str = "fred begins each connection with HELLO 3, which is not to be had here; connections of this crate's own do \
                              without (Builder::direct(true), or direct = true in a file)";
 
-/// True where the server, or a proxy before it, does not know `HELLO`: fred would try again for ever.
+/// True if the server, or a proxy before it, does not know `HELLO`: fred would retry forever.
 pub(super) fn refuses_hello(text: &str) -> bool {
     let is_unknown = || text.starts_with("ERR unknown command") && text.to_ascii_lowercase().contains("hello");
     text.starts_with("NOPROTO") || is_unknown()

@@ -72,7 +72,8 @@ fn tests_that_the_page_of_faults_names_exist() {
     assert!(missing.is_empty(), "docs/faults.md names tests that do not exist: {missing:#?}");
 }
 
-/// True if this file has a test of this name: by its attribute, by `bed::cases!`, or by a list of conformance or of `interop`.
+/// True if this file has a function of this name that is a test: by an attribute, by `bed::cases!`, or by a list of `conformance` or
+/// `interop`.
 fn has_test(file: &str, name: &str) -> bool {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -87,9 +88,9 @@ fn has_test(file: &str, name: &str) -> bool {
         || lists.iter().any(|list| list.split_whitespace().any(is_listed))
 }
 
-/// The last cell of a row has paths of files, each followed by the names of its tests. A test that holds has at least one.
+/// The last cell of a row has paths of files, each followed by the names of its tests. A row that says `holds` names at least one test.
 #[test]
-fn tests_that_the_page_of_redissons_tests_names_exist() {
+fn tests_named_on_the_page_of_redissons_tests_exist() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/redisson-tests.md")).unwrap();
     let (mut named, mut wrong) = (0, Vec::new());
     for row in page.lines().filter(|line| line.starts_with("| `")) {

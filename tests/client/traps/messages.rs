@@ -33,10 +33,10 @@ async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
     .await;
 }
 
-/// Messages that come in faster than they are read overwrite the oldest ones in fred's buffer of 4096, and fred's documented
-/// loop then ends for good. Our own connection for messages has no buffer that overflows.
+/// Messages that arrive faster than they are read overwrite the oldest ones in fred's buffer of 4096. fred's documented loop
+/// then ends for good. Our own connection for messages has no buffer that overflows.
 ///
-/// The one message that counts is in the middle of 16 000 for another lock.
+/// The message for the waiter is in the middle of 16 000 messages for another lock.
 #[tokio::test]
 async fn trap_06_a_flood_of_messages_loses_no_waiter() {
     const FLOOD: &str = "for i = 1, 8000 do redis.call('publish', KEYS[2], '0') end

@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// for the most of it, and where a lock has several keys they are in two places.
 const WOKEN_WITHIN: Duration = Duration::from_secs(2);
 
-/// An explicit lease: longer than any work.
+/// Explicit lease, longer than any work under a lock.
 const LEASE: Duration = Duration::from_secs(30);
 
 pub struct Actor {
@@ -42,7 +42,7 @@ impl Actor {
         // Who does not wait is told of slots that are half moved, and of doubts.
         let waits = self.may_fail || self.slots_open || !self.dice.once_in(4);
         let how = Acquire::new().wait(if waits { PATIENCE } else { Duration::ZERO });
-        // Holds with an explicit lease are told of a loss as soon as renewed ones.
+        // Guards with an explicit lease learn of a loss as soon as guards of renewed locks.
         let how = if self.dice.once_in(3) { how.lease(LEASE) } else { how };
         let acquiring = lock.acquire(how);
         let (began, party) = (Instant::now(), self.party);

@@ -207,7 +207,7 @@ pub fn run_all(trouble: Trouble, seeds: Range<u64>) -> usize {
     lost
 }
 
-/// Ten seeds, or those that the environment says. A standstill loses a hold in one of 25 seeds.
+/// Runs ten seeds, or the seeds that the environment sets. Standstills have 50, because they lose a hold in only one of 25 seeds.
 fn usual(trouble: Trouble) {
     let usual = if trouble == Trouble::Standstills { 50 } else { 10 };
     let seeds = seeds(if full() { 100 } else { usual });

@@ -22,8 +22,8 @@ enum Way {
     Taken,
 }
 
-/// X2: five servers in every one of 4^5 states. It is granted where a majority is free, busy where somebody else
-/// has a majority, and without a quorum otherwise, within the wait. In the end nothing is left.
+/// X2: five servers, in each of the 4^5 combinations of states. The lock is granted if a majority is free, and busy if somebody
+/// else holds a majority. Otherwise the result is `NoQuorum`. Each result comes within the wait. In the end nothing is left.
 #[test]
 fn x2_with_every_server_in_every_state() {
     let (granted, busy, away) = virtually(async || {
@@ -62,7 +62,7 @@ fn x2_with_every_server_in_every_state() {
                     busy += 1;
                 }
                 Err(Error::NoQuorum { granted: votes, needed: 3, .. }) => {
-                    // Not busy: a majority is not seen to be taken.
+                    // The lock is not busy: no majority was seen to be taken.
                     assert!(count(&[Way::Up]).max(count(&[Way::Taken])) < 3 && *votes <= count(&[Way::Up]), "{ways:?}");
                     away += 1;
                 }

@@ -23,7 +23,7 @@ fn a_shutdown_ends_when_all_is_released_or_its_time_is_up() {
         let began = Instant::now();
         let outcome = party.client.shutdown(ms(500)).await;
         let took = began.elapsed();
-        // The guard has 500 ms, and its release a command timeout.
+        // The guard may stay for 500 ms. After that its release has a command timeout.
         let most = ms(500) + if silent { party.client.options().command_timeout } else { ms(0) };
         assert!((most..=most + ms(100)).contains(&took), "a shutdown of {most:?} took {took:?}");
         if silent {

@@ -50,7 +50,7 @@ fn for_each_kind(
     });
 }
 
-/// The server takes no longer than it usually does, but nobody was seen to hold the lock; what comes late is undone.
+/// The server takes no longer than usual, but no holder was seen within the wait. A late grant is undone.
 #[test]
 fn wait_that_ends_before_a_healthy_server_answers_is_an_error() {
     for_each_kind(ms(100), async |server, party, lock, kind| {
@@ -131,7 +131,7 @@ fn a_standstill_beyond_the_end_of_a_wait_is_not_the_servers() {
                 sleep(ms(1)).await;
                 advance(ms(300)).await;
             });
-            // Where no answer was read, nobody was seen to hold it.
+            // A wait that has read no answer has seen no holder: it ends with `Timeout`.
             assert!(matches!(outcome, Ok(_) | Err(Error::Timeout { .. })), "{wait} ms: {outcome:?}");
             drop(outcome);
             settled(server, &[party], ms(60_000)).await.unwrap_or_else(|left| panic!("not undone: {left}"));

@@ -239,7 +239,7 @@ fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
         assert_eq!(fleet.servers[0].pttl(b"a"), -2, "a is held still");
         sleep(ms(8_000)).await;
         let sent = fleet.servers[0].scripts_run() - before;
-        // One of them is the look before the end of the wait for a member.
+        // Includes the last attempt before the wait for a member ends.
         assert!(sent <= 14, "{sent} scripts");
         held.unlock().await.unwrap();
         waiting.await.unwrap().unlock().await.unwrap();
@@ -283,7 +283,7 @@ fn against_callers_of_another_order_both_get_on() {
     );
 }
 
-/// One member is held by somebody else, whichever it is, and the others are free.
+/// Each member in turn is held by another owner, while the other members are free.
 #[test]
 fn a_wait_for_one_busy_member_never_ends_early() {
     for_each(async |kind, fleet| {
@@ -306,7 +306,7 @@ fn a_wait_for_one_busy_member_never_ends_early() {
     });
 }
 
-/// A lock of somebody else's making that never waits, as a member.
+/// A member that a user implemented, and that never waits.
 #[derive(Debug)]
 struct Hasty(Arc<dyn DistLock>);
 

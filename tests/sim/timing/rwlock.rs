@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 const NAME: &str = "job";
 const WATCHDOG: Duration = ms(30_000);
 
-/// A server and two clients whose waiters never look by themselves. A command takes 2 ms.
+/// A server and two clients whose waiters do not poll. A command takes 2 ms.
 struct Scene {
     server: SimServer,
     ours: Party,
@@ -36,7 +36,8 @@ impl Scene {
         waiter(lock(&self.theirs.client, Flavour::Write, NAME).into())
     }
 
-    /// The writer had the lock this long after `began`, with these guards there. Then they are dropped, and nothing is left.
+    /// Asserts that the writer enters this long after `began`, while these guards exist. Then drops the guards and checks that
+    /// nothing is left.
     async fn enters(self, writer: JoinHandle<Instant>, began: Instant, after: Duration, guards: Vec<Guard>) {
         let had = writer.await.unwrap() - began;
         assert!(had >= after && had <= after + ms(30), "entered after {had:?} instead of {after:?}");
@@ -68,8 +69,8 @@ fn a_release_by_a_reader_does_not_shorten_the_lease_of_another() {
     });
 }
 
-/// `testReadLockLeaseTimeoutDiffThreadsRRW`: the second reader extends the life of the hash, and its release ends that. The writer
-/// waits before the second reader comes, or after it has left.
+/// `testReadLockLeaseTimeoutDiffThreadsRRW`: the second reader extends the lease of the hash, and its release undoes that. The writer
+/// begins to wait before the second reader comes, or after it has left.
 #[test]
 fn a_writer_waits_for_the_lease_of_the_reader_that_stays() {
     each([true, false], async |waits_before| {
@@ -130,7 +131,7 @@ fn a_shorter_write_lease_inside_a_longer_one_lets_nobody_in() {
     });
 }
 
-/// `testReadWriteTTL`: the watchdog renews both halves of one owner, and the reading half after the writing one is released.
+/// `testReadWriteTTL`: the watchdog renews both halves of one owner. After the release of the write half it renews the read half.
 #[test]
 fn the_watchdog_keeps_both_halves_and_then_the_one_that_is_left() {
     virtually(async || {
@@ -159,7 +160,7 @@ fn the_watchdog_keeps_both_halves_and_then_the_one_that_is_left() {
     });
 }
 
-/// `testReadLockExpirationRenewal`: fifty readers, ten at a time, each for longer than the watchdog's lease.
+/// `testReadLockExpirationRenewal`: fifty readers, ten at a time. Each one reads for longer than the watchdog's lease.
 #[test]
 fn readers_that_come_and_go_are_all_renewed() {
     virtually(async || {

@@ -29,7 +29,7 @@ impl MemberListener for Looks {
         self.0.lock().push(Bytes::copy_from_slice(channel));
     }
 
-    // Looks as well, and asks for the subscription.
+    // Outside tests, waiters look in this case too, and the subscription is retried.
     fn unsubscribed(&self, channel: &[u8]) {
         self.resubscribed(channel);
     }

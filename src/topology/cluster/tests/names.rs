@@ -1,4 +1,4 @@
-//! Servers that announce host names, and queries at a server that leaves.
+//! Servers that announce host names, and queries sent to a server that leaves the cluster.
 
 use bytes::Bytes;
 
@@ -6,15 +6,16 @@ use super::*;
 
 static QUERY: Script = Script::new("test/query", "").reading();
 
-/// What `CLUSTER SLOTS` says of a server with all slots.
+/// Reply to `CLUSTER SLOTS` for one server that has all slots.
 fn slots(endpoint: &'static str) -> Reply {
     let node = vec![Reply::Text(Bytes::from_static(endpoint.as_bytes())), Reply::Int(1)];
     Reply::List(vec![Reply::List(vec![Reply::Int(0), Reply::Int(16_383), Reply::List(node)])])
 }
 
-/// Where `CLUSTER SLOTS` has the announced name, servers are connected to by it; where it has the address, or is refused, by address.
+/// If `CLUSTER SLOTS` has the announced name, the client connects by that name. Otherwise, also if the command is refused, it connects
+/// by address.
 #[tokio::test]
-async fn an_announced_name_is_used_where_it_is_preferred() {
+async fn an_announced_host_name_is_used_where_servers_prefer_it() {
     for (says, expected) in [
         (Some(slots("one.example")), "one.example:1"),
         (Some(slots("10.0.0.1")), "10.0.0.1:1"),
@@ -32,7 +33,7 @@ async fn an_announced_name_is_used_where_it_is_preferred() {
         let cluster = net.cluster("10.0.0.1").await;
         let servers = cluster.info().servers;
         assert_eq!(servers.first().map(|server| &*server.address), Some(expected));
-        // A redirect names the other server in either way: it is the same.
+        // A redirect by name and one by address lead to the same server.
         let (name, names) = (name(), expected.starts_with("one"));
         for told in ["two.example:2", "10.0.0.2:2"] {
             *one.says.lock() = Some(Err(format!("MOVED {} {told}", name.slot())));
@@ -44,9 +45,10 @@ async fn an_announced_name_is_used_where_it_is_preferred() {
     }
 }
 
-/// What changes nothing is asked again where the name lives by then. What may have been carried out is not sent twice.
+/// A query changes nothing, so it is sent again, to the server that has the slot by then. A script that may have been carried out is not
+/// sent twice.
 #[tokio::test]
-async fn a_query_is_asked_again_where_its_server_has_left() {
+async fn a_query_is_retried_after_its_server_left_and_a_write_is_not() {
     let rig = Rig::start().await;
     let name = name();
     let call = |script: &'static Script| move |_: &ServerClock| Call { script, keys: 0, words: Vec::new() };

@@ -171,9 +171,9 @@ fn whoever_is_gone_for_good_is_forgotten() {
     }
 }
 
-/// A pong that was read late has cleared `fail`, or the asked node has yet to hear of the promotion.
+/// Either a pong that was read late has cleared `fail`, or the queried node has not learned of the promotion yet.
 #[test]
-fn node_that_answers_no_ping_or_has_slots_by_an_old_view_is_not_gone() {
+fn node_with_an_unanswered_ping_or_with_slots_in_a_stale_view_is_not_gone() {
     for now in ["master - 1700000000000 0 1 connected", "master - 0 0 1 connected 0-99"] {
         let map = after(&[view(AWAY, PROMOTED, OF_Q)]);
         let heir = if now.ends_with("0-99") { OF_P } else { PROMOTED };

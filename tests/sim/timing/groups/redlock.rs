@@ -47,8 +47,8 @@ fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
     });
 }
 
-/// Redisson's `testLockLeasetime…` and `testTryLockLeasetime`: ten tasks of two clients stay inside for half of a short lease, and
-/// wait without an end, or for 4 s at a time.
+/// Redisson's `testLockLeasetime…` and `testTryLockLeasetime`. Ten tasks of two clients stay inside for half of the shorter lease. They
+/// wait without limit, or for 4 s at a time.
 #[test]
 fn sections_under_explicit_leases_exclude_each_other() {
     each(pairs([2_000, 60_000].map(ms), [None, Some(ms(4_000))]), async |(lease, wait)| {
