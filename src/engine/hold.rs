@@ -181,6 +181,10 @@ impl Target {
             if doubted {
                 book.doubt(*number);
             }
+            // Earlier guards of this owner end with the watchdog's lease, too: for them this is a renewal.
+            let renewed = book.is_watched() && lease.is_none();
+            let until =
+                if renewed { until.min(valid_until(engine.counted(sent), engine.options.watchdog)) } else { until };
             book.open(engine.now().as_nanos(), *number, lease.map(nanos), sent.as_nanos(), until.as_nanos())
         });
         Grant::new(Arc::clone(engine), Arc::clone(hold), level)

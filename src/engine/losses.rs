@@ -82,11 +82,16 @@ impl Engine {
     fn announce_loss(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
         hold.changed.notify_waiters();
         self.guard_left();
-        if end != End::Closed {
-            metrics::lost(hold.protocol.flavour(), lost.len());
-            tracing::warn!(lock.name = %hold.name().as_written, owner = hold.owner.text(), ?end, "lock lost");
-        }
+        self.report_loss(hold, end, lost.len());
         self.registry.forget(hold);
         release::give_back_ended(self, hold, end, lost, tenure);
+    }
+
+    /// Logs and counts that so many guards of a hold are lost.
+    pub(super) fn report_loss(&self, hold: &Hold, end: End, guards: usize) {
+        if end != End::Closed {
+            metrics::lost(hold.protocol.flavour(), guards);
+            tracing::warn!(lock.name = %hold.name().as_written, owner = hold.owner.text(), ?end, "lock lost");
+        }
     }
 }

@@ -220,6 +220,12 @@ impl Engine {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
+    /// The moment from which a lease counts that a command sent at `sent` has extended. With `confirm_primary` that is the last
+    /// confirmation of the primary, if it is older than the command.
+    pub(crate) fn counted(&self, sent: Moment) -> Moment {
+        self.topology.confirmed().map_or(sent, |confirmed| confirmed.min(sent))
+    }
+
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
     }

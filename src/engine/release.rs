@@ -42,6 +42,7 @@ use crate::world::{Moment, nanos};
 
 /// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
 pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) {
+    let _under_way = engine.reaper.busy();
     if let Some(release) = GuardRelease::leave_book(engine, hold, level, since) {
         release.finish();
     }
@@ -54,6 +55,8 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
         return Err(Error::Closed);
     }
     let (engine, hold) = (Arc::clone(&grant.engine), Arc::clone(&grant.hold));
+    // A shutdown waits for the guard, and from here on for its release.
+    let mut under_way = Some(engine.reaper.busy());
     let Some(release) = GuardRelease::leave_book(&engine, &hold, grant.level, grant.since) else {
         return Ok(Released::Free);
     };
@@ -74,7 +77,13 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     };
     // The timer runs on the client's runtime, not on the caller's.
     let (mut in_time, mut roaming) = (std::pin::pin!(in_time), engine.home().roaming());
-    std::future::poll_fn(|context| roaming.poll(in_time.as_mut(), context)).await
+    std::future::poll_fn(|context| {
+        let polled = roaming.poll(in_time.as_mut(), context);
+        // The release counts by itself now.
+        under_way = None;
+        polled
+    })
+    .await
 }
 
 /// The error of a release that continues in the background.
@@ -150,6 +159,10 @@ impl GuardRelease {
             (release, watched && book.is_idle() && book.count() == 1)
         };
         engine.guard_left();
+        if !release.was_held && release.end.is_none() {
+            // Nobody has noticed the end of the lease yet.
+            engine.report_loss(hold, End::Expired, 1);
+        }
         super::metrics::held(hold.protocol.flavour(), now.since(since));
         let handed_over = engine.registry.hand_over(hold, now, || {
             (is_last_watched && engine.check_open().is_ok()).then(|| release.reopen(now)).flatten()
@@ -219,7 +232,9 @@ impl GuardRelease {
             }
         };
         // A command that shortens it may come in still; a repeat may have found nothing to do.
-        let rearms = !hold.protocol.nature().leases_apart && !doubted && sent.as_nanos() >= cut_until;
+        // No replica acknowledges a release, so in the strict modes it moves no deadline.
+        let is_counted = !hold.protocol.nature().leases_apart && !engine.options.acks.is_strict();
+        let rearms = is_counted && !doubted && sent.as_nanos() >= cut_until;
         let released = self.book_answer(Answered { release, sent, rearms, clean: !acquire_doubted && !doubted })?;
         tracing::debug!(lock.name = %hold.name().as_written, owner = hold.owner.text(), held = ?engine.now().since(self.since), "released");
         Ok(released)
@@ -280,7 +295,8 @@ impl GuardRelease {
             Release::Left(left) => {
                 let mut book = hold.book();
                 let none_left = book.counted_down(*tenure);
-                let until = |lease| valid_until(sent, Duration::from_nanos(lease)).as_nanos();
+                let counted = engine.counted(sent);
+                let until = |lease| valid_until(counted, Duration::from_nanos(lease)).as_nanos();
                 if answer.rearms {
                     book.rearmed(engine.now().as_nanos(), sent.as_nanos(), until, nanos(engine.options.watchdog));
                 }

@@ -93,7 +93,7 @@ impl Reaper {
     }
 
     /// Marks something as under way until the mark is dropped.
-    fn busy(&self) -> Busy {
+    pub(crate) fn busy(&self) -> Busy {
         self.0.busy.fetch_add(1, Ordering::AcqRel);
         Busy(Arc::downgrade(&self.0), |shared| &shared.busy)
     }
@@ -127,7 +127,7 @@ impl Reaper {
 }
 
 /// Weak: a job must not keep the channel open on which it came.
-struct Busy(Weak<Shared>, fn(&Shared) -> &AtomicUsize);
+pub(crate) struct Busy(Weak<Shared>, fn(&Shared) -> &AtomicUsize);
 
 impl Drop for Busy {
     fn drop(&mut self) {

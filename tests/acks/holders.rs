@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bed::{deadline, eventually};
-use distlock::{Acks, Acquire, Client, DistLock, Error, Flavour};
+use distlock::{Acks, Acquire, Client, DistLock, Error, Flavour, Released};
 
 use crate::lanes::blocked;
 use crate::{FLAVOURS, builder, client, end, had, had_as, in_step, ms, nothing_left, patient, secs, servers};
@@ -61,6 +61,29 @@ async fn renewal_that_no_replica_acknowledges_moves_no_deadline() {
     undone(&strict).await;
     nothing_left(&servers).await;
     end(strict).await;
+}
+
+/// A release of one of two holds begins the lease again at the primary only. No replica acknowledges that.
+#[tokio::test]
+async fn partial_release_moves_no_deadline() {
+    let servers = servers(1).await;
+    for acks in [Acks::AtLeast(1), Acks::All] {
+        let strict = builder(&servers, acks).watchdog(secs(3600)).connect().await.unwrap();
+        for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
+            for lease in [None, Some(secs(3000))] {
+                let (lock, owner) = (strict.lock(flavour, "partial"), strict.owner());
+                let how = || lease.map_or(Acquire::new(), |lease| Acquire::new().lease(lease)).owner(&owner);
+                let (outer, inner) = (had_as(&*lock, how).await, had_as(&*lock, how).await);
+                let before = deadline(&outer);
+                tokio::time::sleep(BEYOND).await;
+                assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
+                assert!(deadline(&outer) <= before + NEAR, "{acks:?} {flavour} {lease:?}: the deadline has moved");
+                outer.unlock().await.unwrap();
+            }
+        }
+        end(strict).await;
+    }
+    nothing_left(&servers).await;
 }
 
 /// One command renews several locks: the reply for the lock that is gone does not wait for replicas.

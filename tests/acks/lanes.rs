@@ -14,7 +14,8 @@ async fn wait_after_a_reconnect_acknowledges_nothing() {
         let proxy = Proxy::start(servers.node(0).server().addr());
         let strict = over(&proxy.url(), Acks::AtLeast(1))
             .watchdog(secs(3600))
-            .command_timeout(bed::PATIENCE)
+            // A late copy of the acquire is looked for after so long: sooner than `nothing_left` gives up.
+            .command_timeout(bed::PATIENCE / 3)
             .connect()
             .await
             .unwrap();

@@ -53,6 +53,26 @@ async fn a_shutdown_frees_what_is_held_on_two_threads() {
     reentrant(shut_down_with_ten_locks).await;
 }
 
+/// The last guard is released while a shutdown waits for it. On several threads the shutdown sees that the guard is gone before the
+/// release has run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn release_during_a_shutdown_frees_the_lock() {
+    reentrant(async |bed| {
+        for round in 0..40 {
+            let client = bed.client().await;
+            let guard = client.reentrant("drained").lock().await.unwrap();
+            let releasing = tokio::spawn(async move {
+                tokio::task::yield_now().await;
+                if round % 2 == 0 { guard.unlock().await.map(drop) } else { Ok(drop(guard)) }
+            });
+            client.shutdown(PATIENCE).await.unwrap();
+            ends("the release", releasing).await.unwrap();
+            assert_eq!(bed.admin.keys().await, [""; 0], "round {round}");
+        }
+    })
+    .await;
+}
+
 /// The future of a guard's loss, when all handles of its client are dropped.
 async fn drop_handles(bed: &Bed, pool_size: usize) -> BoxFuture<'static, Error> {
     // Renews every 10 s, and keeps its locks in a standstill of 20 s.

@@ -1,6 +1,8 @@
 //! Renewals that count only while a majority of sentinels confirms the primary.
 
-use distlock::Flavour;
+use std::time::Duration;
+
+use distlock::{Acquire, Flavour};
 
 use crate::{end, lock, secs, still_sentinels};
 
@@ -14,9 +16,17 @@ async fn with_confirm_primary_a_hold_is_lost_without_a_majority_of_sentinels() {
     };
     let (with, without) = (connect(true).await, connect(false).await);
     let ends = lock(&with, Flavour::Reentrant, "confirmed").lock().await.unwrap();
+    let (again, owner) = (lock(&with, Flavour::Reentrant, "again and again"), with.owner());
+    let outer = again.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
     let stays = lock(&without, Flavour::Reentrant, "unconfirmed").lock().await.unwrap();
     [0, 1].iter().for_each(|n| bed.sentinel(*n).stop());
     bed::ends("the loss of the hold at an unconfirmed primary", ends.lost()).await;
+    // Neither a re-entry nor its release keeps the lock of the owner.
+    bed::eventually("the loss of the hold that is entered again and again", async || {
+        drop(again.acquire(Acquire::new().owner(&owner).wait(Duration::ZERO)).await);
+        !outer.is_held()
+    })
+    .await;
     assert!(stays.is_held(), "by default only the primary is asked");
     [0, 1].iter().for_each(|n| bed.sentinel(*n).cont());
     bed::eventually("a confirmed primary grants and renews again", async || {

@@ -244,9 +244,7 @@ impl Asked {
                 if !self.watched || !book.is_watched() {
                     return;
                 }
-                // With `confirm_primary`, the lease counts from the last confirmation of the primary if that is older than the command.
-                let counted = engine.topology.confirmed().map_or(sent, |confirmed| confirmed.min(sent));
-                let until = valid_until(counted, engine.options.watchdog).as_nanos();
+                let until = valid_until(engine.counted(sent), engine.options.watchdog).as_nanos();
                 if until <= now {
                     round.failed += 1;
                     return;

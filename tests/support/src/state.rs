@@ -15,7 +15,8 @@ const MOST_CHARACTERS: usize = 2_000;
 /// The fields of a client that are shown.
 const FIELDS: [&str; 8] = ["addr=", "name=", "age=", "idle=", "flags=", "sub=", "ssub=", "cmd="];
 
-/// The keys with their leases and values, the channels somebody is subscribed to, and the clients, one a line.
+/// The keys with their leases and values, the channels somebody is subscribed to, and the clients, one a line; of a cluster's node also
+/// what it knows of the others.
 pub(crate) fn of(url: &str) -> RedisResult<String> {
     let server = &mut redis::Client::open(url)?.get_connection_with_timeout(ANSWERS_WITHIN)?;
     server.set_read_timeout(Some(ANSWERS_WITHIN))?;
@@ -39,6 +40,9 @@ pub(crate) fn of(url: &str) -> RedisResult<String> {
     for client in clients.lines() {
         let shown = client.split(' ').filter(|field| FIELDS.iter().any(|name| field.starts_with(name)));
         let _ = writeln!(text, "client {}", shown.collect::<Vec<_>>().join(" "));
+    }
+    if let Ok(nodes) = cmd("CLUSTER").arg("NODES").query::<String>(server) {
+        text += &nodes;
     }
     Ok(text)
 }
