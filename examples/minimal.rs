@@ -13,7 +13,7 @@ async fn main() -> distlock::Result<()> {
     let client = Client::connect(&server.url).await?;
     let lock = client.reentrant(&format!("{}orders:42", server.prefix));
 
-    // Waits for as long as somebody else holds it. Fails when the server is away for longer than its retries last (20 to 23 s).
+    // Waits for as long as somebody else holds it. Fails when the server is away for longer than its retries last (20 to 28 s).
     // While the guard lives, the lock is renewed in the background.
     let guard = lock.lock().await?;
     println!("held by {:?} for another {:?}", guard.owner(), guard.remaining());

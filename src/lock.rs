@@ -68,9 +68,10 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     ///
     /// *Waiting time*: unlimited while somebody holds the lock. A server that cannot be reached, does not answer or refuses each attempt
     /// ends the wait with the last error. The error comes after ([`command_timeout`](crate::Options::command_timeout) + the longest
-    /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and at most one more
-    /// `command_timeout`: 20 to 23 s by default. Each answer restarts that time. For a longer outage set more `retry_attempts`, or call
-    /// again while [`Error::is_retryable`] is true.
+    /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and at most one pause and two
+    /// `command_timeout`s later: 20 to 28 s by default. The time starts when the client notices, and each answer restarts it. Tasks of one
+    /// client that wait for the same name try one after another, each for that time. For a longer outage set more `retry_attempts`, or
+    /// call again while [`Error::is_retryable`] is true.
     fn lock(&self) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async { self.acquire(Acquire::new()).await?.ok_or(Error::Closed) })
     }
