@@ -73,6 +73,11 @@ pub(crate) fn inside(text: &str) -> &str {
     if rest.len() == text.len() { text } else { rest.strip_prefix('-').unwrap_or(rest) }
 }
 
+/// The error of an unknown command, without the arguments that servers repeat behind it.
+pub(crate) fn without_arguments(text: &str) -> &str {
+    text.split_once(", with args beginning with").map_or(text, |(said, _)| said)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -225,6 +225,25 @@ impl Listener for Heard {
     }
 }
 
+/// A server that knows neither `HELLO` nor `AUTH` repeats their arguments.
+#[tokio::test]
+async fn refused_login_does_not_repeat_the_password() {
+    let server = Server::start().await;
+    let password = Some(Secret("s3cret".to_owned()));
+    let dialer = Dialer::new(Target { password, ..server.target() }, &Options::default());
+    let refusing = async {
+        let mut peer = Peer(BufReader::new(server.0.accept().await.unwrap().0));
+        for name in ["HELLO", "AUTH"] {
+            assert_eq!(peer.words().await[0], name.as_bytes());
+            peer.say(&format!("-ERR unknown command '{name}', with args beginning with: 's3cret' \r\n")).await;
+        }
+    };
+    let (opened, ()) = tokio::join!(dialer.open(), refusing);
+    let trouble = opened.unwrap().err().unwrap();
+    assert!(trouble.message.ends_with("ERR unknown command 'AUTH'"), "{trouble:?}");
+    assert!(trouble.source.is_none(), "{trouble:?}");
+}
+
 #[tokio::test]
 async fn subscriptions_are_confirmed_by_the_server_and_made_anew() {
     let server = Server::start().await;
