@@ -216,7 +216,7 @@ impl Node {
                 None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
             listener: Arc::clone(&listener),
-            lanes: target.direct()?.map(|place| Lanes::to(place, options)),
+            lanes: target.direct()?.map(|place| Lanes::to(place, options, Arc::clone(&demoted))),
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
