@@ -170,6 +170,11 @@ impl Transport for SimLink {
         &self.shared.address
     }
 
+    fn trouble(&self) -> Option<String> {
+        let is_broken = self.with(|line| line.told_broken);
+        is_broken.then(|| format!("no connection to {}", self.shared.address))
+    }
+
     fn world(&self) -> Arc<dyn World> {
         Arc::new(self.clone())
     }

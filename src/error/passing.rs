@@ -59,8 +59,12 @@ impl Passing {
     }
 }
 
-/// The error of a command in a script, without the prefix that Redis 6.2 adds.
+/// The error of a command in a script, without the script's hash and line number. Redis 6.2 adds them as a prefix, Redis 7 as a suffix.
 pub(crate) fn inside(text: &str) -> &str {
+    let text = match text.rsplit_once(" script: ") {
+        Some((said, place)) if place.contains("@user_script") => said,
+        _ => text,
+    };
     let call = text.strip_prefix("ERR Error running script (call to ").and_then(|call| call.split_once("): "));
     let mut rest = call.map_or(text, |(_, rest)| rest);
     while let Some(place) = rest.strip_prefix("@user_script:") {
@@ -73,9 +77,36 @@ pub(crate) fn inside(text: &str) -> &str {
     if rest.len() == text.len() { text } else { rest.strip_prefix('-').unwrap_or(rest) }
 }
 
+/// The error of an unknown command, without the arguments that servers repeat behind it.
+pub(crate) fn without_arguments(text: &str) -> &str {
+    text.split_once(", with args beginning with").map_or(text, |(said, _)| said)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_error_of_a_command_in_a_script_has_no_hash_and_no_line() {
+        let call = "ERR Error running script (call to f_1d2f0b): @user_script:5: ";
+        for said in ["OOM command not allowed", "WRONGTYPE Operation", "ERR no such key", "ERR a thing: WRONGTYPE x"] {
+            for text in [
+                said.to_owned(),
+                // Redis 6.2, and its errors that the script caught.
+                format!("{call}{said}"),
+                format!("{call}@user_script: 5: -{said}"),
+                format!("@user_script: 5: {said}"),
+                // Redis 7, Valkey, and Valkey 9.1.
+                format!("{said} script: 1d2f0b, on @user_script:12."),
+                format!("{said} script: on @user_script:12."),
+            ] {
+                assert_eq!(inside(&text), said, "{text}");
+            }
+        }
+        for text in ["", "-OOM", "ERR x script: y", "ERR Error running script (call to f_x", "@user_script:x: OOM"] {
+            assert_eq!(inside(text), text);
+        }
+    }
 
     #[test]
     fn a_refusal_passes_by_its_whole_code_wherever_a_script_puts_it() {

@@ -401,9 +401,8 @@ impl Member {
         if wanted > 0 && !self.is_silent(self.transport.world().now()) {
             return Error::Replicas { got: 0, wanted };
         }
-        let is_broken = *self.broken.lock() > 0;
-        let unknown = || is_broken.then(|| format!("no connection to {}", self.transport.address()));
-        match self.transport.trouble().or_else(unknown) {
+        // Not `broken`: that counts the connection for messages too.
+        match self.transport.trouble() {
             Some(message) => Error::Connection { message, outcome_unknown: true, source: None },
             None => Error::Timeout { step: Step::Command },
         }

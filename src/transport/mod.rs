@@ -33,6 +33,7 @@ pub(crate) mod undeclared;
 pub use connector::{Connector, Purpose};
 pub use script::Script;
 
+use crate::error::passing::inside;
 use crate::error::{Error, Step};
 #[cfg(feature = "unstable-transport")]
 pub use crate::world::Moment;
@@ -157,43 +158,14 @@ impl Fault {
                 outcome_unknown: self.in_doubt(),
                 source: self.source.clone(),
             },
-            FaultKind::Refused if is_wrong_type(&self.message) => {
-                Error::WrongType { name: Arc::clone(name), message: said(&self.message).to_owned() }
+            FaultKind::Refused if inside(&self.message).starts_with("WRONGTYPE") => {
+                Error::WrongType { name: Arc::clone(name), message: inside(&self.message).to_owned() }
             }
             FaultKind::Elsewhere if self.message.starts_with("MOVED") => Error::Server {
                 message: format!("{}: this server is one of a cluster; connect by redis-cluster://", self.message),
             },
-            FaultKind::Refused | FaultKind::Elsewhere => {
-                Error::Server { message: without_place(&self.message).to_owned() }
-            }
+            FaultKind::Refused | FaultKind::Elsewhere => Error::Server { message: inside(&self.message).to_owned() },
         }
-    }
-}
-
-/// True for the error of a server about a key of another type.
-fn is_wrong_type(text: &str) -> bool {
-    said(text).starts_with("WRONGTYPE")
-}
-
-/// The error of a command in a script, without the script's hash and line number, which mean nothing to callers. Redis 7 appends them;
-/// older versions put them in front.
-fn said(text: &str) -> &str {
-    let in_script = text.strip_prefix("ERR Error running script (call to ").and_then(|text| text.split_once(": "));
-    let mut rest = in_script.map_or(text, |(_, rest)| rest);
-    while rest.starts_with("@user_script") {
-        match rest.split_once(": ") {
-            Some((_, behind)) => rest = behind,
-            None => break,
-        }
-    }
-    without_place(rest)
-}
-
-/// The error without the script's hash and line number, which Redis 7 appends.
-fn without_place(text: &str) -> &str {
-    match text.rsplit_once(" script: ") {
-        Some((said, place)) if place.contains("@user_script") => said,
-        _ => text,
     }
 }
 
@@ -352,6 +324,8 @@ mod tests {
         }
         let oom = refused("OOM command not allowed script: 1d2f0b, on @user_script:12.");
         assert!(matches!(&oom, Error::Server { message } if message == "OOM command not allowed"), "{oom}");
+        let oom = refused("ERR Error running script (call to f_c0): @user_script:6: @user_script: 6: -OOM not allowed");
+        assert!(matches!(&oom, Error::Server { message } if message == "OOM not allowed"), "{oom}");
         let elsewhere = |text: &str| Fault::new(FaultKind::Elsewhere, text).to_error(&Arc::from("x"));
         assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
         // With one server there is nowhere else to go.

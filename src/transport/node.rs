@@ -1,8 +1,9 @@
 //! One Redis server over fred: a pool of connections for commands, one for messages. The only room that imports fred.
 //!
 //! fred 10.1 is used around its traps (`tests/client/traps.rs` has a test for each): scripts go out by
-//! `custom`, at most once; a subscription is confirmed by a `PING` behind it; silent connections are noticed by counting
-//! timeouts; connections are closed by hand.
+//! `custom`, at most once; silent connections are noticed by counting timeouts; connections are closed by hand.
+//! Messages come over a connection of this crate's own, except over native-tls. There they come over fred, and a subscription is
+//! confirmed by a `PING` behind it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

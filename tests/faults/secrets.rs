@@ -127,6 +127,45 @@ async fn a_password_shows_nowhere() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// A server without `HELLO` repeats the arguments of `HELLO` in its error, and so does one without `AUTH`.
+#[tokio::test]
+async fn servers_that_repeat_the_login_do_not_reveal_the_password() {
+    // Not the needle: fred's log at its most detailed repeats what servers say (SECURITY.md).
+    const PASSWORD: &str = "s3cret-of-hello";
+    let (ears, _listening) = Ears::open();
+    let mut shown = Shown::default();
+    let server = |config: &str| {
+        let user = format!("user locks on >{PASSWORD} ~* &* +@all\n");
+        RedisServer::builder().config(&(user + config)).start()
+    };
+    let (hello, neither) = ("rename-command HELLO \"\"\n", "rename-command HELLO \"\"\nrename-command AUTH \"\"\n");
+    let (whole, without_hello, without_both) = (server(""), server(hello), server(neither));
+    for (direct, without) in [(false, &without_hello), (true, &without_both)] {
+        let proxy = Proxy::start(whole.addr());
+        let login = |url: &str| stubborn(url).direct(direct).username("locks").password(PASSWORD);
+        shown.outcome("no login", login(&without.url()).connect_timeout(secs(1)).connect().await);
+        let client = login(&proxy.url()).connect().await.unwrap();
+        proxy.set_upstream(without.addr());
+        proxy.close_all();
+        let lock = client.reentrant("a");
+        let refused = async || match lock.try_lock().await {
+            Err(error) => {
+                shown.error(&error);
+                error.to_string().contains(if direct { "'AUTH'" } else { "HELLO" })
+            }
+            Ok(_) => false,
+        };
+        bed::eventually("the login is refused", refused).await;
+        shown.debug(&client);
+        proxy.set_upstream(whole.addr());
+        heals(&client).await;
+        client.shutdown(PATIENCE).await.unwrap();
+    }
+    shown.0.extend(ears.lines());
+    let found: Vec<_> = shown.0.iter().filter(|text| text.contains("s3cret")).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 async fn refused_and_lost(shown: &mut Shown, client: &Client, admin: &Admin, proxy: &Proxy) {
     let lock = client.reentrant("a");
     let guard = lock.lock().await.unwrap();

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::{Cluster, GUEST_STAYS, Settings};
 use crate::config::Sharded;
-use crate::error::Result;
+use crate::error::{Error, Result, Step};
 use crate::names::LockName;
 use crate::topology::AckRule;
 use crate::topology::address::Address;
@@ -334,6 +334,17 @@ async fn a_server_is_away_until_the_last_of_its_connections_is_back() {
     assert!(!is_away());
     listener.broken();
     assert!(is_away());
+}
+
+/// The member counts the connection for messages too, of which commands have no need.
+#[tokio::test]
+async fn an_answer_is_not_missing_for_want_of_a_connection_for_messages() {
+    let (rig, name) = (Rig::start().await, name());
+    let _listener = rig.listen();
+    let listener = rig.servers[0].listener.lock().clone().and_then(|listener| listener.upgrade()).unwrap();
+    listener.broken();
+    let missing = rig.topology.missing(&name);
+    assert!(matches!(missing, Error::Timeout { step: Step::Command }), "{missing:?}");
 }
 
 /// It would have rounds of renewal and beats of its own, and be looked for among thousands of names.

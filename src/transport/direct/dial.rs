@@ -10,6 +10,7 @@ use tokio::io::AsyncReadExt as _;
 use super::link::{Place, Reader, Writer, connect};
 use super::wire::{Answer, Incoming, Input, write_words};
 use crate::config::{Credentials, Options, Provider, Secret};
+use crate::error::passing::without_arguments;
 use crate::error::{Error, Step};
 use crate::transport::tls::{self, Secured};
 
@@ -128,7 +129,9 @@ const FINAL: [&str; 8] = [
     "ERR invalid DB index",
 ];
 
-fn refused(message: String) -> Trouble {
+/// Refusal of a part of the login. The arguments that the server repeats may be the password.
+fn refused(mut message: String) -> Trouble {
+    message.truncate(without_arguments(&message).len());
     let is_final = FINAL.iter().any(|text| message.starts_with(text));
     let hope = if is_final { Hope::Refused } else { Hope::Some };
     Trouble { hope, ..Trouble::new(message) }

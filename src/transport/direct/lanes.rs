@@ -55,6 +55,8 @@ pub(crate) struct Lanes {
 
 struct Shared {
     dialer: Arc<Dialer>,
+    /// Messages follow a lane whose server was demoted.
+    demoted: Arc<Notify>,
     script_cache: bool,
     command_timeout: Duration,
     /// Those who keep a lane each. None once they were ended. Taken before `state`.
@@ -102,9 +104,11 @@ impl Drop for Busy<'_> {
 
 impl Lanes {
     /// To the server that connections are made to by this.
-    pub(super) fn over(dialer: Arc<Dialer>, options: &Options) -> Self {
+    /// `demoted`: notified when a lane is up again after a demotion.
+    pub(super) fn over(dialer: Arc<Dialer>, options: &Options, demoted: Arc<Notify>) -> Self {
         let shared = Shared {
             dialer,
+            demoted,
             script_cache: options.script_cache,
             command_timeout: options.command_timeout,
             tasks: Mutex::new(Some(Vec::new())),
@@ -117,8 +121,8 @@ impl Lanes {
         Self { shared: Arc::new(shared) }
     }
 
-    pub(crate) fn to(target: Target, options: &Options) -> Self {
-        Self::over(Arc::new(Dialer::new(target, options)), options)
+    pub(crate) fn to(target: Target, options: &Options, demoted: Arc<Notify>) -> Self {
+        Self::over(Arc::new(Dialer::new(target, options)), options, demoted)
     }
 
     /// As [`Transport::run_acknowledged`]: nothing is sent before the first poll.
@@ -179,7 +183,8 @@ impl Drop for Lanes {
 /// Keeps a lane.
 async fn keep(shared: Arc<Shared>) {
     let connection = Connection::new(shared.command_timeout);
-    let driving = drive(Arc::clone(&connection), Arc::clone(&shared.dialer), Arc::default(), None, Arc::default());
+    let (dialer, demoted) = (Arc::clone(&shared.dialer), Arc::clone(&shared.demoted));
+    let driving = drive(Arc::clone(&connection), dialer, Arc::default(), None, demoted);
     let carrying = async {
         let mut known = HashSet::new();
         loop {

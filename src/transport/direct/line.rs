@@ -50,6 +50,7 @@ impl MessageLine {
             demoted,
             deaf_after: options.poll_cap / 10,
             away: None,
+            was_deaf: false,
         };
         let task = Mutex::new(Some(tokio::spawn(messages.run(first))));
         Self { changes, listener, task, subscribe_timeout: options.subscribe_timeout }

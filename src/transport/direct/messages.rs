@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Sleep;
@@ -57,6 +58,8 @@ pub(super) struct Messages {
     pub(super) deaf_after: Duration,
     /// Timer that runs out when waiters must be told.
     pub(super) away: Option<Pin<Box<Sleep>>>,
+    /// True once waiters were told, until all subscriptions are confirmed again: they are told once per outage.
+    pub(super) was_deaf: bool,
 }
 
 /// A connection that stands, and what is under way on it.
@@ -128,7 +131,9 @@ impl Messages {
                 return;
             }
             outage.begins(&self.listener);
-            self.away.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.deaf_after)));
+            if !self.was_deaf {
+                self.away.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.deaf_after)));
+            }
             pauses.stood(since.elapsed(), channels.answered > answered);
             is_new = true;
         }
@@ -136,11 +141,13 @@ impl Messages {
 
     /// Connects. What is asked meanwhile is done when the connection stands. None: nobody can ask any more.
     async fn connect(&mut self, channels: &mut Channels, pauses: &mut Pauses) -> Option<Opened> {
-        let dialer = Arc::clone(&self.dialer);
+        let (dialer, demoted) = (Arc::clone(&self.dialer), Arc::clone(&self.demoted));
         let mut connecting = Box::pin(async move {
             let mut is_told = false;
             loop {
                 pauses.pause().await;
+                // This connection follows every demotion so far. One that is reported from here on may concern this connection too.
+                let _ = demoted.notified().now_or_never();
                 match dialer.open().await {
                     Some(Ok(opened)) => return opened,
                     Some(Err(Trouble { message: error, .. })) if !is_told => {
@@ -190,13 +197,14 @@ impl Messages {
         }
         let mut due = Box::pin(tokio::time::sleep(self.ping_interval));
         loop {
-            if let Err(why) = standing.read_all(channels, &self.listener) {
-                return Some(why);
-            }
+            let read = standing.read_all(channels, &self.listener);
             if !standing.is_anew {
                 // All subscriptions stand: from here on it is as before the break.
                 outage.ends(&self.listener);
-                self.away = None;
+                (self.away, self.was_deaf) = (None, false);
+            }
+            if let Err(why) = read {
+                return Some(why);
             }
             // While messages flood in, there is always something to read below.
             for change in std::iter::from_fn(|| self.changes.try_recv().ok()).take(CHANGES_AT_ONCE) {
@@ -243,7 +251,7 @@ impl Messages {
 impl Messages {
     /// Tells the listener that there has been no connection for a while.
     fn is_deaf(&mut self) {
-        self.away = None;
+        (self.away, self.was_deaf) = (None, true);
         if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
             listener.deaf();
         }

@@ -86,7 +86,7 @@ impl Direct {
                 connection
             })
             .collect();
-        let lanes = Lanes::over(Arc::clone(&dialer), options);
+        let lanes = Lanes::over(Arc::clone(&dialer), options, Arc::clone(&demoted));
         let messages =
             messages.map(|sharded| MessageLine::over(dialer, options, sharded, listener, first.next(), demoted));
         Ok(Self {

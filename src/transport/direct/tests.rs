@@ -208,12 +208,17 @@ async fn what_waits_for_a_connection_is_known_not_to_have_been_sent() {
 struct Heard {
     reconnected: AtomicU32,
     missed: AtomicU32,
+    deaf: AtomicU32,
     messages: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Listener for Heard {
     fn message(&self, channel: &[u8], payload: &[u8]) {
         self.messages.lock().push([channel, b" ", payload].concat());
+    }
+
+    fn deaf(&self) {
+        self.deaf.fetch_add(1, Ordering::SeqCst);
     }
 
     fn missed(&self) {
@@ -223,6 +228,80 @@ impl Listener for Heard {
     fn reconnected(&self) {
         self.reconnected.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+/// A connection for messages alone, which tells `listener`, and connects when it can.
+fn messages_of(server: &Server, options: &Options, listener: Weak<dyn Listener>, demoted: &Arc<Notify>) -> MessageLine {
+    let dialer = Arc::new(Dialer::new(server.target(), options));
+    let line = MessageLine::over(dialer, options, false, Arc::default(), None, Arc::clone(demoted));
+    line.listen(listener);
+    line
+}
+
+async fn reaches(count: &AtomicU32, expected: u32) {
+    while count.load(Ordering::SeqCst) < expected {
+        tokio::time::sleep(ms(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn deaf_is_reported_once_per_outage() {
+    let (server, heard) = (Server::start().await, Arc::new(Heard::default()));
+    let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
+    let options = Options { poll_cap: ms(100), ..Options::default() };
+    let _line = messages_of(&server, &options, Arc::downgrade(&listener), &Arc::default());
+    for outage in 0..3 {
+        let mut messages = server.accept().await;
+        if outage > 0 {
+            reaches(&heard.deaf, outage).await;
+            // Connections that break before their subscriptions are confirmed belong to the same outage.
+            for _ in 0..2 {
+                drop(messages);
+                messages = server.accept().await;
+                tokio::time::sleep(options.poll_cap / 2).await;
+            }
+        }
+        assert_eq!(messages.words().await, [b"PING"]);
+        messages.say("+PONG\r\n").await;
+        reaches(&heard.missed, outage + 1).await;
+        assert_eq!(heard.deaf.load(Ordering::SeqCst), outage);
+    }
+}
+
+#[tokio::test]
+async fn messages_follow_a_demotion_unless_they_connected_after_it() {
+    let (server, heard, demoted) = (Server::start().await, Arc::new(Heard::default()), Arc::new(Notify::new()));
+    let listener: Arc<dyn Listener> = heard;
+    demoted.notify_one();
+    let line = messages_of(&server, &Options::default(), Arc::downgrade(&listener), &demoted);
+    let mut messages = server.accept().await;
+    assert_eq!(messages.words().await, [b"PING"]);
+    messages.say("+PONG\r\n").await;
+    let subscribing = line.subscribe(Bytes::from_static(b"c"));
+    assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"c"], "the same connection");
+    drop(subscribing);
+    demoted.notify_one();
+    let mut messages = server.accept().await;
+    assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"c"], "another connection");
+}
+
+/// A server that knows neither `HELLO` nor `AUTH` repeats their arguments.
+#[tokio::test]
+async fn refused_login_does_not_repeat_the_password() {
+    let server = Server::start().await;
+    let password = Some(Secret("s3cret".to_owned()));
+    let dialer = Dialer::new(Target { password, ..server.target() }, &Options::default());
+    let refusing = async {
+        let mut peer = Peer(BufReader::new(server.0.accept().await.unwrap().0));
+        for name in ["HELLO", "AUTH"] {
+            assert_eq!(peer.words().await[0], name.as_bytes());
+            peer.say(&format!("-ERR unknown command '{name}', with args beginning with: 's3cret' \r\n")).await;
+        }
+    };
+    let (opened, ()) = tokio::join!(dialer.open(), refusing);
+    let trouble = opened.unwrap().err().unwrap();
+    assert!(trouble.message.ends_with("ERR unknown command 'AUTH'"), "{trouble:?}");
+    assert!(trouble.source.is_none(), "{trouble:?}");
 }
 
 #[tokio::test]

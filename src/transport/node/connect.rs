@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::connection::{Connection, ErrorReceiver, keep_connection, name_connection};
-use super::fault::{refuses_hello, told, trouble_of_tls};
+use super::fault::{refuses_hello, source, told, trouble_of_tls};
 use super::login::{Login as Asked, word};
 use super::messages::{dispatch, keep_listening};
 use super::subscriptions::Subscriptions;
@@ -216,7 +216,7 @@ impl Node {
                 None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
             listener: Arc::clone(&listener),
-            lanes: target.direct()?.map(|place| Lanes::to(place, options)),
+            lanes: target.direct()?.map(|place| Lanes::to(place, options, Arc::clone(&demoted))),
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
@@ -350,8 +350,8 @@ fn refused(error: &fred::error::Error, server: &str, is_plain: bool) -> Error {
         ErrorKind::Config | ErrorKind::Url => Error::config(message),
         ErrorKind::Timeout => Error::Timeout { step: Step::Connect },
         _ => {
-            let (message, source) = (format!("{server}: {message}"), Some(Arc::new(error.clone()) as Arc<_>));
-            Error::Connection { message, outcome_unknown: false, source }
+            let message = format!("{server}: {message}");
+            Error::Connection { message, outcome_unknown: false, source: source(error.clone()) }
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use super::fault::{fault, told};
+use super::fault::{fault, source, told};
 use crate::error::passing::Passing;
 use crate::runtime::standstill::{OVERDUE, unhurried, within};
 use crate::transport::outage::Outage;
@@ -138,7 +138,7 @@ impl Connection {
                         if let Some((message, trouble)) = self.trouble() {
                             let has_left = away.is_none_or(|away| away.has_ended(self));
                             let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
-                            fault = Fault { kind, message, source: Some(Arc::new(trouble)) };
+                            fault = Fault { kind, message, source: source(trouble) };
                         }
                     }
                     // A server's own error begins with its code.

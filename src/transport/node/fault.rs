@@ -1,22 +1,32 @@
 //! What fred's errors mean for the command that they answer.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 
 use fred::error::{Error, ErrorKind};
 
+use crate::error::passing::without_arguments;
 use crate::transport::tls::{Meaning, explain};
 use crate::transport::{Fault, FaultKind};
 
-/// What an error of fred's says, in words of ours where it is about TLS.
+/// Message for an error of fred. Errors about TLS and about `HELLO` have fixed words.
 pub(super) fn told(error: &Error) -> String {
     let said = || match of_system(error.details()) {
-        text if refuses_hello(text) => format!("{text}: {WITHOUT_HELLO}"),
-        text => text.to_owned(),
+        text if refuses_hello(text) => WITHOUT_HELLO.to_owned(),
+        text => without_arguments(text).to_owned(),
     };
     trouble_of_tls(error).map_or_else(said, |meaning| meaning.text)
 }
 
-const WITHOUT_HELLO: &str = "fred begins each connection with HELLO 3, which is not to be had here; connections of this crate's own do \
+/// fred's error as the source of one of ours. None if its text may repeat the password.
+pub(super) fn source(error: Error) -> Option<Arc<dyn StdError + Send + Sync>> {
+    let text = error.details();
+    let may_repeat = refuses_hello(text) || without_arguments(text).len() < text.len();
+    (!may_repeat).then(|| Arc::new(error) as Arc<_>)
+}
+
+/// The server's own text is left out: it repeats the arguments of `HELLO`, and with them the password.
+const WITHOUT_HELLO: &str = "the server does not accept HELLO 3, with which fred begins each connection; connections of this crate's own do \
                              without (Builder::direct(true), or direct = true in a file)";
 
 /// True if the server, or a proxy before it, does not know `HELLO`: fred would retry forever.
@@ -67,7 +77,7 @@ pub(super) fn fault(error: Error) -> Fault {
         _ if refused => FaultKind::Refused,
         _ => FaultKind::Lost,
     };
-    Fault { kind, message: told(&error), source: Some(Arc::new(error)) }
+    Fault { kind, message: told(&error), source: source(error) }
 }
 
 #[cfg(test)]
@@ -89,6 +99,20 @@ mod tests {
             let fault = fault(Error::new(error, text));
             assert_eq!((fault.kind, fault.in_doubt(), &*fault.message), (FaultKind::Elsewhere, false, text));
         }
+    }
+
+    #[test]
+    fn refused_hello_does_not_repeat_the_password() {
+        for text in [
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'app' 's3cret' ",
+            "ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `app`, `s3cret`, ",
+            "NOPROTO s3cret",
+            "ERR unknown command 'AUTH', with args beginning with: 'app' 's3cret' ",
+        ] {
+            let fault = fault(Error::new(ErrorKind::Unknown, text));
+            assert!(fault.source.is_none() && !fault.message.contains("s3cret"), "{fault:?}");
+        }
+        assert!(fault(Error::new(ErrorKind::IO, "reset")).source.is_some());
     }
 
     #[test]

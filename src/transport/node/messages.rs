@@ -1,4 +1,4 @@
-//! The connection for messages: hands every one on, and keeps the subscriptions.
+//! The connection for messages: hands every one on, and keeps the subscriptions. Used only over native-tls.
 
 use std::collections::HashSet;
 use std::future::Future;

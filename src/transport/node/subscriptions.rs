@@ -1,4 +1,4 @@
-//! Subscriptions over a connection of fred's.
+//! Subscriptions over a connection of fred's. Used only over native-tls.
 
 use std::collections::HashSet;
 use std::sync::Arc;
