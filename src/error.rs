@@ -31,7 +31,7 @@ pub enum Error {
         what: String,
     },
     /// No usable connection, or it broke while a command was under way.
-    #[error("no answer from the server: {message}{}", if *.outcome_unknown { " (the command may have been carried out; in the background an acquire is undone, and a release is repeated)" } else { "" })]
+    #[error("{}{}", self.brief(), if *.outcome_unknown { " (the command may have been carried out; in the background an acquire is undone, and a release is repeated)" } else { "" })]
     Connection {
         /// What the connection reported.
         message: String,
@@ -59,7 +59,8 @@ pub enum Error {
     /// The release of a guard is not confirmed: the server does not answer, or refuses for the moment. The guard is gone. The release is
     /// retried in the background until the lease is over. The end of the lease frees the lock at the latest.
     #[error(
-        "the release of the lock {name:?} is not confirmed, and goes on in the background until its lease is over: {why}"
+        "the release of the lock {name:?} is not confirmed ({}); it is retried in the background until the lease is over",
+        why.brief()
     )]
     ReleasePending {
         /// The lock's name.
@@ -75,7 +76,7 @@ pub enum Error {
         message: String,
     },
     /// A step took longer than allowed. In the background an acquire is undone, and a release is retried.
-    #[error("no answer in time while waiting for the {step}{}", after(*.step))]
+    #[error("{}{}", self.brief(), after(*.step))]
     Timeout {
         /// Which step.
         step: Step,
@@ -280,7 +281,9 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connection { .. } | Self::Timeout { .. } | Self::Replicas { .. } => true,
+            Self::Connection { .. } | Self::Replicas { .. } => true,
+            // After a shutdown the client stays closed, even if the shutdown took too long.
+            Self::Timeout { step } => !matches!(step, Step::Shutdown),
             Self::Server { message } => {
                 Passing::of(message).is_some() || OUT_OF_REACH.iter().any(|what| message.contains(what))
             }
@@ -299,6 +302,15 @@ impl Error {
             Self::RuntimeGone | Self::Replicas { .. } | Self::ReleasePending { .. } => true,
             Self::NoQuorum { why, .. } => why.outcome_unknown(),
             _ => false,
+        }
+    }
+
+    /// The error's text without what happens in the background.
+    fn brief(&self) -> String {
+        match self {
+            Self::Connection { message, .. } => format!("no answer from the server: {message}"),
+            Self::Timeout { step } => format!("no answer in time while waiting for the {step}"),
+            error => error.to_string(),
         }
     }
 

@@ -163,7 +163,13 @@ impl Extension {
                     let until = valid_until(asked.sent, self.lease).as_nanos();
                     let mut book = self.hold.book();
                     let in_time = book.extended(self.engine.now().as_nanos(), self.level, nanos(self.lease), until);
-                    let extended = if in_time { Ok(()) } else { Err(self.why_ended(&book)) };
+                    let extended = if in_time {
+                        Ok(())
+                    } else {
+                        // The server keeps the hold until then. Its release has to know.
+                        book.note_unseen(asked.armed_until.as_nanos());
+                        Err(self.why_ended(&book))
+                    };
                     drop(book);
                     self.hold.changed.notify_waiters();
                     return extended;

@@ -1,6 +1,6 @@
 //! What the table has for one owner of one lock, and a guard's share in it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(crate) struct Hold {
     pub(crate) changed: Notify,
     /// Puts the commands that change the count in the server into one order.
     order: Semaphore,
+    /// How many wait for that.
+    waiting: AtomicUsize,
     /// Set when the owner may be used for another acquire afterwards: where messages for it come in.
     pub(crate) inbox: OnceLock<Arc<LockName>>,
     /// The section's fencing token, where sections have one; else 0.
@@ -55,6 +57,22 @@ impl Drop for Order {
     }
 }
 
+/// Counts a task for as long as it waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Hold {
     pub(crate) fn new(protocol: Arc<dyn Protocol>, owner: Owner) -> Arc<Self> {
         Arc::new(Self {
@@ -63,6 +81,7 @@ impl Hold {
             book: Mutex::new(Book::default()),
             changed: Notify::new(),
             order: Semaphore::new(1),
+            waiting: AtomicUsize::new(0),
             inbox: OnceLock::new(),
             token: AtomicU64::new(0),
         })
@@ -88,8 +107,14 @@ impl Hold {
         if let Some(order) = self.in_order_now() {
             return order;
         }
+        let _waiting = Waiting::new(&self.waiting);
         let taken = self.order.acquire().await.map(SemaphorePermit::forget);
         Order { hold: Arc::clone(self), taken: taken.is_ok() }
+    }
+
+    /// True while somebody waits to change the count in the server.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// The same where nobody does now, and nobody waits to.

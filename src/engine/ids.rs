@@ -33,6 +33,18 @@ impl Engine {
         }
     }
 
+    /// How Redis knows a hold together with those that are owed ([`Book::owed`](super::ledger::Book::owed)): one command gives all back.
+    pub(crate) fn hold_id_with(&self, owner: &Owner, owed: &[(u64, u64)], number: Option<u64>) -> HoldId {
+        match (owed, number) {
+            ([], Some(number)) => self.hold_id(owner, number),
+            ([(number, _)], None) => self.hold_id(owner, *number),
+            _ => {
+                let numbers: Vec<u64> = owed.iter().map(|(number, _)| *number).chain(number).collect();
+                HoldId::Listed(self.hold_ids(owner, &numbers))
+            }
+        }
+    }
+
     /// The ids of these holds as a list, by which a command names the holds that are relied on. Empty where the owner has but
     /// one, and will have no other.
     pub(crate) fn hold_ids(&self, owner: &Owner, numbers: &[u64]) -> Bytes {

@@ -351,7 +351,8 @@ impl Book {
 
     /// Number of holds being released: no guard relies on them, but the server still has them.
     pub(crate) fn ending(&self) -> usize {
-        (self.count as usize).saturating_sub(self.levels.len())
+        let relied_on = if self.end.is_none() { self.levels.len() } else { 0 };
+        (self.count as usize).saturating_sub(relied_on)
     }
 
     /// One of the holds of `tenure` is this client's no more, whatever others may have added to the owner's count in the

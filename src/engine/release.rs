@@ -28,9 +28,10 @@ pub(crate) use by_owner::{by_owner, give_up};
 use doubt::look_again;
 pub(crate) use doubt::{give_back_ended, undo, waits_in_redis};
 pub(crate) use force::force;
-use send::{Sent, lease_left, send};
+use send::{lease_left, send};
 
 use super::Engine;
+use super::clock::harmless_from;
 use super::hold::{Grant, Hold, drift_margin, valid_until};
 use super::ledger::{End, Entry as _};
 use super::protocol::{HoldId, LeaseLeft, Release};
@@ -72,9 +73,7 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     let left = release.until.since(engine.now());
     let span = tracing::debug_span!("unlock", lock.name = %name, lock.flavour = flavour);
     let work = Finished::new(&engine.reaper, release.run(Persistence::ConfiguredRetries).instrument(span));
-    let in_time = async {
-        within(left, work).await.unwrap_or_else(|| Err(pending(&hold, Error::Timeout { step: Step::Command })))
-    };
+    let in_time = async { within(left, work).await.unwrap_or_else(|| Err(pending(&hold, unanswered(&engine, &hold)))) };
     // The timer runs on the client's runtime, not on the caller's.
     let (mut in_time, mut roaming) = (std::pin::pin!(in_time), engine.home().roaming());
     std::future::poll_fn(|context| {
@@ -89,6 +88,20 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
 /// The error of a release that continues in the background.
 fn pending(hold: &Hold, why: Error) -> Error {
     Error::ReleasePending { name: Arc::clone(&hold.name().as_written), why: Arc::new(why) }
+}
+
+/// Why a release was not answered in time.
+fn unanswered(engine: &Engine, hold: &Hold) -> Error {
+    match engine.topology.missing(hold.name()) {
+        // A release does not wait for replicas.
+        Error::Replicas { .. } => Error::Timeout { step: Step::Command },
+        error => error,
+    }
+}
+
+/// The latest of the ends of a lease and of the leases that are owed.
+fn latest(over: Moment, owed: &[(u64, u64)]) -> Moment {
+    owed.iter().fold(over, |latest, (_, over)| latest.max(Moment::from_nanos(*over)))
 }
 
 /// How long a release goes on in the face of errors that pass.
@@ -108,7 +121,7 @@ struct GuardRelease {
     was_held: bool,
     /// End of the guard's lease by the local clock.
     until: Moment,
-    /// Latest end of the lease in the server.
+    /// Latest end of the lease in the server, as far as was known then.
     over: Moment,
     /// How the hold had ended for the guard, if it had.
     end: Option<End>,
@@ -125,8 +138,10 @@ struct Plan {
     lease_left: LeaseLeft,
     /// Until then a command that shortens the lease may still reach the server.
     cut_until: u64,
-    /// Holds whose releases had failed: they are given back with this one.
-    owed: Vec<u64>,
+    /// Holds whose releases had failed, each with the latest end of its lease in the server: they are given back with this one.
+    owed: Vec<(u64, u64)>,
+    /// Latest end of the guard's own lease in the server.
+    over: Moment,
 }
 
 /// The server's answer to a release.
@@ -150,8 +165,11 @@ impl GuardRelease {
             let was_held = now < until;
             let lease = book.lease(level);
             let watched = lease.is_none();
-            let margin = drift_margin(Duration::from_nanos(lease.unwrap_or(nanos(engine.options.watchdog))));
-            let over = Moment::from_nanos(book.until_in_server()) + margin;
+            let margin = drift_margin(Duration::from_nanos(book.lease_left(nanos(engine.options.watchdog))));
+            let in_server = Moment::from_nanos(book.until_in_server());
+            // A renewal in flight may extend a watched lease.
+            let renewed = harmless_from(now, engine.options.command_timeout) + engine.options.watchdog;
+            let over = if watched { in_server.max(renewed) } else { in_server } + margin;
             let end = book.end_of(level);
             let number = book.close(level).unwrap_or_default();
             let (engine, hold, tenure) = (Arc::clone(engine), Arc::clone(hold), book.tenure());
@@ -204,15 +222,27 @@ impl GuardRelease {
             // Whoever ended it has cleaned up.
             return Err(hold.lost(end));
         }
-        let order = hold.in_order().await;
-        let Plan { id, lease_left, cut_until, owed } = self.plan()?;
-        let sent = engine.now();
-        let until = match persistence {
-            Persistence::ConfiguredRetries => self.until.min(sent + engine.patience()),
-            // A renewal in flight may have extended the lease.
-            Persistence::UntilLeaseEnds => self.over.max(sent + engine.options.watchdog.max(lease_left.span())),
+        let waits = persistence == Persistence::UntilLeaseEnds;
+        let mut doubted = false;
+        let (order, sent, outcome, Plan { cut_until, owed, over, .. }) = loop {
+            let order = hold.in_order().await;
+            let plan = self.plan()?;
+            let sent = engine.now();
+            let until = match persistence {
+                Persistence::ConfiguredRetries => self.until.min(sent + engine.patience()),
+                Persistence::UntilLeaseEnds => latest(plan.over, &plan.owed),
+            };
+            let tried = send(engine, hold, &plan.id, plan.lease_left, until, waits).await;
+            doubted |= tried.doubted;
+            let passes = waits && tried.outcome.as_ref().is_err_and(Error::is_retryable);
+            if !passes || engine.now() >= until || hold.book().ending() > 1 {
+                break (order, sent, tried.outcome, plan);
+            }
+            // Another command of this owner has its turn. Nobody waits for the release.
+            hold.book().owe(plan.owed);
+            drop(order);
+            tokio::time::sleep(engine.pause(0)).await;
         };
-        let Sent { outcome, doubted } = send(engine, hold, &id, lease_left, until).await;
         let acquire_doubted = hold.book().undoubt(*number);
         if acquire_doubted {
             look_again(engine, hold, *number, &Bytes::new());
@@ -221,9 +251,9 @@ impl GuardRelease {
             Ok(release) => release,
             Err(error) => {
                 let is_pending = persistence == Persistence::ConfiguredRetries && error.is_retryable();
-                // If the owner has other holds, a refused release is sent together with the owner's next one.
-                let goes_on = is_pending && (doubted || hold.book().count() <= 1);
-                self.book_failure(owed, &error, goes_on);
+                // If another release of this owner waits, it sends this one too, and goes on for both.
+                let goes_on = is_pending && (doubted || hold.book().ending() <= 1);
+                self.book_failure(owed, over, &error, goes_on);
                 drop(order);
                 if goes_on {
                     engine.reaper.finish(self.clone().into_job());
@@ -265,21 +295,21 @@ impl GuardRelease {
             return Err(hold.lost(end.unwrap_or(End::Gone)));
         }
         let (lease_left, cut_until, owed) = (lease_left(engine, hold, &book), book.cut_until(), book.owed());
+        // An extension that was in flight may have been answered meanwhile.
+        let unseen = Moment::from_nanos(book.unseen());
         drop(book);
-        let id = if owed.is_empty() {
-            engine.hold_id(&hold.owner, *number)
-        } else {
-            let all: Vec<u64> = owed.iter().copied().chain([*number]).collect();
-            HoldId::Listed(engine.hold_ids(&hold.owner, &all))
-        };
-        Ok(Plan { id, lease_left, cut_until, owed })
+        let (id, over) = (engine.hold_id_with(&hold.owner, &owed, Some(*number)), self.over.max(unseen));
+        Ok(Plan { id, lease_left, cut_until, owed, over })
     }
 
     /// Books that a release failed. Where it does not go on, its hold is given back with the next.
-    fn book_failure(&self, owed: Vec<u64>, error: &Error, goes_on: bool) {
+    fn book_failure(&self, mut owed: Vec<(u64, u64)>, over: Moment, error: &Error, goes_on: bool) {
         let Self { engine, hold, number, .. } = self;
         super::metrics::release_failed(hold.protocol.flavour());
-        hold.book().owe(owed.into_iter().chain((!goes_on).then_some(*number)));
+        if !goes_on {
+            owed.push((*number, over.as_nanos()));
+        }
+        hold.book().owe(owed);
         tracing::warn!(lock.name = %hold.name().as_written, %error, goes_on, "release failed");
         if !goes_on && hold.book().counted_down(self.tenure) {
             // Not renewed any more: the lease ends it. Where guards are left, the last of them frees it.

@@ -2,7 +2,7 @@
 //!
 //! An acquire that may wait is retried, a release is retried until its lease is over, and
 //! [`Error::is_retryable`](super::Error::is_retryable) is true. The table in `docs/faults.md`, *Refusals that pass*, is the same list for
-//! users; a test in `tests/faults/passing.rs` goes through all rows.
+//! users. `tests/faults/passing.rs` goes through all rows. A test compares both with this list.
 
 /// One kind of refusal.
 #[derive(Debug)]

@@ -3,6 +3,9 @@ use super::*;
 
 const PAGE: &str = include_str!("../../docs/errors.md");
 
+/// What the page says of an error with another error as its cause.
+const AS_ITS_CAUSE: &str = "as its cause";
+
 fn connection(outcome_unknown: bool) -> Error {
     Error::Connection { message: "x".to_owned(), outcome_unknown, source: None }
 }
@@ -11,10 +14,13 @@ fn server(text: &str) -> Error {
     Error::Server { message: text.to_owned() }
 }
 
+fn no_quorum(why: Error) -> Error {
+    Error::NoQuorum { name: Arc::from("a"), granted: 1, needed: 2, why: Arc::new(why) }
+}
+
 /// An error for each row of the page, with the name of the row.
 fn rows() -> Vec<(&'static str, Error)> {
     let name = || Arc::from("a");
-    let no_quorum = |why| Error::NoQuorum { name: name(), granted: 1, needed: 2, why: Arc::new(why) };
     vec![
         ("Closed", Error::Closed),
         ("RuntimeGone", Error::RuntimeGone),
@@ -30,8 +36,7 @@ fn rows() -> Vec<(&'static str, Error)> {
         ("Timeout, Command", Error::Timeout { step: Step::Command }),
         ("Timeout, Shutdown", Error::Timeout { step: Step::Shutdown }),
         ("WouldDeadlock", Error::WouldDeadlock { name: name(), why: Deadlock::Upgrade }),
-        ("NoQuorum, the cause passes", no_quorum(connection(true))),
-        ("NoQuorum, the cause stays", no_quorum(server("NOPERM x"))),
+        ("NoQuorum", no_quorum(server("NOPERM x"))),
         ("Replicas", Error::Replicas { got: 0, wanted: 1 }),
         ("Unsupported", Error::Unsupported { what: "x".to_owned() }),
         ("WrongType", Error::WrongType { name: name(), message: "x".to_owned() }),
@@ -65,7 +70,10 @@ fn told() -> Vec<(String, [String; 2])> {
         let [name, retryable, unknown, ..] = cells.as_slice() else { return None };
         Some((name.clone(), [retryable.clone(), unknown.clone()]))
     };
-    PAGE.lines().filter_map(row).filter(|(_, [retryable, _])| ["yes", "no"].contains(&&**retryable)).collect()
+    PAGE.lines()
+        .filter_map(row)
+        .filter(|(_, [retryable, _])| ["yes", "no", AS_ITS_CAUSE].contains(&&**retryable))
+        .collect()
 }
 
 #[test]
@@ -75,10 +83,58 @@ fn errors_page_agrees_with_is_retryable_and_outcome_unknown() {
         .into_iter()
         .map(|(name, error)| {
             assert!(name.starts_with(kind(&error)), "{name}");
-            (name.to_owned(), [word(error.is_retryable()), word(error.outcome_unknown())])
+            let answers = match error {
+                Error::NoQuorum { .. } => [AS_ITS_CAUSE; 2].map(str::to_owned),
+                error => [word(error.is_retryable()), word(error.outcome_unknown())],
+            };
+            (name.to_owned(), answers)
         })
         .collect();
     assert_eq!(told(), expected);
+}
+
+#[test]
+fn no_quorum_is_retryable_and_in_doubt_as_its_cause_is() {
+    for (_, cause) in rows() {
+        let error = no_quorum(cause.clone());
+        assert_eq!(error.is_retryable(), cause.is_retryable(), "{cause:?}");
+        assert_eq!(error.outcome_unknown(), cause.outcome_unknown(), "{cause:?}");
+    }
+}
+
+/// A client that was shut down stays closed.
+#[test]
+fn a_shutdown_that_timed_out_is_not_retryable() {
+    let error = Error::Timeout { step: Step::Shutdown };
+    assert!(!error.is_retryable() && !error.outcome_unknown());
+}
+
+/// The first cells of the table of `docs/faults.md`, *Refusals that pass*.
+#[test]
+fn faults_page_lists_every_refusal_that_passes() {
+    let (_, table) = include_str!("../../docs/faults.md").split_once("## Refusals that pass").unwrap();
+    let listed: Vec<_> = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(listed, PASSING.iter().map(|row| row.begins).collect::<Vec<_>>());
+}
+
+/// `tests/faults/passing.rs` provokes some refusals at a real server, and has a fake server send the others.
+#[test]
+fn fault_tests_go_through_every_refusal_that_passes() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/passing.rs");
+    let source = std::fs::read_to_string(path).unwrap();
+    let texts = |list: &str| -> Vec<String> {
+        let (_, rest) = source.split_once(&format!("const {list}: ")).unwrap();
+        let (_, rest) = rest.split_once("= [").unwrap();
+        let (inside, _) = rest.split_once("];").unwrap();
+        inside.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let tested: Vec<_> = ["REAL", "FAKE"].into_iter().flat_map(texts).collect();
+    let mut begins: Vec<_> =
+        tested.iter().map(|text| Passing::of(text).map_or("an error that does not pass", |row| row.begins)).collect();
+    let mut expected: Vec<_> = PASSING.iter().map(|row| row.begins).collect();
+    begins.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(begins, expected);
 }
 
 #[test]
@@ -99,4 +155,19 @@ fn error_texts_say_what_happens_after_the_failed_step() {
         assert!(text.contains(part) && !text.contains("being undone"), "{text}");
     }
     assert!(!connection(false).to_string().contains("carried out"));
+}
+
+#[test]
+fn text_of_a_pending_release_says_once_what_happens_in_the_background() {
+    let pending = |why| Error::ReleasePending { name: Arc::from("a"), why: Arc::new(why) }.to_string();
+    for (why, cause) in [
+        (connection(true), "no answer from the server: x"),
+        (Error::Timeout { step: Step::Command }, "no answer in time while waiting for the reply to a command"),
+        (server("MISCONF x"), "the server refused: MISCONF x"),
+    ] {
+        let expected = format!(
+            "the release of the lock \"a\" is not confirmed ({cause}); it is retried in the background until the lease is over"
+        );
+        assert_eq!(pending(why), expected);
+    }
 }

@@ -7,8 +7,8 @@ use super::Book;
 pub(super) struct Notes {
     /// Holds whose acquires went without a reply once, so that a late copy may still reach the server.
     doubts: Vec<u64>,
-    /// Holds whose releases the server refused, to be given back with the next.
-    owed: Vec<u64>,
+    /// Holds whose releases failed, to be given back with the next, each with the latest end of its lease in the server.
+    owed: Vec<(u64, u64)>,
     /// Holds whose guards were given up, and that are listed in the server still.
     given_up: Vec<u64>,
     /// Until then a command that shortens the lease may still reach the server: an `extend` or a release without a reply.
@@ -44,13 +44,13 @@ impl Book {
         std::mem::take(&mut self.notes.doubts)
     }
 
-    /// The server refused to take this hold back.
-    pub(crate) fn owe(&mut self, holds: impl IntoIterator<Item = u64>) {
+    /// Notes holds whose releases failed, each with the latest end of its lease in the server.
+    pub(crate) fn owe(&mut self, holds: impl IntoIterator<Item = (u64, u64)>) {
         self.notes.owed.extend(holds);
     }
 
-    /// Takes the holds that the server refused to take back.
-    pub(crate) fn owed(&mut self) -> Vec<u64> {
+    /// Takes the holds whose releases failed.
+    pub(crate) fn owed(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.notes.owed)
     }
 
@@ -76,9 +76,14 @@ impl Book {
         self.notes.cut_until = self.notes.cut_until.max(until);
     }
 
-    /// An `extend` to `until` went without a reply.
+    /// An `extend` to `until` went without a reply, or its guard was gone when the reply came.
     pub(crate) fn note_unseen(&mut self, until: u64) {
         self.notes.unseen = self.notes.unseen.max(until);
+    }
+
+    /// Latest end of a lease by an `extend` that no guard counts on.
+    pub(crate) fn unseen(&self) -> u64 {
+        self.notes.unseen
     }
 
     /// Until when the server may keep the lock, whoever counts on that.

@@ -196,7 +196,7 @@ async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
         let book = hold.book();
         if book.count() == 0 { lease_left_to_others(engine) } else { lease_left(engine, hold, &book) }
     };
-    send(engine, hold, id, lease_left, engine.now() + engine.patience()).await.outcome
+    send(engine, hold, id, lease_left, engine.now() + engine.patience(), false).await.outcome
 }
 
 /// What a release by owner came to for its caller. Notifies those who wait.

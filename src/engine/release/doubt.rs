@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::aftermath::{lock_is_free, notify_waiters};
+use super::latest;
 use super::send::{lease_left, lease_left_to_others, send, send_release};
 use crate::engine::Engine;
 use crate::engine::acquire::admission::once;
@@ -109,15 +110,20 @@ pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, 
     reaper.finish(Box::pin(async move {
         let _order = hold.in_order().await;
         for number in lost {
-            let lease_left = lease_left(&engine, &hold, &hold.book());
-            if end != End::Gone {
-                let in_server = Moment::from_nanos(hold.book().until_in_server());
-                let until = (engine.now() + engine.options.watchdog).max(in_server);
-                let id = engine.hold_id(&hold.owner, number);
-                let relieved = send(&engine, &hold, &id, lease_left, until).await.outcome;
+            // Of a hold that is gone, nothing is sent.
+            let mine = (end != End::Gone).then_some(number);
+            let (lease_left, in_server, mut owed) = {
+                let mut book = hold.book();
+                (lease_left(&engine, &hold, &book), Moment::from_nanos(book.until_in_server()), book.owed())
+            };
+            if mine.is_some() || !owed.is_empty() {
+                let over = (engine.now() + engine.options.watchdog).max(in_server);
+                let id = engine.hold_id_with(&hold.owner, &owed, mine);
+                let relieved = send(&engine, &hold, &id, lease_left, latest(over, &owed), false).await.outcome;
                 tracing::debug!(lock.name = %hold.name().as_written, ?relieved, "gave back a hold that had ended");
                 if relieved.is_err() {
-                    hold.book().owe([number]);
+                    owed.extend(mine.map(|number| (number, over.as_nanos())));
+                    hold.book().owe(owed);
                 }
             }
             let mut book = hold.book();

@@ -42,13 +42,23 @@ pub(super) struct Sent {
 
 /// Sends the release of a hold until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
 /// Where the owner has other holds, the server may make the lease shorter. It does so only before the last moment of the command, for
-/// which its time must be known.
-pub(super) async fn send(engine: &Arc<Engine>, hold: &Hold, id: &HoldId, lease_left: LeaseLeft, until: Moment) -> Sent {
+/// which its time must be known. `yields`: ends at a failure, without doubt, while another command of this owner waits.
+pub(super) async fn send(
+    engine: &Arc<Engine>,
+    hold: &Hold,
+    id: &HoldId,
+    lease_left: LeaseLeft,
+    until: Moment,
+    yields: bool,
+) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
     // If another release of this owner waits, a refused one is not retried but sent together with it. A server that is out of memory
     // accepts only an owner's last release.
-    let gives_up = |fault: &Fault| fault.kind == FaultKind::Refused && hold.book().ending() > 1;
+    let gives_up = |fault: &Fault| {
+        fault.kind == FaultKind::Refused && hold.book().ending() > 1
+            || yields && !fault.in_doubt() && hold.is_waited_for()
+    };
     let call = |clock: &ServerClock| {
         let last_ms = if mine.is_empty() { 0 } else { clock.last(engine.now(), engine.options.command_timeout) };
         let publish = engine.topology.publish();

@@ -66,18 +66,103 @@ async fn a_refused_release_is_retried_until_its_lease_is_over() {
     }
 }
 
+/// The first lease is shorter than the watchdog's.
 #[tokio::test(start_paused = true)]
 async fn a_refused_release_is_not_retried_after_its_lease_is_over() {
+    for lease in [4, 100] {
+        let (client, fake) = client(|_| ());
+        let guard = leased(&client, lease).await;
+        all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
+        drop(guard);
+        tokio::time::sleep(secs(lease + 1)).await;
+        let sent = fake.sent("release").len();
+        tokio::time::sleep(secs(60)).await;
+        assert_eq!(fake.sent("release").len(), sent, "{lease}");
+        assert_eq!(client.stats().under_way, 0, "{lease}");
+        fake.calm();
+        done(client, &fake).await;
+    }
+}
+
+/// The caller of `extend` went away. The command reaches the server nevertheless, and makes the lease longer.
+#[tokio::test(start_paused = true)]
+async fn a_refused_release_is_retried_for_a_lease_that_was_extended_meanwhile() {
     let (client, fake) = client(|_| ());
-    let guard = leased(&client, 100).await;
+    let guard = leased(&client, 4).await;
+    fake.next("renew", Fate::Late(secs(1)));
+    assert!(guard.extend(secs(600)).now_or_never().is_none());
     all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
     drop(guard);
-    tokio::time::sleep(secs(110)).await;
-    let sent = fake.sent("release").len();
-    tokio::time::sleep(secs(60)).await;
-    assert_eq!(fake.sent("release").len(), sent);
-    assert_eq!(client.stats().under_way, 0);
+    tokio::time::sleep(secs(500)).await;
+    assert_eq!(fake.held(), ["x 1 1"]);
     fake.calm();
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    done(client, &fake).await;
+}
+
+/// `ReleasePending` says that the release goes on, also if another guard of the owner holds the lock.
+#[tokio::test(start_paused = true)]
+async fn unlock_of_one_of_two_holds_is_retried_in_the_background() {
+    let fates: [fn() -> Fate; 3] = [|| Fate::NotSent, || Fate::Lost(false), || Fate::Refused("MISCONF no disk")];
+    for (n, fate) in fates.into_iter().enumerate() {
+        let (client, fake) = client(|_| ());
+        let me = client.owner();
+        let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
+        all(&fake, "release", fate);
+        let error = inner.unlock().await.unwrap_err();
+        assert!(matches!(error, Error::ReleasePending { .. }), "{n}: {error:?}");
+        assert_eq!(fake.held(), ["x 1 2"], "{n}");
+        fake.calm();
+        tokio::time::sleep(secs(5)).await;
+        assert_eq!(fake.held(), ["x 1 1"], "{n}");
+        assert_eq!(outer.unlock().await.unwrap(), Released::Free, "{n}");
+        done(client, &fake).await;
+    }
+}
+
+/// A release in the background is retried behind the other commands of its owner.
+#[tokio::test(start_paused = true)]
+async fn extend_and_acquire_do_not_wait_until_a_refused_release_of_the_owner_is_done() {
+    for dropped in [false, true] {
+        let (client, fake) = client(|_| ());
+        let me = client.owner();
+        let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
+        all(&fake, "release", || Fate::Refused("OOM command not allowed"));
+        if dropped {
+            drop(inner);
+        } else {
+            assert!(matches!(inner.unlock().await, Err(Error::ReleasePending { .. })));
+        }
+        tokio::time::sleep(secs(2)).await;
+        let began = Instant::now();
+        outer.extend(secs(60)).await.unwrap();
+        let third = acquire(&client, &me).await;
+        assert!(began.elapsed() < secs(5), "{:?}", began.elapsed());
+        assert_eq!(fake.held(), ["x 1 3"]);
+        fake.calm();
+        tokio::time::sleep(secs(5)).await;
+        assert_eq!(fake.held(), ["x 1 2"]);
+        drop((outer, third));
+        settle().await;
+        done(client, &fake).await;
+    }
+}
+
+/// The release with the longest lease is the first to wait for the others.
+#[tokio::test(start_paused = true)]
+async fn refused_releases_of_one_owner_are_retried_until_the_longest_lease_is_over() {
+    let (client, fake) = client(|_| ());
+    let (me, lock) = (client.owner(), client.reentrant("x"));
+    let hold = async |lease| lock.acquire(Acquire::new().owner(&me).lease(secs(lease))).await.unwrap().unwrap();
+    let (long, short) = (hold(600).await, hold(5).await);
+    all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
+    drop((long, short));
+    tokio::time::sleep(secs(500)).await;
+    assert_eq!(fake.held(), ["x 1 2"]);
+    fake.calm();
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
     done(client, &fake).await;
 }
 
@@ -214,6 +299,47 @@ async fn a_shutdown_releases_held_locks_when_its_time_is_up() {
         assert!(matches!(guard.unlock().await, Err(Error::Closed)));
         assert_eq!(fake.held(), Vec::<String>::new());
     }
+}
+
+/// The server refused the release of one of two holds for good, so the hold was left to the owner's next release.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_releases_the_holds_that_were_left_to_the_next_release() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let (_outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
+    fake.next("release", Fate::Refused("NOPERM no right"));
+    assert!(matches!(inner.unlock().await, Err(Error::Server { .. })));
+    assert_eq!(fake.held(), ["x 1 2"]);
+    client.shutdown(ms(0)).await.unwrap();
+    assert_eq!(fake.held(), Vec::<String>::new());
+}
+
+/// A server without memory accepts only the last release of an owner.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_sends_refused_releases_of_one_owner_in_one_command() {
+    let (client, fake) = client(|_| ());
+    let me = client.owner();
+    let _guards = (acquire(&client, &me).await, acquire(&client, &me).await);
+    fake.next("release", Fate::Refused("OOM command not allowed"));
+    client.shutdown(ms(0)).await.unwrap();
+    let sent = fake.sent("release");
+    assert!(sent.len() == 2 && sent[1].text(4).len() > sent[0].text(4).len(), "{}", sent.len());
+    assert_eq!(fake.held(), Vec::<String>::new());
+}
+
+/// The command is under way until the lease ends, so no attempt has failed with a cause.
+#[tokio::test(start_paused = true)]
+async fn unlock_at_a_server_without_connections_names_the_server() {
+    let (client, fake) = client(|_| ());
+    let guard = leased(&client, 4).await;
+    fake.next("release", Fate::Slow(secs(3_600)));
+    fake.listener().broken();
+    let error = guard.unlock().await.unwrap_err();
+    let Error::ReleasePending { why, .. } = &error else { panic!("{error:?}") };
+    assert!(matches!(&**why, Error::Connection { message, .. } if message.contains("fake")), "{why:?}");
+    fake.listener().mended();
+    tokio::time::sleep(secs(4_000)).await;
+    done(client, &fake).await;
 }
 
 /// `lock` waits for a holder without limit. For a server that is away, it waits as long as the docs of `DistLock::lock` say.

@@ -42,9 +42,9 @@ fn what_is_noted_of_a_hold_is_taken_once() {
     assert!(book.doubted() && book.undoubt(2) && !book.undoubt(2));
     assert_eq!(book.doubts(), [1, 3]);
     assert!(!book.doubted() && book.doubts().is_empty());
-    book.owe([4, 5]);
-    book.owe([6]);
-    assert_eq!((book.owed(), book.owed()), (vec![4, 5, 6], vec![]));
+    book.owe([(4, 40), (5, 50)]);
+    book.owe([(6, 60)]);
+    assert_eq!((book.owed(), book.owed()), (vec![(4, 40), (5, 50), (6, 60)], vec![]));
     [7, 8, 9].into_iter().for_each(|hold| book.give_up(hold));
     assert!(book.take_given_up(8) && !book.take_given_up(8));
     assert_eq!([book.given_up(), book.given_up(), book.given_up()], [Some(9), Some(7), None]);
