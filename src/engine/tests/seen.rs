@@ -147,3 +147,30 @@ async fn fair_waiter_that_only_learned_that_its_place_is_lost_fails() {
         client.shutdown(secs(60)).await.unwrap();
     }
 }
+
+/// A member was found busy. The attempt to wait for it is cut off.
+#[tokio::test(start_paused = true)]
+async fn multi_lock_whose_wait_for_a_busy_member_is_cut_off_is_told_busy() {
+    let (client, fake) = client(|_| ());
+    fake.steal("b", secs(3600));
+    fake.next("reentrant/acquire", Fate::Late(ms(200)));
+    let outcome = client.multi(["a", "b"]).lock_for(ms(60)).await;
+    assert_eq!(fake.sent("reentrant/acquire").len(), 1);
+    assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+    fake.delete("b");
+    sleep(secs(1)).await;
+    done(client, &fake).await;
+}
+
+/// The same at a server that answers nobody any more.
+#[tokio::test(start_paused = true)]
+async fn multi_lock_that_waits_for_a_busy_member_at_a_silent_server_fails() {
+    let (client, fake) = client(|_| ());
+    fake.steal("b", secs(3600));
+    fake.next("reentrant/acquire", Fate::Late(secs(2)));
+    let outcome = client.multi(["a", "b"]).lock_for(ms(300)).await;
+    assert!(is_timeout(&outcome), "{outcome:?}");
+    fake.delete("b");
+    sleep(secs(3)).await;
+    done(client, &fake).await;
+}
