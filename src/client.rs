@@ -85,6 +85,7 @@ impl Client {
     #[cfg(any(test, feature = "unstable-transport"))]
     pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
         let options = options.checked()?;
+        options.check_no_sentinels()?;
         Home::here()?;
         let client = Self(Handle::new(Engine::start(options, node)));
         client.engine().topology.check_lanes()?;
@@ -121,6 +122,7 @@ impl Client {
         options: Options,
     ) -> Result<Self> {
         let options = options.checked()?;
+        options.check_no_sentinels()?;
         Home::here()?;
         let no_seed = || Error::config("the servers of a cluster are named by host:port");
         let read = |seed: &&str| Address::split(seed).and_then(|(host, port)| Address::new(host, port));

@@ -99,7 +99,7 @@ pub struct Options {
     pub ack_timeout: Duration,
     /// Sentinel: count a renewal only if most sentinels confirmed the primary within the last lease of the watchdog. A primary that is cut
     /// off from them then keeps no lock for longer than that. Sentinels are asked every [`scan_interval`](Self::scan_interval), or six
-    /// times a lease if that is more often. false.
+    /// times a lease if that is more often. Without Sentinel, connecting is [`Error::Config`]. false.
     pub confirm_primary: bool,
     /// Probe at connect whether this login may do all that locks need, and warn if not. true.
     pub preflight: bool,
@@ -255,6 +255,14 @@ impl Options {
             *span = LONGEST_LEASE.min(*span);
         }
         Ok(self)
+    }
+
+    /// Refuses options for Sentinel where there are no sentinels.
+    pub(crate) fn check_no_sentinels(&self) -> Result<()> {
+        if self.confirm_primary {
+            return Err(Error::config("confirm_primary is of use with redis-sentinel:// and rediss-sentinel:// only"));
+        }
+        Ok(())
     }
 
     /// Refuses what cannot work, with the reason.

@@ -50,16 +50,17 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     ///
     /// *Cost*: one round trip and one command when the lock is free; where replicas acknowledge ([`Options::acks`](crate::Options::acks)),
     /// one more from the server to them, and one `WAIT` for all that go together. Behind other tasks of this process, none of its own
-    /// until its turn comes. When busy: one more command after subscribing, one for every wake-up.
+    /// until its turn comes; if no task has seen a holder by the middle of a limited wait, one command for all of them. When busy: one
+    /// more command after subscribing, one for every wake-up.
     ///
     /// *Cancel safety*: may be dropped at any point; nothing stays behind.
     ///
     /// *Errors*: [`Error::Config`] for impossible names and durations, [`Error::WrongType`] when the key is something
     /// else, [`Error::Server`], [`Error::Connection`] and [`Error::Timeout`] when the server refuses or cannot be
     /// reached, [`Error::Replicas`] when too few replicas acknowledge: passing errors are tried again within the wait,
-    /// [`Options::retry_attempts`](crate::Options::retry_attempts) times. A wait that is over before the server has answered has run
-    /// out, unless the server is silent: then it is [`Error::Timeout`]. After an error the lock is not held: what may have
-    /// happened unseen is undone in the background.
+    /// [`Options::retry_attempts`](crate::Options::retry_attempts) times. `Ok(None)` means that a holder was seen within the wait. A wait
+    /// that ends without that, or at a silent server, is an error that says what is missing, such as [`Error::Timeout`]. After an error
+    /// the lock is not held: what may have happened unseen is undone in the background.
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
 
     /// Waits until the lock is free, and takes it; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:

@@ -75,7 +75,7 @@ impl Builder {
         /// Let the processes that a release told have the lock first, for 10 ms each at the most. Defaults to true.
         take_turns: bool,
         /// Sentinel: a renewal counts only if most sentinels confirmed the primary within the last lease of the watchdog. A primary that is
-        /// cut off from them then keeps no lock for longer than that. Defaults to false.
+        /// cut off from them then keeps no lock for longer than that. Without Sentinel, connecting is [`Error::Config`]. Defaults to false.
         confirm_primary: bool,
         /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
         fair_wait: Duration,

@@ -75,6 +75,7 @@ impl Builder {
 
     /// Refuses what is told of sentinels where there are none.
     pub(super) fn check_no_sentinels(&self) -> Result<()> {
+        self.options.check_no_sentinels()?;
         let login = &self.sentinel_login;
         if login.username.is_none() && login.password.is_none() && self.sentinel_tls.is_none() {
             return Ok(());
@@ -82,5 +83,27 @@ impl Builder {
         Err(Error::config(
             "sentinel_username, sentinel_password and sentinel_tls are of use with redis-sentinel:// and rediss-sentinel:// only",
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Client;
+
+    #[tokio::test]
+    async fn confirm_primary_is_refused_without_sentinels() {
+        let urls = ["redis://", "redis-cluster://", "redis-replicated://", "redis-sentinel://"]
+            .map(|url| format!("{url}127.0.0.1:1"));
+        for url in urls {
+            let is_sentinel = url.starts_with("redis-sentinel");
+            let url = if is_sentinel { format!("{url}/main") } else { url };
+            let builder = Client::builder(&url).confirm_primary(true).connect_timeout(Duration::from_millis(50));
+            let error = builder.connect_lazily().await.map(drop).expect_err(&url);
+            let is_refused = matches!(&error, Error::Config { what } if what.starts_with("confirm_primary"));
+            assert_eq!(is_refused, !is_sentinel, "{url}: {error:?}");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Refusals that pass: errors of a server that refuses commands for the moment. This is the only list of them.
+//! Refusals that pass: errors of a server that refuses commands for the moment. Errors of a cluster whose
+//! keys are out of reach are in a list of their own, `OUT_OF_REACH` in `src/error.rs`.
 //!
 //! An acquire that may wait is retried, a release is retried until its lease is over, and
 //! [`Error::is_retryable`](super::Error::is_retryable) is true. The table in `docs/faults.md`, *Refusals that pass*, is the same list for

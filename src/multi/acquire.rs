@@ -12,7 +12,9 @@ use crate::acquire::Acquire;
 use crate::engine::acquire::batch::{Batch, batch};
 use crate::engine::wait::{Deadline, FLOOR, Patience, pause};
 use crate::error::{Error, Lost, Result};
-use crate::group::{self, Asking, Held, PAUSES, ask, cut_off, deadline, enough, how, missing, part, patience};
+use crate::group::{
+    self, Asking, Held, PAUSES, are_silent, ask, cut_off, deadline, enough, how, missing, part, patience,
+};
 use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::owner::Owner;
@@ -96,6 +98,9 @@ impl MultiLock {
                     }
                     // An attempt that the end of the wait cuts off says less than those before it.
                     let cut_off = matches!(error, Error::Timeout { .. }) && deadline.is_over();
+                    if has_seen_busy && last.is_none() && self.is_cut_off(&error, deadline).await {
+                        return Ok(None);
+                    }
                     let error = last.take().filter(|_| cut_off).unwrap_or(error);
                     last = Some(error.clone());
                     let pause = pause(&**deadline.world(), PAUSES, patience.failures());
@@ -138,7 +143,7 @@ impl MultiLock {
                     return Err(Error::too_late());
                 }
                 if deadline.is_over() {
-                    return Ok(None);
+                    return if has_seen_busy { Ok(None) } else { Err(missing(&self.locks)) };
                 }
                 asker.renew();
                 continue;
@@ -150,8 +155,12 @@ impl MultiLock {
                 return Ok(None);
             }
             self.give_back(&mut got, busy, &mut asker, deadline).await;
-            if !self.wait_for(busy, &asked, &mut asker, &mut got, deadline).await? {
-                return Ok(None);
+            match self.wait_for(busy, &asked, &mut asker, &mut got, deadline).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                // Somebody else was seen to hold a lock within this wait.
+                Err(error) if self.is_cut_off(&error, deadline).await => return Ok(None),
+                Err(error) => return Err(error),
             }
             // A lock whose lease ended while another one was waited for is asked for anew.
             got.retain(|at, guard| {
@@ -165,6 +174,12 @@ impl MultiLock {
                 asker.renew();
             }
         }
+    }
+
+    /// True if this is the error of an attempt that the end of the wait cut off, and no server is silent.
+    async fn is_cut_off(&self, error: &Error, deadline: &Deadline) -> bool {
+        let is_timeout = matches!(error, Error::Timeout { .. }) && deadline.is_over();
+        is_timeout && !are_silent(&self.locks, 0, deadline).await
     }
 
     /// Asks once for all locks that are missing, at the same time.

@@ -41,14 +41,13 @@ impl RedLock {
         let most = patience(&self.nodes);
         let mut patience = Patience::new(most);
         let (mut splits, mut refusals) = (0_u32, 0_u32);
-        let mut known_busy = false;
         let mut owner = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
         loop {
             let mut votes = self.vote(&request, &owner, first.take(), &mut late).await?;
             if votes.held() >= needed {
                 return Ok(Some(self.held(owner, votes, late)));
             }
-            if votes.cut_off && known_busy {
+            if votes.cut_off && looks.known_busy {
                 return self.ran_out(&deadline, None).await;
             }
             let (granted, away) = (std::mem::take(&mut votes.granted), votes.are_away(most_away));
@@ -63,7 +62,7 @@ impl RedLock {
             let mut next = another();
             if !away {
                 // A server that failed may be free. Busy means that more than `most_away` servers reported a holder.
-                known_busy = votes.are_busy(most_away);
+                looks.known_busy = votes.are_busy(most_away);
                 if votes.busy.len() <= most_away {
                     // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
                     // not all come back at once.
@@ -75,7 +74,7 @@ impl RedLock {
                     let began = deadline.elapsed();
                     first = self.wait_at_one(&mut votes, &request, &next, &mut looks, &mut late).await?;
                     if first.is_none() && deadline.is_over() {
-                        let unknown = (!known_busy).then_some((granted_by, votes.why));
+                        let unknown = (!looks.known_busy).then_some((granted_by, votes.why));
                         return self.ran_out(&deadline, unknown).await;
                     }
                     if first.is_none() {
@@ -101,7 +100,7 @@ impl RedLock {
             } else {
                 let came_late = votes.why.as_ref().is_some_and(Error::is_too_late);
                 let error = self.no_quorum(granted_by, votes.why);
-                known_busy = false;
+                looks.known_busy = false;
                 let pause = pause(&**deadline.world(), PAUSES, patience.failures());
                 let now = deadline.elapsed();
                 let enough = if came_late { patience.came_late(now) } else { patience.failed(now) };

@@ -66,6 +66,8 @@ pub(super) struct Looks {
     settled: bool,
     /// Looks in a row that found nobody who holds most of the servers.
     vain: u32,
+    /// True when others hold the lock at so many servers that the rest is no majority, as the last vote or a look since found.
+    pub(super) known_busy: bool,
 }
 
 impl Looks {
@@ -96,6 +98,11 @@ impl Seen {
         holders().filter(|(_, holder)| most(holder)).map(|(node, _)| node).collect()
     }
 
+    /// At how many servers somebody is.
+    fn taken(&self) -> usize {
+        self.each.iter().filter(|(_, holders)| !holders.is_empty()).count()
+    }
+
     fn free(&self, but: usize) -> usize {
         self.each.iter().filter(|(node, holders)| *node != but && holders.is_empty()).count()
     }
@@ -120,6 +127,7 @@ impl RedLock {
         looks.settled = false;
         let needed = self.quorum();
         let seen = self.survey(at, world).await;
+        looks.known_busy |= seen.taken() > self.nodes.len() - needed;
         let held = seen.held(needed);
         let first = held.iter().copied().min();
         let here = seen.each.iter().find(|(node, holders)| *node == at && !holders.is_empty());

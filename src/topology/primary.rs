@@ -273,8 +273,7 @@ impl Primary {
 
     /// When most sentinels last confirmed the primary. None if renewals do not depend on that.
     pub(super) fn confirmed(&self) -> Option<Moment> {
-        let is_wanted = self.settings.confirm_primary && self.kind == TopologyKind::Sentinel;
-        is_wanted.then(|| Moment::from_nanos(self.confirmed.load(Ordering::Relaxed)))
+        self.settings.confirm_primary.then(|| Moment::from_nanos(self.confirmed.load(Ordering::Relaxed)))
     }
 
     /// Notes what sentinels say of the server that has the place: how often they have put one there.

@@ -59,15 +59,13 @@ pub(super) struct Failed {
     /// True when the lock was granted too late, or too few replicas know of it, so that the hold is being given back: another attempt
     /// needs a hold of another number.
     pub(super) spent: bool,
-    /// True when the wait was over before the command was answered, by a server that answers others.
+    /// True when the wait was over before the command was answered or sent, and the server answers others.
     pub(super) cut_off: bool,
-    /// True when the wait was over before the command was sent, because other acquires of this process were ahead.
-    pub(super) crowded_out: bool,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, doubt: None, would_repeat: false, spent: false, cut_off: false, crowded_out: false }
+        Self { error, doubt: None, would_repeat: false, spent: false, cut_off: false }
     }
 }
 
@@ -110,9 +108,7 @@ impl Request {
         };
         let admitted = engine.attempts.admit(name, within).await;
         if admitted.is_none() && self.deadline.is_over() {
-            let failed = Box::pin(self.cut_off()).await;
-            let crowded_out = matches!(failed.error, Error::Timeout { .. });
-            return Err(Failed { crowded_out, ..failed });
+            return Err(Box::pin(self.cut_off()).await);
         }
         Ok(admitted)
     }

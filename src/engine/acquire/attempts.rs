@@ -94,7 +94,8 @@ impl<'a> Attempts<'a> {
         };
         self.manner.looks = true;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
-            self.has_seen_busy = true;
+            // A lost place in the queue says nothing of a holder.
+            self.has_seen_busy |= !matches!(tried, Ok(Tried::Displaced));
             self.failed = None;
             self.patience.answered();
         }
@@ -140,7 +141,7 @@ impl<'a> Attempts<'a> {
                 self.pause_for = Duration::from_millis(1);
                 self.found = Found::Gone;
             }
-            Err(Failed { error, doubt, would_repeat, spent, cut_off, crowded_out }) => {
+            Err(Failed { error, doubt, would_repeat, spent, cut_off }) => {
                 if spent {
                     // The release of that hold also looks for the copy that was in doubt.
                     self.doubt.take().into_iter().for_each(Undo::disarm);
@@ -157,10 +158,10 @@ impl<'a> Attempts<'a> {
                     self.manner.queueing = Queueing::Stay;
                 }
                 if cut_off {
-                    // The failure of an earlier attempt says more than this error. Without one, the wait has run out if other acquires of
-                    // this process were ahead, or if another holder was seen.
+                    // The failure of an earlier attempt says more than this error. Without one, the wait has run out if another holder
+                    // was seen.
                     let earlier = self.failed.take();
-                    let ran_out = earlier.is_none() && (self.has_seen_busy || crowded_out);
+                    let ran_out = earlier.is_none() && self.has_seen_busy;
                     request.ran_out.store(ran_out, Ordering::Relaxed);
                     return Err(earlier.unwrap_or(error));
                 }

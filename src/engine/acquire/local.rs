@@ -106,6 +106,14 @@ impl Awaited for LockWait<'_> {
                 return Ok(Beside::Again);
             }
         }
+        // The contender asks seldom. A shorter wait behind it needs a look within the wait, early enough for an answer.
+        if let Some(left) = self.request.deadline.left_to_half() {
+            if left.is_zero() {
+                waiter.request_look(self.request.deadline.began());
+            } else {
+                most = most.min(left);
+            }
+        }
         Ok(Beside::Wait(most))
     }
 
@@ -124,12 +132,16 @@ impl Awaited for LockWait<'_> {
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
         // A waiter that listens knows of others, and does not ask again when the subscription is confirmed.
         self.attempts.manner.looks |= listening;
+        // If this attempt is cut off, what the task ahead saw within this wait counts.
+        self.attempts.has_seen_busy |= waiter.knows_busy(self.request.deadline.began());
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));
         }
-        waiter.note_busy(!self.attempts.is_failing());
-        if self.request.protocol.backoff().is_some() && !self.attempts.is_failing() {
-            waiter.note_other_holder();
+        if !self.attempts.is_failing() && self.attempts.found != Found::Gone {
+            waiter.note_busy();
+            if self.request.protocol.backoff().is_some() {
+                waiter.note_other_holder();
+            }
         }
         if self.request.protocol.nature().shared {
             waiter.note_held_back(self.attempts.found == Found::HeldBack);

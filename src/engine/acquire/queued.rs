@@ -25,12 +25,12 @@ struct QueueWait<'a> {
 impl Request {
     /// Waits in the queue until the lock is ours or the wait is over.
     pub(super) async fn queue_up(&mut self) -> Result<Option<Grant>> {
-        let (mut doubt, mut patience) = (None, Patience::new(self.patience));
+        let (mut doubt, mut patience, mut has_seen_busy) = (None, Patience::new(self.patience), false);
         loop {
             let mut awaited =
                 QueueWait { request: self, attempts: Attempts::new(self), is_first: true, has_asked_beside: false };
             let attempts = &mut awaited.attempts;
-            (attempts.doubt, attempts.patience) = (doubt.take(), patience);
+            (attempts.doubt, attempts.patience, attempts.has_seen_busy) = (doubt.take(), patience, has_seen_busy);
             // A fresh owner that waits for the first time needs a queue entry only if the lock is not free.
             if self.fresh && self.inbox.is_none() {
                 if let Some(grant) = attempts.ask().await? {
@@ -58,12 +58,12 @@ impl Request {
             }
             // The entry leaves nothing to undo, but perhaps an attempt does whose reply was lost.
             let (old, number) = (attempts.displaced(), attempts.target.number);
-            patience = attempts.patience;
-            drop(attempts);
             self.engine.check_open()?;
             if self.deadline.is_over() {
-                return Ok(None);
+                return attempts.give_up();
             }
+            (patience, has_seen_busy) = (attempts.patience, attempts.has_seen_busy);
+            drop(attempts);
             tracing::debug!(lock.name = %self.protocol.name().as_written, "lost its place in the queue, and takes another");
             if self.fresh {
                 // A message that the old owner was passed the lock may be on its way still.

@@ -201,6 +201,8 @@ impl Registry {
             }
         }
         slot.turns.release_begins(true, now);
+        // Held up to now.
+        slot.seen_busy = Some(now);
         slot.local = None;
         if slot.is_vacant() {
             shard.remove(name);
@@ -237,7 +239,6 @@ impl Registry {
             shard.entry(Arc::clone(name)).or_default();
         }
         let Some(slot) = shard.get_mut(name) else { return };
-        (slot.is_busy, slot.seen_busy) = (false, Some(now));
         let listens = slot.is_live();
         if slot.turns.released(ReleaseInfo { receivers, listens, wanted: slot.turn, courtesy }, self.is_lonely(), now) {
             slot.change(&mut wakes);

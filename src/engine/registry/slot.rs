@@ -32,8 +32,6 @@ pub(super) struct Slot {
     pub(super) local: Option<Local>,
     /// True when the last answer to the contender was that others come first.
     pub(super) held_back: bool,
-    /// True when this process last saw the lock held by somebody.
-    pub(super) is_busy: bool,
     /// When somebody was last seen to have the lock.
     pub(super) seen_busy: Option<Moment>,
     /// Whether other processes are let go first.

@@ -177,23 +177,26 @@ impl Waiter {
         shard.get(&self.name).is_some_and(Slot::is_live) && self.registry.topology.hears(&self.name)
     }
 
-    /// Notes whether the contender's last attempt found the lock busy. A failed attempt counts as not busy: its outcome says nothing.
-    pub(crate) fn note_busy(&self, is_busy: bool) {
+    /// Notes that the contender's last attempt found another holder.
+    pub(crate) fn note_busy(&self) {
         let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
-            slot.is_busy = is_busy;
-            if is_busy {
-                slot.seen_busy = Some(now);
-            }
+            slot.seen_busy = Some(now);
         }
     }
 
-    /// True when this process last saw the lock held by somebody, or saw that at any moment since `since`.
+    /// True when this process holds the lock so that it may be handed over, or has seen a holder since `since`. False for a waiter
+    /// without a seat: nobody was before it.
     pub(crate) fn knows_busy(&self, since: Moment) -> bool {
-        let shard = self.registry.shard(&self.name).lock();
-        let knows =
-            |slot: &Slot| slot.is_busy || slot.seen_busy.is_some_and(|seen| seen >= since) || slot.local.is_some();
-        shard.get(&self.name).is_some_and(knows)
+        let knows = |slot: &Slot| slot.local.is_some() || slot.seen_busy.is_some_and(|seen| seen >= since);
+        self.seat.is_some() && self.registry.shard(&self.name).lock().get(&self.name).is_some_and(knows)
+    }
+
+    /// Makes the contender ask, unless this process has seen a holder since `since`.
+    pub(crate) fn request_look(&self, since: Moment) {
+        if !self.knows_busy(since) {
+            self.registry.wake(&self.name);
+        }
     }
 
     /// Notes that somebody else holds the lock.
@@ -217,7 +220,7 @@ impl Waiter {
     pub(crate) fn acquired(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
         let registry = Arc::clone(&self.registry);
         let stray = self.leave(held_as == HeldAs::Shared, |slot| {
-            (slot.is_busy, slot.seen_busy) = (true, Some(now));
+            slot.seen_busy = Some(now);
             if let Some(taken) = slot.turns.acquired(now) {
                 registry.note_way(taken);
             }

@@ -37,7 +37,7 @@ async fn guard_with_an_explicit_lease_learns_after_a_reconnect_or_slot_move_that
 #[tokio::test(start_paused = true)]
 async fn a_confirmation_leaves_every_lease_as_it_is() {
     let (client, fake) = client(|_| ());
-    for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain] {
+    for flavour in Flavour::ALL.iter().copied() {
         // One lease is shorter than the watchdog's, one is longer.
         for lease in [secs(5), secs(600)] {
             let guard = client.lock(flavour, "x").lock_leased(lease).await.unwrap();
@@ -49,10 +49,13 @@ async fn a_confirmation_leaves_every_lease_as_it_is() {
             let left = fake.left("x").unwrap();
             assert!(left <= lease - secs(1) && left >= lease - ms(1_100), "{flavour:?}: {left:?} of {lease:?}");
             assert!(guard.is_held() && guard.remaining() < left, "{flavour:?}");
-            fake.persist("x");
-            fake.listener().reconnected();
-            settle().await;
-            assert_eq!(fake.left("x"), None, "{flavour:?}: a confirmation added a lease");
+            // The hash of a read lock gets the lease of its covers.
+            if flavour != Flavour::Read {
+                fake.persist("x");
+                fake.listener().reconnected();
+                settle().await;
+                assert_eq!(fake.left("x"), None, "{flavour:?}: a confirmation added a lease");
+            }
             // The key is not deleted either: its release finds it.
             assert!(guard.is_held(), "{flavour:?}");
             guard.unlock().await.unwrap();

@@ -30,6 +30,7 @@ mod renewal;
 mod rounds;
 mod same_owner;
 mod seats;
+mod seen;
 mod shared_commands;
 mod stress;
 mod subscriptions;

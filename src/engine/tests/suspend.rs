@@ -114,7 +114,6 @@ async fn a_wait_that_ends_in_a_suspend_ends_right_after_it() {
     fake.steal("s:1", secs(3600));
     let (x, striped) = (client.reentrant("x"), client.striped("s", 2));
     let contender = waiter(&x);
-    settle().await;
     let behind = tokio::spawn({
         let x = x.clone();
         async move { x.lock_for(secs(60)).await }

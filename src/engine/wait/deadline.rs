@@ -62,6 +62,11 @@ impl Deadline {
         self.wait.map(|wait| wait.saturating_sub(self.elapsed()).max(least))
     }
 
+    /// What is left of the first half of the wait. None without a limit.
+    pub(crate) fn left_to_half(&self) -> Option<Duration> {
+        self.wait.map(|wait| (wait / 2).saturating_sub(self.elapsed()))
+    }
+
     /// What is left, `most` at the most.
     pub(crate) fn at_most(&self, most: Duration) -> Duration {
         self.left().map_or(most, |left| left.min(most))

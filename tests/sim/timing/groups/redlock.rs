@@ -175,3 +175,33 @@ fn a_wait_for_a_redlock_whose_majority_is_taken_never_ends_early() {
         fleet.settled(ms(60_000)).await.unwrap();
     });
 }
+
+/// Two of five servers are taken, and one is far away: the first vote is split, and does not wait for it. Then the others are taken too,
+/// by the same holder or by others. The waiter learns that by its looks only.
+#[test]
+fn a_wait_for_a_redlock_whose_majority_is_taken_after_the_first_vote_ends_busy() {
+    each([true, false], async move |by_one| {
+        let fleet = fleet_of(&[1, 1, 1, 1, 20].map(ms), 2).await;
+        let me = fleet.clients[1][0].client.owner();
+        let take = |n: usize| {
+            let lock = fleet.clients[1][n].client.reentrant("r");
+            let owner = crate::fleet::moved(me.as_str(), n).parse::<Owner>().unwrap();
+            async move {
+                let how = if by_one { Acquire::new().owner(&owner) } else { Acquire::new() };
+                lock.acquire(how).await.unwrap().unwrap()
+            }
+        };
+        let mut held = vec![take(0).await, take(1).await];
+        let (began, lock) = (Instant::now(), Kind::Red.lock(&fleet, 0));
+        let waiting = tokio::spawn(async move { lock.lock_for(ms(3_000)).await });
+        sleep(ms(5)).await;
+        held.extend(futures::future::join_all((2..5).map(take)).await);
+        assert!(began.elapsed() < ms(1_000), "the split vote is given back");
+        let outcome = waiting.await.unwrap();
+        let took = began.elapsed();
+        assert!(matches!(outcome, Ok(None)), "by one: {by_one}: {outcome:?}");
+        assert!(took >= ms(3_000) && took <= ms(3_020), "by one: {by_one}: {took:?}");
+        drop(held);
+        fleet.settled(ms(60_000)).await.unwrap();
+    });
+}

@@ -1,0 +1,176 @@
+//! A wait says busy only where another holder was seen within it, by itself or by the task of this process ahead of it.
+
+use futures::future::join_all;
+use tokio::time::sleep;
+
+use super::fake::Fate;
+use super::{client, done, ms, secs, settle, waiter};
+use crate::lock::DistLock as _;
+use crate::transport::Reply;
+use crate::{Error, Guard, Result};
+
+fn is_timeout(outcome: &Result<Option<Guard>>) -> bool {
+    matches!(outcome, Err(Error::Timeout { .. }))
+}
+
+/// The reply of a fair lock that somebody else holds.
+fn busy() -> Reply {
+    Reply::List(vec![Reply::Int(60_000), Reply::Int(1_700_000_000_000)])
+}
+
+/// The holder was seen before these waits began. The contender looks once for all of them.
+#[tokio::test(start_paused = true)]
+async fn waiters_behind_a_contender_that_looked_before_share_one_look() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(3600));
+    let contender = waiter(&lock);
+    sleep(secs(1)).await;
+    let asked = fake.sent("acquire").len();
+    for outcome in join_all((0..50).map(|_| lock.lock_for(ms(300)))).await {
+        assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+    }
+    assert_eq!(fake.sent("acquire").len(), asked + 1);
+    contender.abort();
+    settle().await;
+    fake.delete("x");
+    done(client, &fake).await;
+}
+
+/// The contender saw the holder while the server lived.
+#[tokio::test(start_paused = true)]
+async fn waiter_behind_a_contender_at_a_server_that_has_died_since_fails() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(3600));
+    let contender = waiter(&lock);
+    sleep(secs(1)).await;
+    (0..100).for_each(|_| fake.next("acquire", Fate::Late(secs(60))));
+    let outcome = lock.lock_for(ms(300)).await;
+    assert!(is_timeout(&outcome), "{outcome:?}");
+    contender.abort();
+    fake.calm();
+    fake.delete("x");
+    sleep(secs(60)).await;
+    done(client, &fake).await;
+}
+
+/// An earlier wait saw a holder. That holder is gone, and nobody has answered within this wait.
+#[tokio::test(start_paused = true)]
+async fn waiter_is_not_told_busy_by_what_an_earlier_wait_saw() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(3600));
+    assert!(lock.lock_for(ms(200)).await.unwrap().is_none());
+    fake.delete("x");
+    fake.next("acquire", Fate::Late(ms(80)));
+    let contender = waiter(&lock);
+    sleep(ms(2)).await;
+    let outcome = lock.lock_for(ms(50)).await;
+    assert!(is_timeout(&outcome), "{outcome:?}");
+    contender.await.unwrap().unlock().await.unwrap();
+    done(client, &fake).await;
+}
+
+/// The contender saw a hold of this process. It is lost, and the contender's next attempt is unanswered.
+#[tokio::test(start_paused = true)]
+async fn waiter_is_not_told_busy_by_a_hold_that_was_lost_before() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    let held = lock.lock_leased(secs(600)).await.unwrap();
+    let contender = waiter(&lock);
+    settle().await;
+    fake.delete("x");
+    fake.next("acquire", Fate::Late(ms(90)));
+    fake.listener().reconnected();
+    held.lost().await;
+    let outcome = lock.lock_for(ms(50)).await;
+    assert!(is_timeout(&outcome), "{outcome:?}");
+    contender.await.unwrap().unlock().await.unwrap();
+    drop(held);
+    settle().await;
+    done(client, &fake).await;
+}
+
+/// The task ahead saw the holder within this wait, and left. This task's own attempt is cut off.
+#[tokio::test(start_paused = true)]
+async fn waiter_whose_attempt_is_cut_off_is_told_busy_by_what_the_task_ahead_saw() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    fake.steal("x", secs(3600));
+    fake.next("acquire", Fate::Late(ms(20)));
+    let ahead = waiter(&lock);
+    sleep(ms(5)).await;
+    let behind = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock_for(ms(150)).await }
+    });
+    sleep(ms(95)).await;
+    fake.next("acquire", Fate::Late(ms(90)));
+    ahead.abort();
+    let outcome = behind.await.unwrap();
+    assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+    fake.delete("x");
+    sleep(secs(1)).await;
+    done(client, &fake).await;
+}
+
+/// It was told busy, lost its place, and its next attempt is cut off.
+#[tokio::test(start_paused = true)]
+async fn fair_waiter_that_lost_its_place_remembers_that_it_was_told_busy() {
+    let (client, fake) = client(|_| ());
+    fake.next("fair/acquire", Fate::Answer(busy()));
+    fake.next("fair/acquire", Fate::Later(Reply::Int(-4), ms(80)));
+    fake.next("fair/acquire", Fate::Late(ms(80)));
+    let outcome = client.fair("x").lock_for(ms(120)).await;
+    assert_eq!(fake.sent("fair/acquire").len(), 3);
+    assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+    sleep(secs(1)).await;
+    // The fake's fair release frees nothing.
+    fake.delete("x");
+    done(client, &fake).await;
+}
+
+/// The only answer says that the place is lost, which tells of no holder. It comes at any time around the end of the wait.
+#[tokio::test(start_paused = true)]
+async fn fair_waiter_that_only_learned_that_its_place_is_lost_fails() {
+    for takes in (0..300).step_by(5).map(ms) {
+        let (client, fake) = client(|_| ());
+        fake.next("fair/acquire", Fate::Lost(true));
+        fake.next("fair/acquire", Fate::Later(Reply::Int(-4), takes));
+        (0..10).for_each(|_| fake.next("fair/acquire", Fate::Late(secs(1))));
+        let outcome = client.fair("x").lock_for(ms(300)).await;
+        assert!(outcome.is_err(), "an answer after {takes:?}: {outcome:?}");
+        sleep(secs(2)).await;
+        fake.calm();
+        fake.delete("x");
+        client.shutdown(secs(60)).await.unwrap();
+    }
+}
+
+/// A member was found busy. The attempt to wait for it is cut off.
+#[tokio::test(start_paused = true)]
+async fn multi_lock_whose_wait_for_a_busy_member_is_cut_off_is_told_busy() {
+    let (client, fake) = client(|_| ());
+    fake.steal("b", secs(3600));
+    fake.next("reentrant/acquire", Fate::Late(ms(200)));
+    let outcome = client.multi(["a", "b"]).lock_for(ms(60)).await;
+    assert_eq!(fake.sent("reentrant/acquire").len(), 1);
+    assert!(matches!(outcome, Ok(None)), "{outcome:?}");
+    fake.delete("b");
+    sleep(secs(1)).await;
+    done(client, &fake).await;
+}
+
+/// The same at a server that answers nobody any more.
+#[tokio::test(start_paused = true)]
+async fn multi_lock_that_waits_for_a_busy_member_at_a_silent_server_fails() {
+    let (client, fake) = client(|_| ());
+    fake.steal("b", secs(3600));
+    fake.next("reentrant/acquire", Fate::Late(secs(2)));
+    let outcome = client.multi(["a", "b"]).lock_for(ms(300)).await;
+    assert!(is_timeout(&outcome), "{outcome:?}");
+    fake.delete("b");
+    sleep(secs(3)).await;
+    done(client, &fake).await;
+}
