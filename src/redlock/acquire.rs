@@ -42,6 +42,8 @@ impl RedLock {
         let mut patience = Patience::new(most);
         let (mut splits, mut refusals) = (0_u32, 0_u32);
         let mut owner = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
+        // False while a server may still have what this acquire was granted in vain: the next vote meets it there as another owner's.
+        let mut is_clean = true;
         loop {
             let mut votes = self.vote(&request, &owner, first.take(), &mut late).await?;
             if votes.held() >= needed {
@@ -54,15 +56,15 @@ impl RedLock {
             let granted_by = granted.len();
             if deadline.is_once() || deadline.is_over() {
                 // The votes, dropped, are given back in the background.
-                let is_busy = !away && votes.are_busy(most_away);
+                let is_busy = !away && is_clean && votes.are_busy(most_away);
                 return if is_busy { Ok(None) } else { Err(self.no_quorum(granted_by, votes.why)) };
             }
-            self.give_back(granted, &mut late, &deadline).await;
+            let was_clean = std::mem::replace(&mut is_clean, self.give_back(granted, &mut late, &deadline).await);
             let another = || request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
             let mut next = another();
             if !away {
                 // A server that failed may be free. Busy means that more than `most_away` servers reported a holder.
-                looks.known_busy = votes.are_busy(most_away);
+                looks.known_busy = was_clean && votes.are_busy(most_away);
                 if votes.busy.len() <= most_away {
                     // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
                     // not all come back at once.
@@ -130,6 +132,9 @@ impl RedLock {
 
     /// Too few servers have answered. `why`: what one of the others reported, if it said anything.
     fn no_quorum(&self, granted: usize, why: Option<Error>) -> Error {
+        if matches!(why, Some(Error::Closed)) {
+            return Error::Closed;
+        }
         let why = Arc::new(why.unwrap_or(Error::Timeout { step: Step::Command }));
         Error::NoQuorum { name: Arc::clone(&self.name), granted, needed: self.quorum(), why }
     }
@@ -240,15 +245,16 @@ impl RedLock {
         }
     }
 
-    /// Gives back what was granted in vain, so that the next vote does not find it in its way.
-    async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut LateVotes, deadline: &Deadline) {
+    /// Releases what was granted in vain, so that the next vote does not find it in its way. False when that was not done in time.
+    async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut LateVotes, deadline: &Deadline) -> bool {
         if granted.is_empty() {
-            return;
+            return true;
         }
         let all: Vec<_> = granted.into_iter().map(|(_, guard)| guard.unlocking()).collect();
         let limit = deadline.at_most(self.node_timeout);
         // What is not done by then goes on in the background.
-        let _ = late.beside(within(limit, futures::future::join_all(all))).await;
+        let released = late.beside(within(limit, futures::future::join_all(all))).await;
+        released.is_some_and(|each| each.iter().all(Result::is_ok))
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bed::harm::cut_at;
 use bed::wire::{Wire, arrives};
 use bed::{Bed, PATIENCE, becomes, builder, deadline, ends, enter, eventually, in_vain, ms, reentrant, secs};
-use distlock::{Acquire, Error, Guard, Released};
-use distlock_support::{Action, Matcher};
+use distlock::{Acquire, Error, Flavour, Guard, Released};
+use distlock_support::{Action, Matcher, RedisServer};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
@@ -70,6 +70,34 @@ async fn release_during_a_shutdown_frees_the_lock() {
             assert_eq!(bed.admin.keys().await, [""; 0], "round {round}");
         }
     })
+    .await;
+}
+
+/// URLs have brackets around an IPv6 address, and sockets have none.
+#[tokio::test]
+async fn commands_and_messages_come_over_an_ipv6_address() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return distlock_support::skip("connections to ::1: this machine has no IPv6");
+    }
+    let server = RedisServer::builder().arg("--bind", "127.0.0.1 ::1").start();
+    bed::run_on(
+        server,
+        |client, name| client.lock(Flavour::Reentrant, name),
+        async |bed| {
+            let url = bed.server.url().replace("127.0.0.1", "[::1]");
+            let holder = bed.client().await;
+            for direct in [false, true] {
+                let client = bed.connect(builder(&url).direct(direct).poll_cap(secs(3600))).await;
+                let guard = holder.reentrant("six").lock().await.unwrap();
+                let lock = client.reentrant("six");
+                let waiting = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await.unwrap() });
+                let channel = "redisson_lock__channel:{six}";
+                becomes("subscribers", 1, async || bed.admin.numsub(channel).await).await;
+                guard.unlock().await.unwrap();
+                assert_eq!(ends("the waiter", waiting).await.unwrap(), Released::Free);
+            }
+        },
+    )
     .await;
 }
 

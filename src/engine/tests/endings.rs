@@ -333,11 +333,10 @@ async fn unlock_at_a_server_without_connections_names_the_server() {
     let (client, fake) = client(|_| ());
     let guard = leased(&client, 4).await;
     fake.next("release", Fate::Slow(secs(3_600)));
-    fake.listener().broken();
+    *fake.trouble.lock() = Some("fake: Connection refused".to_owned());
     let error = guard.unlock().await.unwrap_err();
     let Error::ReleasePending { why, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(&**why, Error::Connection { message, .. } if message.contains("fake")), "{why:?}");
-    fake.listener().mended();
     tokio::time::sleep(secs(4_000)).await;
     done(client, &fake).await;
 }

@@ -98,6 +98,8 @@ pub(super) struct Fake {
     alive: Arc<AtomicUsize>,
     /// True as of a transport to which a command of its own costs little.
     prefers_bare: AtomicBool,
+    /// Why there is no connection for commands.
+    pub(super) trouble: Mutex<Option<String>>,
 }
 
 impl std::fmt::Debug for Fake {
@@ -124,6 +126,7 @@ impl Fake {
             opened: Notify::new(),
             alive: Arc::default(),
             prefers_bare: AtomicBool::new(false),
+            trouble: Mutex::default(),
         })
     }
 

@@ -140,7 +140,12 @@ impl Endpoint {
     fn target(&self, config: Config, tls: Option<Secured>) -> Option<Target> {
         let place = match config.server {
             ServerConfig::Unix { path } => Place::Unix(path),
-            ServerConfig::Centralized { server } => Place::Tcp(server.host.to_string(), server.port),
+            ServerConfig::Centralized { server } => {
+                // An IPv6 address stands in brackets in URLs only.
+                let host =
+                    server.host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&server.host);
+                Place::Tcp(host.to_owned(), server.port)
+            }
             _ => return None,
         };
         let (username, password) = (config.username.map(Secret), config.password.map(Secret));

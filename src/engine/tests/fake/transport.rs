@@ -74,6 +74,10 @@ impl Transport for Arc<Fake> {
         "fake"
     }
 
+    fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
+    }
+
     fn world(&self) -> Arc<dyn World> {
         Arc::new(Arc::clone(self))
     }
