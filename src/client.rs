@@ -201,7 +201,8 @@ impl Client {
 
     /// Shuts down, as a service does at SIGTERM:
     ///
-    /// 1. New and waiting acquires fail at once with [`Error::Closed`].
+    /// 1. New and waiting acquires fail at once with [`Error::Closed`]. One whose command is in flight ends with its answer, or after one
+    ///    [`command_timeout`](crate::Options::command_timeout).
     /// 2. Users have until `within` to release their guards. Meanwhile guards are renewed and may be extended, and locks may be asked for
     ///    their state. A [downgrade](crate::Guard::downgrade) counts as an acquire. The step ends early once no guard is held.
     /// 3. Locks that are still held are released, and their guards report [`Error::Closed`]. Renewals stop.

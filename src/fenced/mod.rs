@@ -46,8 +46,15 @@
 //! - The storage needs 64 bits for a token (about 1.8 · 10^12 in 2026).
 //! - In a mixed fleet, Redisson and clients of the other modes add 1 to the last token, so their tokens grow too while the counter lives.
 //!   If the counter was lost and one of them counts first, that token is 1. The next token of a strict client is the time again.
+//! - A re-entry reads the counter. If the counter was lost or changed during the section, the re-entry gets another number than the section.
 //! - Two limits: the new server's clock may be behind the old one's by no more than the time since the last token. A name may have had at
 //!   most 1 000 sections a second on average; with more, its counter would be ahead of the time.
+//!
+//! # If the counter was lost in the other modes
+//!
+//! Numbers begin at 1 again, so the storage refuses every write until they have passed the largest number that it has seen. Either set the
+//! counter above that number (`SET redisson_lock_token:{<name>} <number>`), or have the storage forget its number while nobody holds the
+//! lock.
 //!
 //! A fenced lock is never handed over inside a process without a word to the server, for each section needs its number.
 //!
@@ -143,7 +150,7 @@ impl FencedLock {
     /// Has the counter of this lock's sections go after this time, unless the lock is acquired before that: for a name that
     /// will not be used again, whose counter would stay in Redis for ever. False when somebody holds the lock: nothing was done then.
     ///
-    /// Numbers begin at 1 again once the counter is gone. Whoever still has a number from before would be taken for the later one
+    /// Numbers begin at 1 again once the counter is gone (in the strict modes, at the server's time). Whoever still has a number from before would be taken for the later one
     /// by a storage that has seen neither, so `after` has to be longer than anybody may go on writing with an old number:
     /// at least the watchdog's lease, and longer than any lease that is used for this name. Where the storage remembers the last
     /// number and lives on, it refuses those that begin anew: leave its counter alone, or have it forget as well.
