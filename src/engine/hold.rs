@@ -112,15 +112,15 @@ impl Hold {
         Order { hold: Arc::clone(self), taken: taken.is_ok() }
     }
 
-    /// True while somebody waits to change the count in the server.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
-    }
-
     /// The same where nobody does now, and nobody waits to.
     pub(crate) fn in_order_now(self: &Arc<Self>) -> Option<Order> {
         self.order.try_acquire().ok()?.forget();
         Some(Order { hold: Arc::clone(self), taken: true })
+    }
+
+    /// True while somebody waits to change the count in the server.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// For how long it is held still, if somebody here relies on it.
