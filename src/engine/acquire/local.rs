@@ -6,7 +6,7 @@ use super::Request;
 use super::attempts::{Attempts, Found};
 use crate::engine::hold::Grant;
 use crate::engine::registry::{HeldAs, Waiter};
-use crate::engine::wait::{self, Asked, Awaited, Beside, News, Pause, Waited};
+use crate::engine::wait::{self, Asked, Awaited, Beside, GRACE, News, Pause, Waited};
 use crate::error::Result;
 
 /// A lock, as what somebody waits for.
@@ -63,6 +63,11 @@ impl Request {
             }
             Waited::Silent => awaited.attempts.give_up_unanswered(),
             Waited::Over | Waited::Displaced => {
+                let is_known = awaited.attempts.has_seen_busy || awaited.attempts.is_failing();
+                if !is_known && !waiter.knows_busy(self.deadline.began()) {
+                    // The answer to the task ahead counts for as long after the wait as one to this task would.
+                    tokio::time::sleep(GRACE).await;
+                }
                 awaited.attempts.has_seen_busy |= waiter.knows_busy(self.deadline.began());
                 awaited.attempts.give_up()
             }
