@@ -66,7 +66,7 @@ async fn release_during_a_shutdown_frees_the_lock() {
                 if round % 2 == 0 { guard.unlock().await.map(drop) } else { Ok(drop(guard)) }
             });
             client.shutdown(PATIENCE).await.unwrap();
-            ends("the release", releasing).await.unwrap();
+            ends("the release", releasing).await.unwrap().unwrap();
             assert_eq!(bed.admin.keys().await, [""; 0], "round {round}");
         }
     })
