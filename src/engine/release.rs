@@ -241,7 +241,7 @@ impl GuardRelease {
             // Another command of this owner has its turn. Nobody waits for the release.
             hold.book().owe(plan.owed);
             drop(order);
-            tokio::time::sleep(engine.pause(0)).await;
+            tokio::time::sleep(engine.pause(0).min(until.since(engine.now()))).await;
         };
         let acquire_doubted = hold.book().undoubt(*number);
         if acquire_doubted {

@@ -65,7 +65,9 @@ impl Request {
             Waited::Over | Waited::Displaced => {
                 let is_known = awaited.attempts.has_seen_busy || awaited.attempts.is_failing();
                 if !is_known && !waiter.knows_busy(self.deadline.began()) {
-                    // The answer to the task ahead counts for as long after the wait as one to this task would.
+                    // The answer to the task ahead counts for as long after the wait as one to this task would. A wait that is shorter
+                    // than a timer's tick has not requested a look yet.
+                    waiter.request_look(self.deadline.began());
                     tokio::time::sleep(GRACE).await;
                 }
                 awaited.attempts.has_seen_busy |= waiter.knows_busy(self.deadline.began());
