@@ -19,6 +19,7 @@ use super::cluster::Gate;
 use super::info::{ServerInfo, ServerRole};
 use super::liveness::{Liveness, UnderWay};
 use super::redirect::Redirect;
+use crate::error::passing::{Passing, inside};
 use crate::error::{Error, Step};
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::script::Script;
@@ -97,6 +98,9 @@ pub(super) struct Member {
     broken: Mutex<usize>,
     /// True once there has been no connection for messages for a while.
     is_deaf: AtomicBool,
+    /// True if the last command about a lock met a refusal that passes; and the text of the last one.
+    is_refusing: AtomicBool,
+    refusal: Mutex<String>,
     asking: AskingConnection,
     left: Left,
 }
@@ -167,6 +171,8 @@ impl Member {
             subscriber: OnceLock::new(),
             broken: Mutex::default(),
             is_deaf: AtomicBool::new(false),
+            is_refusing: AtomicBool::new(false),
+            refusal: Mutex::default(),
             asking: AskingConnection::default(),
             left: Left::default(),
         })
@@ -395,17 +401,33 @@ impl Member {
         self.liveness.is_silent(at)
     }
 
-    /// The error for an answer that did not arrive in time. It says what is missing: acknowledgements, a connection, or the reply.
+    /// Notes whether a command about a lock met a refusal that passes.
+    pub(super) fn note<T>(&self, outcome: &Result<T, Fault>) {
+        match outcome {
+            Ok(_) => self.is_refusing.store(false, Ordering::Relaxed),
+            Err(fault) if fault.kind == FaultKind::Refused && Passing::of(&fault.message).is_some() => {
+                inside(&fault.message).clone_into(&mut self.refusal.lock());
+                self.is_refusing.store(true, Ordering::Relaxed);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The error for an answer that did not arrive in time. It says what is missing: acknowledgements, a connection, a server that
+    /// accepts commands, or the reply.
     pub(super) fn missing(&self) -> Error {
-        let wanted = self.acknowledgement.awaited();
-        if wanted > 0 && !self.is_silent(self.transport.world().now()) {
+        let (wanted, is_silent) = (self.acknowledgement.awaited(), self.is_silent(self.transport.world().now()));
+        if wanted > 0 && !is_silent {
             return Error::Replicas { got: 0, wanted };
         }
         // Not `broken`: that counts the connection for messages too.
-        match self.transport.trouble() {
-            Some(message) => Error::Connection { message, outcome_unknown: true, source: None },
-            None => Error::Timeout { step: Step::Command },
+        if let Some(message) = self.transport.trouble() {
+            return Error::Connection { message, outcome_unknown: true, source: None };
         }
+        if self.is_refusing.load(Ordering::Relaxed) && !is_silent {
+            return Error::Server { message: self.refusal.lock().clone() };
+        }
+        Error::Timeout { step: Step::Command }
     }
 
     /// True once there has been no connection for messages for a while, until there is one again.

@@ -272,7 +272,9 @@ impl Topology {
             Servers::Fixed { members, .. } => {
                 let placement = self.placement(name);
                 let member = &members[placement.member.index()];
-                let reply = member.run(&*self.world, call(member.clock())).await?;
+                let outcome = member.run(&*self.world, call(member.clock())).await;
+                member.note(&outcome);
+                let reply = outcome?;
                 Ok(Answered { reply, placement, clock: MemberClock(Arc::clone(member)) })
             }
             Servers::Cluster(cluster) => cluster.run(&*self.world, name, &call).await,

@@ -208,6 +208,7 @@ impl Primary {
                 outcome = member.run(&*self.world, call(member.clock())) => outcome,
                 () = member.left() => Err(Fault::new(FaultKind::Closed, "")),
             };
+            member.note(&outcome);
             let fault = match outcome {
                 Ok(reply) => return Ok(Answered { reply, placement, clock: MemberClock(member) }),
                 Err(fault) => fault,

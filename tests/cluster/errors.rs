@@ -4,7 +4,7 @@ use distlock::{Client, Error, Flavour};
 use distlock_support::{Cluster, ClusterOptions, RedisServer};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::{client, end, lock, primaries, secs};
+use crate::{client, end, lock, ms, primaries, secs};
 
 #[tokio::test]
 async fn a_single_server_is_no_cluster_and_a_cluster_no_single_server() {
@@ -151,4 +151,30 @@ async fn names_in_two_slots_and_other_databases_are_refused() {
     end(one).await;
     let error = Client::builder(&cluster.url()).database(1).connect().await.unwrap_err();
     assert!(matches!(error, Error::Config { .. }), "{error}");
+}
+
+/// The router retries a refused command until the command's time is over. A shorter wait ends before that.
+#[tokio::test]
+async fn short_wait_at_a_refusing_primary_reports_the_refusal() {
+    let cluster = primaries(2).await;
+    let client = client(&cluster).await;
+    let all = async |replicas: &str| {
+        for node in cluster.nodes() {
+            node.admin().config_set("min-replicas-to-write", replicas).await;
+        }
+    };
+    all("5").await;
+    for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write] {
+        let outcome = bed::with_longer_waits(ms(300), async |wait| {
+            let outcome = lock(&client, flavour, "refused").lock_for(wait).await;
+            // The server stood still at the end of the wait.
+            (!matches!(outcome, Err(Error::Timeout { .. }))).then_some(outcome)
+        })
+        .await;
+        let is_refused = matches!(&outcome, Err(Error::Server { message }) if message.starts_with("NOREPLICAS"));
+        assert!(is_refused && !outcome.as_ref().unwrap_err().outcome_unknown(), "{flavour}: {outcome:?}");
+    }
+    all("0").await;
+    lock(&client, Flavour::Reentrant, "refused").lock().await.unwrap().unlock().await.unwrap();
+    end(client).await;
 }

@@ -174,3 +174,16 @@ async fn multi_lock_that_waits_for_a_busy_member_at_a_silent_server_fails() {
     sleep(secs(3)).await;
     done(client, &fake).await;
 }
+
+/// One of them asks, and is refused; the others wait behind it.
+#[tokio::test(start_paused = true)]
+async fn waiters_behind_a_refused_attempt_report_the_refusal() {
+    let (client, fake) = client(|_| ());
+    let lock = client.reentrant("x");
+    (0..100).for_each(|_| fake.next("acquire", Fate::Refused("NOREPLICAS Not enough good replicas to write.")));
+    for outcome in join_all((0..4).map(|_| lock.lock_for(ms(300)))).await {
+        assert!(matches!(&outcome, Err(Error::Server { message }) if message.starts_with("NOREPLICAS")), "{outcome:?}");
+    }
+    fake.calm();
+    done(client, &fake).await;
+}

@@ -56,10 +56,14 @@ impl Cluster {
             }
             let (fault, at) = match at {
                 Some((member, _)) if member.gate().is_shut() => return Err(shut(member.host())),
-                Some((member, placement)) => match member.run(world, call(member.clock())).await {
-                    Ok(reply) => return Ok(Answered { reply, placement, clock: MemberClock(member) }),
-                    Err(fault) => (fault, Some((member, placement))),
-                },
+                Some((member, placement)) => {
+                    let outcome = member.run(world, call(member.clock())).await;
+                    member.note(&outcome);
+                    match outcome {
+                        Ok(reply) => return Ok(Answered { reply, placement, clock: MemberClock(member) }),
+                        Err(fault) => (fault, Some((member, placement))),
+                    }
+                }
                 None => (unowned(slot), None),
             };
             if self.closed.load(Ordering::Relaxed) {
