@@ -1,6 +1,7 @@
 //! What a login may do, found out before it matters.
 
 use super::Engine;
+use crate::error::passing::Passing;
 use crate::names::LockName;
 use crate::topology::{Answered, ServerClock};
 use crate::transport::script::Script;
@@ -21,6 +22,10 @@ async fn probe_at(engine: &Engine, probe: &LockName) {
     let call = |_: &ServerClock| Call { script: &PREFLIGHT, keys: 1, words: words.clone() };
     let answered = engine.topology.run_timed(probe, call).await;
     let refused = |reason: &str| {
+        if Passing::of(reason).is_some() {
+            // It says nothing about the login.
+            return;
+        }
         tracing::warn!(
             reason,
             "this login may not do all that locks need (probed on a key beginning with the name prefix): see docs/acl.md"

@@ -196,3 +196,16 @@ async fn a_changed_password_is_told_and_heals() {
     })
     .await;
 }
+
+/// A word alone in front of the `@` is a user, and mostly meant as a password.
+#[tokio::test]
+async fn user_without_a_password_is_refused_before_connecting() {
+    for builder in
+        [Client::builder("redis://secret@127.0.0.1:1"), Client::builder("redis://127.0.0.1:1").username("app")]
+    {
+        let error = builder.connect().await.unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, Error::Config { .. }) && text.contains("redis://:password@host"), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+    }
+}

@@ -96,6 +96,11 @@ impl Endpoint {
         if self.database.is_some() {
             config.database = self.database;
         }
+        if config.username.is_some() && config.password.is_none() && self.credentials.is_none() {
+            return Err(Error::config(
+                "the login has a user and no password: redis://user:password@host, or redis://:password@host for a password alone",
+            ));
+        }
         Ok(config)
     }
 
