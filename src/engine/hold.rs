@@ -33,7 +33,7 @@ pub(crate) struct Hold {
     pub(crate) changed: Notify,
     /// Puts the commands that change the count in the server into one order.
     order: Semaphore,
-    /// How many wait for that.
+    /// Number of tasks that wait for `order`.
     waiting: AtomicUsize,
     /// Set when the owner may be used for another acquire afterwards: where messages for it come in.
     pub(crate) inbox: OnceLock<Arc<LockName>>,

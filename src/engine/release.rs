@@ -121,7 +121,7 @@ struct GuardRelease {
     was_held: bool,
     /// End of the guard's lease by the local clock.
     until: Moment,
-    /// Latest end of the lease in the server, as far as was known then.
+    /// Latest end of the lease in the server, as known at the time of the release.
     over: Moment,
     /// How the hold had ended for the guard, if it had.
     end: Option<End>,
@@ -138,7 +138,7 @@ struct Plan {
     lease_left: LeaseLeft,
     /// Until then a command that shortens the lease may still reach the server.
     cut_until: u64,
-    /// Holds whose releases had failed, each with the latest end of its lease in the server: they are given back with this one.
+    /// Holds whose releases had failed, each with the latest end of its lease in the server. This release includes them.
     owed: Vec<(u64, u64)>,
     /// Latest end of the guard's own lease in the server.
     over: Moment,
@@ -178,7 +178,7 @@ impl GuardRelease {
         };
         engine.guard_left();
         if !release.was_held && release.end.is_none() {
-            // Nobody has noticed the end of the lease yet.
+            // The end of the lease was not noticed before.
             engine.report_loss(hold, End::Expired, 1);
         }
         super::metrics::held(hold.protocol.flavour(), now.since(since));
@@ -238,7 +238,7 @@ impl GuardRelease {
             if !passes || engine.now() >= until || hold.book().ending() > 1 {
                 break (order, sent, tried.outcome, plan);
             }
-            // Another command of this owner has its turn. Nobody waits for the release.
+            // Another command of this owner goes first: no caller waits for the release.
             hold.book().owe(plan.owed);
             drop(order);
             tokio::time::sleep(engine.pause(0).min(until.since(engine.now()))).await;
@@ -251,7 +251,7 @@ impl GuardRelease {
             Ok(release) => release,
             Err(error) => {
                 let is_pending = persistence == Persistence::ConfiguredRetries && error.is_retryable();
-                // If another release of this owner waits, it sends this one too, and goes on for both.
+                // If another release of this owner waits, it sends this one too, and retries both.
                 let goes_on = is_pending && (doubted || hold.book().ending() <= 1);
                 self.book_failure(owed, over, &error, goes_on);
                 drop(order);

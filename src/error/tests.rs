@@ -3,7 +3,7 @@ use super::*;
 
 const PAGE: &str = include_str!("../../docs/errors.md");
 
-/// What the page says of an error with another error as its cause.
+/// The page's word for an error that has another error as its cause.
 const AS_ITS_CAUSE: &str = "as its cause";
 
 fn connection(outcome_unknown: bool) -> Error {

@@ -158,7 +158,7 @@ impl MultiLock {
             match self.wait_for(busy, &asked, &mut asker, &mut got, deadline).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
-                // Somebody else was seen to hold a lock within this wait.
+                // Another holder of a member was seen within this wait.
                 Err(error) if self.is_cut_off(&error, deadline).await => return Ok(None),
                 Err(error) => return Err(error),
             }

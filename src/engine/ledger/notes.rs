@@ -7,7 +7,7 @@ use super::Book;
 pub(super) struct Notes {
     /// Holds whose acquires went without a reply once, so that a late copy may still reach the server.
     doubts: Vec<u64>,
-    /// Holds whose releases failed, to be given back with the next, each with the latest end of its lease in the server.
+    /// Holds whose releases failed and go with the owner's next release, each with the latest end of its lease in the server.
     owed: Vec<(u64, u64)>,
     /// Holds whose guards were given up, and that are listed in the server still.
     given_up: Vec<u64>,

@@ -110,7 +110,7 @@ pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, 
     reaper.finish(Box::pin(async move {
         let _order = hold.in_order().await;
         for number in lost {
-            // Of a hold that is gone, nothing is sent.
+            // A hold that is gone needs no command.
             let mine = (end != End::Gone).then_some(number);
             let (lease_left, in_server, mut owed) = {
                 let mut book = hold.book();

@@ -101,7 +101,7 @@ async fn a_refused_release_is_retried_for_a_lease_that_was_extended_meanwhile() 
     done(client, &fake).await;
 }
 
-/// `ReleasePending` says that the release goes on, also if another guard of the owner holds the lock.
+/// `ReleasePending` promises retries, also if another guard of the owner holds the lock.
 #[tokio::test(start_paused = true)]
 async fn unlock_of_one_of_two_holds_is_retried_in_the_background() {
     let fates: [fn() -> Fate; 3] = [|| Fate::NotSent, || Fate::Lost(false), || Fate::Refused("MISCONF no disk")];

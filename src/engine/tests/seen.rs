@@ -55,7 +55,7 @@ async fn waiter_behind_a_contender_at_a_server_that_has_died_since_fails() {
     done(client, &fake).await;
 }
 
-/// An earlier wait saw a holder. That holder is gone, and nobody has answered within this wait.
+/// An earlier wait saw a holder. The holder is gone, and no answer came within this wait.
 #[tokio::test(start_paused = true)]
 async fn waiter_is_not_told_busy_by_what_an_earlier_wait_saw() {
     let (client, fake) = client(|_| ());
@@ -175,7 +175,7 @@ async fn multi_lock_that_waits_for_a_busy_member_at_a_silent_server_fails() {
     done(client, &fake).await;
 }
 
-/// One of them asks, and is refused; the others wait behind it.
+/// The first task asks and is refused. The others wait behind it.
 #[tokio::test(start_paused = true)]
 async fn waiters_behind_a_refused_attempt_report_the_refusal() {
     let (client, fake) = client(|_| ());

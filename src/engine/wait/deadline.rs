@@ -62,7 +62,7 @@ impl Deadline {
         self.wait.map(|wait| wait.saturating_sub(self.elapsed()).max(least))
     }
 
-    /// What is left of the first half of the wait. None without a limit.
+    /// The rest of the first half of the wait. None without a limit.
     pub(crate) fn left_to_half(&self) -> Option<Duration> {
         self.wait.map(|wait| (wait / 2).saturating_sub(self.elapsed()))
     }

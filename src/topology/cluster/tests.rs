@@ -336,7 +336,7 @@ async fn a_server_is_away_until_the_last_of_its_connections_is_back() {
     assert!(is_away());
 }
 
-/// The member counts the connection for messages too, of which commands have no need.
+/// The member counts the connection for messages too, although commands do not need it.
 #[tokio::test]
 async fn an_answer_is_not_missing_for_want_of_a_connection_for_messages() {
     let (rig, name) = (Rig::start().await, name());

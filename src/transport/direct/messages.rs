@@ -146,7 +146,7 @@ impl Messages {
             let mut is_told = false;
             loop {
                 pauses.pause().await;
-                // This connection follows every demotion so far. One that is reported from here on may concern this connection too.
+                // This connection follows every demotion so far. A demotion that is reported later may concern this connection too.
                 let _ = demoted.notified().now_or_never();
                 match dialer.open().await {
                     Some(Ok(opened)) => return opened,

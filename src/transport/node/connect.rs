@@ -146,7 +146,7 @@ impl Endpoint {
         let place = match config.server {
             ServerConfig::Unix { path } => Place::Unix(path),
             ServerConfig::Centralized { server } => {
-                // An IPv6 address stands in brackets in URLs only.
+                // Only URLs have brackets around an IPv6 address.
                 let host =
                     server.host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&server.host);
                 Place::Tcp(host.to_owned(), server.port)
