@@ -63,7 +63,11 @@ async fn release_during_a_shutdown_frees_the_lock() {
             let guard = client.reentrant("drained").lock().await.unwrap();
             let releasing = tokio::spawn(async move {
                 tokio::task::yield_now().await;
-                if round % 2 == 0 { guard.unlock().await.map(drop) } else { Ok(drop(guard)) }
+                if round % 2 == 0 {
+                    return guard.unlock().await.map(drop);
+                }
+                drop(guard);
+                Ok(())
             });
             client.shutdown(PATIENCE).await.unwrap();
             ends("the release", releasing).await.unwrap().unwrap();
