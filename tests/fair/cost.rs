@@ -73,8 +73,8 @@ async fn fair_at_one(body: impl AsyncFn(&Bed)) {
     at_one(|client, name| client.lock(Flavour::Fair, name), body).await;
 }
 
-/// A waiter's first wait: a place, a subscription, and a look for what has happened since. Its later ones: a place. Being
-/// served costs nothing: the release does it.
+/// The first wait of a waiter costs two scripts and a SUBSCRIBE: enqueue, then check again after subscribing. Later waits cost
+/// one script. A grant costs none, because the release does it.
 #[tokio::test]
 async fn a_waiter_costs_two_commands_and_later_one() {
     const WAITERS: usize = 16;

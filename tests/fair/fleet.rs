@@ -1,4 +1,4 @@
-//! What a queue costs the server while nobody moves, and when many leave: as much as its own waiters, however many others wait.
+//! Server cost of a fair queue, at rest and when many waiters leave: proportional to the client's own waiters, not to all.
 
 use distlock::Client;
 use tokio::task::JoinHandle;

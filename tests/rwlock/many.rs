@@ -14,7 +14,7 @@ const SEARCHED: usize = 256;
 const SLACK: i64 = 5_000;
 /// Whole ms, of several commands.
 const ROUND: i64 = 3;
-/// A script sets what it has read: later by as much as it was held up in between.
+/// A script reads a remaining time and sets it again. The new end is later by the time the server was stalled in between.
 const LATE: i64 = 900;
 
 /// No lease ends during a story.

@@ -47,7 +47,7 @@ const INSIDE_SCRIPTS: [&str; 31] = [
 pub const HOUSEKEEPING: [&str; 10] =
     ["ping", "unsubscribe", "sunsubscribe", "punsubscribe", "cluster|", "role", "hello", "auth", "sentinel|", "select"];
 
-/// True for a command that [`Admin`](distlock_support::Admin) sends to observe, or that only announces.
+/// True for a command that [`Admin`](distlock_support::Admin) sends to inspect the server, and for PUBLISH.
 fn observes(name: &str) -> bool {
     ["config", "info", "client", "latency", "publish", "spublish", "monitor"].iter().any(|own| name.starts_with(own))
 }
@@ -102,7 +102,7 @@ pub async fn warm(bed: &Bed, client: &Client, flavour: Flavour) {
     bed.admin.reset_stats().await;
 }
 
-/// Every step of a lock whose owner may come in again is one command, and one at a busy lock too.
+/// Each step of a lock of a reentrant flavour costs one command, also while the lock is busy.
 pub async fn steps(bed: &Bed, client: &Client, flavour: Flavour) {
     let other = bed.still_client().await;
     let me = client.owner();
@@ -146,13 +146,13 @@ pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64
     panic!("a round for {} holds: expected {expected:?}, counted {counts:?}", guards.len());
 }
 
-/// What it costs to hand a lock over fifty times inside a process: the least of three rounds at most.
+/// What it costs to hand a lock over fifty times inside a process. Returns the lowest count of up to three rounds.
 ///
 /// A new connection or slot triggers extra confirmations. Then the next round is counted.
 pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
     let client = bed.connect(bed.still_builder().handoff_time(secs(600)).handoff_limit(1000)).await;
     let lock: Arc<dyn DistLock> = match flavour {
-        // Its waiters look after a pause, which a busy machine lets pass.
+        // Spin waiters poll after a backoff. An hour prevents polls on a slow machine.
         Flavour::Spin => Arc::new(client.spin("x").backoff(Backoff::constant(secs(3600)).unwrap())),
         _ => client.lock(flavour, "x"),
     };

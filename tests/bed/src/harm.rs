@@ -28,7 +28,7 @@ pub const ACTIONS: [Action; 9] = [
     Action::DelayReply(ms(500)),
 ];
 
-/// Drops a future after so many polls, or after a while.
+/// Drops a future after `polls` polls, or after `pause` if that is not zero.
 pub async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::Output> {
     let mut work = pin!(work);
     if pause.is_zero() {

@@ -29,7 +29,7 @@ pub mod wire;
 
 pub use place::Place;
 
-/// A test that runs for longer hangs. Longer than several waits of [`PATIENCE`] in a row.
+/// Time limit of a whole test body; more than four waits of [`PATIENCE`].
 const LIMIT: Duration = Duration::from_secs(400);
 
 /// What the counter of a fenced lock begins with.
@@ -77,7 +77,7 @@ impl Bed {
         self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
     }
 
-    /// Connects; the client is shut down at the end of the test. Over several servers its connections all stand, as they do with one.
+    /// Connects; the client is shut down at the end of the test. Over several servers, waits until all its connections are open.
     pub async fn connect(&self, builder: Builder) -> Client {
         let several = Topology::of_tests() != Topology::Single;
         let others = async || self.admin.others().await.into_iter().map(|other| other.id);
@@ -168,7 +168,7 @@ pub fn is_direct() -> bool {
 /// `tests/cluster` and `tests/sentinel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {
-    /// Nothing: there is one.
+    /// Variable unset: one server.
     Single,
     /// `cluster`: three primaries, or one where a test looks at its server ([`at_one`]).
     Cluster,
@@ -212,7 +212,7 @@ pub async fn cluster_node() -> RedisServer {
     server
 }
 
-/// A name that is in one slot with all others of its kin, for what a cluster does together in a slot only.
+/// A name with a shared hash tag, so that all such names are in one cluster slot and can be batched.
 pub fn kin(name: &str) -> String {
     if is_cluster() { format!("{{kin}}{name}") } else { name.to_owned() }
 }
@@ -252,13 +252,12 @@ pub async fn run(make: Make, body: impl AsyncFn(&Bed)) {
     run_anywhere(make, false, &body).await;
 }
 
-/// As [`run`], for a body that looks at its server: it has one, a cluster of one node where the others have three, or a primary of
-/// its own.
+/// As [`run`], for a body that inspects its server: a single server, a one-node cluster, or a primary used by no other test.
 pub async fn at_one(make: Make, body: impl AsyncFn(&Bed)) {
     run_anywhere(make, true, &body).await;
 }
 
-/// A test's body behind a pointer: what goes on around it is compiled once, and not once a test.
+/// A test's body behind a pointer, so that the surrounding code is compiled only once.
 trait Body {
     fn on<'a>(&'a self, bed: &'a Bed) -> LocalBoxFuture<'a, ()>;
 }
@@ -282,8 +281,8 @@ async fn run_anywhere(make: Make, at_one: bool, body: &dyn Body) {
     run_over(place, make, async |bed| body.on(bed).await).await;
 }
 
-/// Makes a test of each of these cases: `cases!(body: name = argument, …)`, with `on two threads,` before the body's name where
-/// it wants them.
+/// Makes a test of each of these cases: `cases!(body: name = argument, …)`. Write `on two threads,` before the body's name for
+/// a two-thread runtime.
 #[macro_export]
 macro_rules! cases {
     (on two threads, $body:ident: $($name:ident = $case:expr),+ $(,)?) => {
@@ -343,7 +342,7 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 /// Waits until `condition` holds, checking every 2 ms.
 ///
 /// # Panics
-/// After [`PATIENCE`], naming `what` did not happen. [`becomes`] also shows the last state.
+/// After [`PATIENCE`]; the message names `what`. [`becomes`] also shows the last state.
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !condition().await {
@@ -368,8 +367,8 @@ pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mu
     }
 }
 
-/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` where the machine was too slow for the wait. It
-/// releases what it has taken first.
+/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` if the wait was too short, and must
+/// release its locks before it does.
 ///
 /// # Panics
 /// After seven rounds: no machine is 64 times too slow for its first wait.
@@ -444,7 +443,7 @@ pub async fn freed(lock: &Arc<dyn DistLock>) {
     eventually("the lock is free", async || !lock.is_locked().await.unwrap()).await;
 }
 
-/// Whether a short wait ended without the lock; on a machine too busy to answer in time, that is an error that says so.
+/// Whether a short wait ended without the lock; also true for a command timeout, because a busy machine may not answer within the wait.
 pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
     match outcome {
         Ok(None) | Err(Error::Timeout { step: Step::Command }) => true,
@@ -453,7 +452,8 @@ pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
     }
 }
 
-/// When a guard's lease ends. Each look converts between two clocks, and is early by what passes in between.
+/// When a guard's lease ends. `Guard::deadline` converts between two clocks and may be slightly early, so this takes the latest of
+/// ten reads.
 pub fn deadline(guard: &Guard) -> Instant {
     (0..10).map(|_| guard.deadline()).max().expect("ten looks")
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Folders that are no tests of real servers.
 const EXEMPT: [&str; 4] = ["sim", "bed", "support", "mutants"];
 
-/// Files that read a clock and compare no duration of the code under test with a bound.
+/// Files that may read a clock, because they do not assert a fixed limit on how long something took.
 const ALLOWED: [(&str, &str); 13] = [
     ("conformance/suite/expiry.rs", "whether a reply came within its lease: else the round is played again"),
     ("histories/partition.rs", "when a fault began, for the report"),

@@ -32,10 +32,11 @@ const USAGE: &str = "usage: distlock-mutants [--list] [--source DIR] [--target D
 
 Without names: all mutants of tests/mutants/mutants.toml.
   --list        print the mutants and run nothing
-  --source DIR  the repository whose tracked files are copied; the current directory unless said. The list is always this one's
+  --source DIR  the repository whose tracked files are copied; default: the current directory. The list of mutants is always
+                read from the current directory
   --target DIR  where the copy is built; target/mutants unless said";
 
-/// How long tests may take beyond three times what they took in the control. What runs on by then hangs.
+/// Time limit of a mutant's tests: three times the control, plus this. A test still running then counts as hung.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 
 /// The command line.
