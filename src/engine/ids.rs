@@ -33,7 +33,7 @@ impl Engine {
         }
     }
 
-    /// How Redis knows a hold together with those that are owed ([`Book::owed`](super::ledger::Book::owed)): one command gives all back.
+    /// The ids in Redis of a hold and of all owed holds ([`Book::owed`](super::ledger::Book::owed)), for one command that releases them.
     pub(crate) fn hold_id_with(&self, owner: &Owner, owed: &[(u64, u64)], number: Option<u64>) -> HoldId {
         match (owed, number) {
             ([], Some(number)) => self.hold_id(owner, number),

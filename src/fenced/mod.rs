@@ -150,10 +150,10 @@ impl FencedLock {
     /// Has the counter of this lock's sections go after this time, unless the lock is acquired before that: for a name that
     /// will not be used again, whose counter would stay in Redis for ever. False when somebody holds the lock: nothing was done then.
     ///
-    /// Numbers begin at 1 again once the counter is gone (in the strict modes, at the server's time). Whoever still has a number from before would be taken for the later one
-    /// by a storage that has seen neither, so `after` has to be longer than anybody may go on writing with an old number:
-    /// at least the watchdog's lease, and longer than any lease that is used for this name. Where the storage remembers the last
-    /// number and lives on, it refuses those that begin anew: leave its counter alone, or have it forget as well.
+    /// Numbers begin at 1 again once the counter is gone (in the strict modes, at the server's time). A storage that has seen no number
+    /// would then take an old writer for the later one. So `after` must be longer than a writer may keep an old number: at least the
+    /// watchdog's lease, and longer than any lease that is used for this name. A storage that remembers its largest number refuses the
+    /// small ones: keep the counter, or have the storage forget its number too.
     /// An acquire by a client of ours takes the end away; one of Redisson's does not, nor one by a login without `+persist`: only for
     /// names that neither uses any more.
     ///

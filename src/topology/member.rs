@@ -404,7 +404,9 @@ impl Member {
     /// Notes whether a command about a lock met a refusal that passes.
     pub(super) fn note<T>(&self, outcome: &Result<T, Fault>) {
         match outcome {
-            Ok(_) => self.is_refusing.store(false, Ordering::Relaxed),
+            // Written only if it changes: every command comes by here.
+            Ok(_) if self.is_refusing.load(Ordering::Relaxed) => self.is_refusing.store(false, Ordering::Relaxed),
+            Ok(_) => {}
             Err(fault) if fault.kind == FaultKind::Refused && Passing::of(&fault.message).is_some() => {
                 inside(&fault.message).clone_into(&mut self.refusal.lock());
                 self.is_refusing.store(true, Ordering::Relaxed);

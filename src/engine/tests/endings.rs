@@ -23,6 +23,16 @@ fn refusals() -> impl Iterator<Item = (&'static str, &'static str)> {
     PASSING.iter().map(|row| (row.begins, &*Box::leak(format!("{} and why", row.begins).into_boxed_str())))
 }
 
+/// The lock stays while the server refuses, and is free soon after.
+async fn freed_once_calm(client: Client, fake: &Fake, held: &str) {
+    tokio::time::sleep(secs(500)).await;
+    assert_eq!(fake.held(), [held]);
+    fake.calm();
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(fake.held(), Vec::<String>::new());
+    done(client, fake).await;
+}
+
 /// Acquires, releases and `is_retryable` share one table of refusals.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_that_waits_is_retried_after_every_refusal_that_passes() {
@@ -93,12 +103,7 @@ async fn a_refused_release_is_retried_for_a_lease_that_was_extended_meanwhile() 
     assert!(guard.extend(secs(600)).now_or_never().is_none());
     all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
     drop(guard);
-    tokio::time::sleep(secs(500)).await;
-    assert_eq!(fake.held(), ["x 1 1"]);
-    fake.calm();
-    tokio::time::sleep(secs(5)).await;
-    assert_eq!(fake.held(), Vec::<String>::new());
-    done(client, &fake).await;
+    freed_once_calm(client, &fake, "x 1 1").await;
 }
 
 /// `ReleasePending` promises retries, also if another guard of the owner holds the lock.
@@ -158,12 +163,7 @@ async fn refused_releases_of_one_owner_are_retried_until_the_longest_lease_is_ov
     let (long, short) = (hold(600).await, hold(5).await);
     all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
     drop((long, short));
-    tokio::time::sleep(secs(500)).await;
-    assert_eq!(fake.held(), ["x 1 2"]);
-    fake.calm();
-    tokio::time::sleep(secs(5)).await;
-    assert_eq!(fake.held(), Vec::<String>::new());
-    done(client, &fake).await;
+    freed_once_calm(client, &fake, "x 1 2").await;
 }
 
 /// The acquire asked for a lease longer than the watchdog's. Its undo is retried for all of that lease.

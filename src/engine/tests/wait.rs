@@ -27,7 +27,7 @@ async fn a_lock_that_becomes_free_before_the_subscription_stands_is_had_at_once(
     done(client, &fake).await;
 }
 
-/// Whoever has the turn goes on waiting. It asks once for the wait behind it.
+/// The task ahead keeps waiting. It asks once for the wait behind it.
 #[tokio::test(start_paused = true)]
 async fn a_wait_behind_another_task_ends_in_time_after_one_look_of_that_task() {
     let (client, fake) = client(|_| ());
