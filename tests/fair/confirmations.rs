@@ -1,9 +1,18 @@
 //! A waiter confirms what the last holder granted it. Copies of confirmations, and owners that waiters use again.
 
-use distlock::{Acquire, DistLock as _, FairLock, Guard, Owner, Released};
+use distlock::{Acquire, Client, DistLock as _, FairLock, Guard, Owner, Released};
 
 use bed::wire::{Wire, arrives};
-use bed::{Bed, enter, eventually, fair, in_vain, ms, secs};
+use bed::{Bed, ends, enter, eventually, fair, ms, secs, text};
+
+use crate::rig::{holders, queue, waiter};
+
+/// Two clients whose places outlast a machine that stands still. A first lease is as long as a place: shorter than the leases
+/// that the confirmations of these tests set.
+async fn clients(bed: &Bed) -> (Client, Client) {
+    let client = async || bed.connect(bed.builder().fair_wait(secs(60))).await;
+    (client().await, client().await)
+}
 
 /// The first in the queue of the fair lock `x` hears messages.
 async fn waiter_listens(bed: &Bed) {
@@ -18,7 +27,7 @@ async fn waiter_listens(bed: &Bed) {
 /// Theirs is held, we wait in the queue, and theirs passes the lock on to us.
 async fn passed_on(bed: &Bed, theirs: &FairLock, mine: &FairLock, how: Acquire) -> Guard {
     let held = theirs.lock().await.unwrap();
-    let (guard, ()) = tokio::join!(mine.acquire(how), async {
+    let (guard, ()) = tokio::join!(ends("the waiter", mine.acquire(how)), async {
         waiter_listens(bed).await;
         held.unlock().await.unwrap();
     });
@@ -39,7 +48,7 @@ async fn last_with(bed: &Bed, wire: &Wire, lease: &str, owner: &str) -> Option<V
 /// The grant was for a short lease, and was extended since.
 async fn a_copy_of_a_confirmation_cuts_no_later_lease(given: bool) {
     fair(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = clients(bed).await;
         let (lock, theirs) = (client.fair("x"), other.fair("x"));
         let how = Acquire::new().lease(ms(61_800));
         let how = if given { how.owner(&client.owner()) } else { how };
@@ -65,7 +74,7 @@ bed::cases!(a_copy_of_a_confirmation_cuts_no_later_lease:
 #[tokio::test]
 async fn a_copy_of_a_confirmation_cuts_no_lease_of_a_later_waiter() {
     fair(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = clients(bed).await;
         let (lock, theirs) = (client.fair("x"), other.fair("x"));
         let wire = Wire::tap(&bed.server).await;
         let mut before: Option<(String, Vec<String>)> = None;
@@ -99,7 +108,7 @@ async fn a_copy_of_a_confirmation_cuts_no_lease_of_a_later_waiter() {
 #[tokio::test]
 async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
     fair(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = clients(bed).await;
         let (lock, theirs) = (client.fair("x"), other.fair("x"));
         let wire = Wire::tap(&bed.server).await;
         let guard = passed_on(bed, &theirs, &lock, Acquire::new().lease(ms(200_001))).await;
@@ -125,16 +134,20 @@ async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
 #[tokio::test]
 async fn an_owner_that_holds_the_lock_is_not_used_again() {
     fair(async |bed| {
-        let (client, other) = (bed.client().await, bed.client().await);
+        let (client, other) = clients(bed).await;
         let (lock, theirs) = (client.fair("x"), other.fair("x"));
         let first = passed_on(bed, &theirs, &lock, Acquire::new()).await;
         let they: Owner = holder(&theirs).await.parse().unwrap();
         first.unlock().await.unwrap();
         let held = enter(&theirs, &they).await;
-        let waited = lock.lock_for(ms(300)).await;
-        assert!(in_vain(&waited), "two holders, or a wait that failed: {waited:?}");
+        let next = waiter(&client, "x");
+        let has_place = async || next.is_finished() || !queue(bed, "x").await.is_empty();
+        eventually("the client's next waiter has a place", has_place).await;
+        assert!(!next.is_finished(), "two holders: the owner that holds the lock was used again");
+        assert_ne!(queue(bed, "x").await, [text(&they)], "the place is the holder's");
+        assert_eq!(holders(bed, "x").await, [(text(&they), "1".to_owned())].into());
         assert_eq!(held.unlock().await.unwrap(), Released::Free);
-        let guard = lock.lock().await.unwrap();
+        let guard = ends("the next waiter", next).await.unwrap();
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
     })
     .await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bed::cost::{only, sent, turns};
-use bed::{Bed, Counter, at_one, becomes, fair};
+use bed::{Bed, Counter, at_one, becomes, ends, fair};
 use distlock::{Client, DistLock as _, Flavour};
 use tokio::task::JoinHandle;
 
@@ -92,11 +92,13 @@ async fn a_waiter_costs_two_commands_and_later_one() {
             }
             becomes("calls of waiters", [("acquire", asks)].into(), async || calls.seen(bed).await).await;
             assert_eq!(bed.admin.calls("subscribe").await as usize, subscriptions, "round {round}");
-            calls.take(bed).await;
+            becomes("calls under way", 0, async || client.stats().under_way).await;
+            assert_eq!(calls.take(bed).await, [("acquire", asks)].into(), "round {round}: waiters that have settled");
             guard.unlock().await.unwrap();
             for waiter in waiting {
-                waiter.await.unwrap();
+                ends("a waiter", waiter).await.unwrap();
             }
+            // Whatever a waiter sent after it had settled would be here as well.
             assert_eq!(calls.take(bed).await, [("release", WAITERS + 1)].into(), "round {round}");
             assert_eq!(bed.admin.calls("subscribe").await as usize, subscriptions, "round {round}");
         }
@@ -126,7 +128,7 @@ async fn steady_contention_is_two_commands_an_acquire() {
                 })
             });
             for task in tasks.collect::<Vec<_>>() {
-                task.await.unwrap();
+                ends("a task that contends", task).await.unwrap();
             }
             assert_eq!(counter.get() as usize, all * ROUNDS);
             let (sent, subscribed) = (calls.take(bed).await, bed.admin.calls("subscribe").await as usize);

@@ -3,6 +3,7 @@
 
 use distlock::{Acquire, Client, Error};
 
+use crate::monitor::client_of;
 use crate::peer::{HISTORY, Peer};
 use crate::rig::{holders, keys_gone, patient_client, queue, queued, waiter};
 use bed::{ends, fair, secs};
@@ -78,15 +79,17 @@ async fn a_shutdown_takes_its_waiters_out_of_the_queue() {
         let behind = waiter(&alive, "a");
         queued(bed, "a", 17).await;
         going.shutdown(bed::PATIENCE).await.unwrap();
-        assert_eq!(queue(bed, "a").await.len(), 1, "places that the shutdown left");
+        let left = queue(bed, "a").await;
+        let clients: Vec<_> = left.iter().map(|owner| client_of(owner)).collect();
+        assert_eq!(clients, [alive.id()], "places that the shutdown left");
         for task in leaving {
-            let outcome = task.await.unwrap();
+            let outcome = ends("a waiter of the client that shuts down", task).await.unwrap();
             assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
         }
         // Right after the release: nobody has to find out that others are dead.
         guard.unlock().await.unwrap();
-        assert!(holders(bed, "a").await.keys().all(|owner| owner.starts_with(alive.id())));
-        behind.await.unwrap().unlock().await.unwrap();
+        assert_eq!(holders(bed, "a").await, [(left[0].clone(), "1".to_owned())].into(), "the waiter behind them holds");
+        ends("the waiter behind them", behind).await.unwrap().unlock().await.unwrap();
         keys_gone(bed).await;
     })
     .await;

@@ -1,15 +1,19 @@
 //! Faults under the waiters of a fair lock, which stand in a queue on the server.
 
-use distlock::{Client, DistLock as _, Error, Flavour, Lost, Released};
-use distlock_support::RedisServer;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use distlock::{Client, DistLock as _, Error, FairLock, Flavour, Lost, Released};
 use distlock_support::proxy::{Action, Matcher};
+use distlock_support::{Admin, RedisServer};
+use tokio::sync::Semaphore;
 
 use bed::fault::brisk;
 use bed::harm::{in_every_way, runs};
-use bed::pest::{Deed, Pest, contend_for};
-use bed::{Bed, becomes, ends, eventually, fair, idle, ms, secs};
+use bed::pest::Deed;
+use bed::{Bed, Counter, becomes, ends, eventually, fair, idle, ms, secs};
 
-use crate::rig::{patient, patient_client, queue, queued, waiter};
+use crate::rig::{deadlines_key, patient, patient_client, queue, queued, waiter};
 
 /// The requests that run a script of the fair lock by its hash.
 fn script(name: &str) -> Matcher {
@@ -47,25 +51,73 @@ async fn sleepers(bed: &Bed) -> Vec<Client> {
     clients
 }
 
-/// Connections or scripts are lost all the time while 64 tasks of 4 clients wait: all are served, and never two at once.
-async fn pests_lose_no_waiter((strike, deeds): (&str, &'static [Deed])) {
+/// Every eighth section ends while these deeds are done to the server: beside its release, the grant to the next waiter, and the
+/// acquires of tasks that come back. So they are as often on a slow machine as on a fast one. Counts what was done.
+async fn visit(n: usize, lock: &FairLock, counter: &Counter, (admin, deeds): (&Admin, &[Deed])) -> u64 {
+    let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock() of task {n}: {error:?}"));
+    counter.bump(ms(1)).await;
+    let strikes = counter.get() % 8 == 0;
+    let strike = async {
+        let mut done = 0;
+        for deed in deeds.iter().filter(|_| strikes) {
+            done += match deed {
+                Deed::Kill(kind) => admin.client_kill_type(kind).await,
+                Deed::Flush => {
+                    admin.script_flush().await;
+                    1
+                }
+            };
+        }
+        done
+    };
+    let (done, released) = tokio::join!(strike, guard.unlock());
+    if let Err(error) = released {
+        assert!(matches!(error, Error::ReleasePending { .. }), "unlock() of task {n}: {error:?}");
+    }
+    done
+}
+
+/// Connections or scripts are lost again and again while 64 tasks of 4 clients wait: all are served, and never two at once.
+async fn pests_lose_no_waiter(deeds: &'static [Deed]) {
+    const TASKS: usize = 64;
+    const ROUNDS: usize = 3;
     fair(async |bed| {
         let clients = sleepers(bed).await;
-        let pest = Pest::start(bed, ms(50), deeds).await;
-        // Over again on a fast machine, so that it has struck.
-        while bed.admin.calls(strike).await < 10 {
-            contend_for(Flavour::Fair, &clients, 64, 3, ms(4)).await;
+        let (admin, counter) = (Arc::new(Admin::connect(&bed.server).await), Arc::new(Counter::default()));
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|n| {
+                let lock = clients[n % clients.len()].fair("hot");
+                let (admin, counter) = (Arc::clone(&admin), Arc::clone(&counter));
+                tokio::spawn(async move {
+                    let mut done = 0;
+                    for _ in 0..ROUNDS {
+                        done += visit(n, &lock, &counter, (&admin, deeds)).await;
+                    }
+                    done
+                })
+            })
+            .collect();
+        let mut done = 0;
+        for task in tasks {
+            done += ends("a task that contends", task).await.unwrap();
         }
-        pest.stop().await;
+        assert_eq!(counter.get() as usize, TASKS * ROUNDS, "exclusion broken: an increment was lost");
+        println!("{deeds:?}: {done} done");
+        assert!(done as usize >= TASKS * ROUNDS / 8, "{deeds:?}: {done} done only");
     })
     .await;
 }
 
 bed::cases!(on two threads, pests_lose_no_waiter:
-    of_messages = ("client|kill", &[Deed::Kill("pubsub")]),
-    of_all_connections = ("client|kill", &[Deed::Kill("normal"), Deed::Kill("pubsub")]),
-    of_scripts = ("script|flush", &[Deed::Flush]),
+    of_messages = &[Deed::Kill("pubsub")],
+    of_all_connections = &[Deed::Kill("normal"), Deed::Kill("pubsub")],
+    of_scripts = &[Deed::Flush],
 );
+
+/// Until when each place lasts.
+async fn deadlines(bed: &Bed, name: &str) -> BTreeMap<String, f64> {
+    bed.admin.cmd(&["ZRANGE", &deadlines_key(name), "0", "-1", "WITHSCORES"]).await
+}
 
 /// `kill -9` and a restart with the data: the queue is as it was, and all are served in its order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,8 +137,14 @@ async fn the_queue_survives_a_restart_with_data() {
             let places = queue(bed, "a").await;
             for _ in 0..3 {
                 tokio::task::block_in_place(|| bed.server.restart());
-                // The new server has no scripts, so each client's first refresh sends the text.
-                eventually("everybody has refreshed", async || bed.admin.calls("evalsha").await >= 6).await;
+                // As the restart has left them: no waiter has got through since, or some have.
+                let before = deadlines(bed, "a").await;
+                assert_eq!(before.len(), places.len(), "deadlines after the restart: {before:?}");
+                let refreshed = async || {
+                    let now = deadlines(bed, "a").await;
+                    now.len() == before.len() && before.iter().all(|(owner, due)| now.get(owner) > Some(due))
+                };
+                eventually("every waiter has refreshed its place", refreshed).await;
                 assert_eq!(queue(bed, "a").await, places);
             }
             for next in line {
@@ -99,18 +157,33 @@ async fn the_queue_survives_a_restart_with_data() {
     .await;
 }
 
-/// A restart without the data: the holder is told of the loss, long before its lease ends; waiters take new places, and are served.
+/// A restart without the data: the holder is told of the loss, while its lease of hours runs; one waiter is in, the others take
+/// new places, and all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_a_queue_lost_in_a_restart_take_new_places() {
     fair(async |bed| {
         let clients = sleepers(bed).await;
+        let hours = patient(brisk(&bed.server.url())).watchdog(secs(36_000)).retry_attempts(1_000);
+        let holder = bed.connect(hours).await;
         for _ in 0..3 {
-            let guard = clients[0].fair("a").lock().await.unwrap();
-            let waiting: Vec<_> = (0..8).map(|n| bed::passer(clients[1 + n % 3].fair("a"))).collect();
+            let guard = holder.fair("a").lock().await.unwrap();
+            let leave = Arc::new(Semaphore::new(0));
+            let waiting: Vec<_> = (0..8)
+                .map(|n| {
+                    let (lock, leave) = (clients[1 + n % 3].fair("a"), Arc::clone(&leave));
+                    tokio::spawn(async move {
+                        let guard = lock.lock().await.unwrap_or_else(|error| panic!("waiter {n}: {error:?}"));
+                        let _ = leave.acquire().await.unwrap();
+                        guard.unlock().await.unwrap_or_else(|error| panic!("release of waiter {n}: {error:?}"));
+                    })
+                })
+                .collect();
             queued(bed, "a", 8).await;
             tokio::task::block_in_place(|| bed.server.restart());
             let lost = ends("the loss is signalled", guard.lost()).await;
-            assert!(matches!(lost, Error::Lost { why: Lost::Gone | Lost::Expired, .. }), "{lost:?}");
+            assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{lost:?}");
+            queued(bed, "a", 7).await;
+            leave.add_permits(8);
             for waiting in waiting {
                 ends("a waiter", waiting).await.unwrap();
             }

@@ -1,10 +1,10 @@
 //! Server cost of a fair queue, at rest and when many waiters leave: proportional to the client's own waiters, not to all.
 
 use distlock::Client;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::rig::{DEAD_JAVA, patient_client, plant, queue, queued};
-use bed::{Bed, becomes, eventually, fair, secs};
+use bed::{Bed, becomes, ends, eventually, fair, secs};
 
 /// So many clients with so many waiters each, all of which have their place.
 async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<JoinHandle<()>>) {
@@ -26,9 +26,17 @@ async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<Jo
     (all, tasks)
 }
 
-async fn end(bed: &Bed, tasks: Vec<JoinHandle<()>>) {
+/// Aborts waiters, each of which must wait still.
+async fn cancelled(tasks: Vec<JoinHandle<()>>) {
     tasks.iter().for_each(JoinHandle::abort);
-    futures::future::join_all(tasks).await;
+    for task in tasks {
+        let ended = ends("an aborted waiter", task).await;
+        assert!(ended.as_ref().is_err_and(JoinError::is_cancelled), "a waiter ended before it was aborted: {ended:?}");
+    }
+}
+
+async fn end(bed: &Bed, tasks: Vec<JoinHandle<()>>) {
+    cancelled(tasks).await;
     queued(bed, "x", 0).await;
 }
 
@@ -81,7 +89,7 @@ async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
         if !may_set {
             let _: String = bed.admin.cmd(&["ACL", "SETUSER", "default", "-lset"]).await;
         }
-        let (mut leaving, mut staying) = (Vec::new(), Vec::new());
+        let (mut leaving, mut staying, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
         for n in 0..EACH {
             // At the head, in the middle and at the end; one stays among many.
@@ -94,18 +102,23 @@ async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
                 });
                 if stays { &mut staying } else { &mut leaving }.push(task);
                 queued(bed, "x", leaving.len() + staying.len()).await;
+                if stays {
+                    places.extend(queue(bed, "x").await.pop());
+                }
             }
         }
         becomes("calls under way", 0, async || client.stats().under_way).await;
         bed.admin.reset_stats().await;
-        leaving.iter().for_each(JoinHandle::abort);
+        cancelled(leaving).await;
         queued(bed, "x", staying.len()).await;
+        assert_eq!(queue(bed, "x").await, places, "the places that stay");
         let searches = bed.admin.calls("lrem").await;
+        println!("may set {may_set}: {searches} searches");
         assert_eq!(searches < EACH as u64 / 4, may_set, "{searches} searches for {EACH}");
-        let left = queue(bed, "x").await;
-        assert!(left.iter().all(|owner| !owner.is_empty()), "{left:?}");
         guard.unlock().await.unwrap();
-        futures::future::join_all(staying).await;
+        for task in staying {
+            ends("a waiter that stays", task).await.unwrap_or_else(|error| panic!("a waiter that stays: {error}"));
+        }
         assert_eq!(*order.lock(), [50, 150, 250]);
     })
     .await;

@@ -7,8 +7,10 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::task::JoinHandle;
 
-use crate::rig::patient_client;
-use bed::{Bed, becomes, ends, eventually, fair, in_vain, ms, secs, text};
+use crate::rig::{holders, patient_client, queue};
+use bed::harm::sha;
+use bed::wire::Wire;
+use bed::{Bed, becomes, ends, eventually, fair, in_vain, secs, text};
 
 /// Waits for a lock, as this owner if there is one.
 fn waits(client: &Client, name: &str, owner: Option<&Owner>) -> JoinHandle<Guard> {
@@ -34,6 +36,26 @@ async fn channel_of_the_waiter(bed: &Bed, name: &str) -> String {
     channel.unwrap()
 }
 
+/// The acquires of this lock on the wire so far.
+async fn asks(bed: &Bed, wire: &Wire, name: &str) -> usize {
+    let acquire = sha(&["common/holds", "fair/queue", "fair/acquire"]);
+    wire.calls(bed).await.iter().filter(|call| call[1] == acquire && call.iter().any(|word| word == name)).count()
+}
+
+/// Returns when the client has dealt with all messages that were published before: a grant that was sent after them, over the
+/// same subscription, has made another of its waiters the holder of `marker`, a lock that was never used before.
+async fn all_heard(bed: &Bed, holder: &Client, client: &Client, marker: &str) {
+    let held = holder.fair(marker).lock().await.unwrap();
+    let wire = Wire::tap(&bed.server).await;
+    let waiting = waits(client, marker, None);
+    // The second one follows the subscription. From then on the waiter hears of a grant by a message only.
+    becomes("asks of a waiter", 2, async || asks(bed, &wire, marker).await).await;
+    becomes("calls under way", 0, async || client.stats().under_way).await;
+    held.unlock().await.unwrap();
+    ends("the waiter that is granted another lock", waiting).await.unwrap().unlock().await.unwrap();
+    becomes("calls under way", 0, async || client.stats().under_way).await;
+}
+
 /// Whoever may publish, and nothing else, makes nobody a holder.
 #[tokio::test]
 async fn a_forged_message_makes_no_holder() {
@@ -45,10 +67,11 @@ async fn a_forged_message_makes_no_holder() {
         queued(&holder, "x").await;
         for message in ["4000", "2", "30000", "4000 0", "4000 18446744073709551615", "30000:1", "1", "0", "4000 "] {
             for _ in 0..3 {
-                bed.admin.publish(&channel, message.as_bytes()).await;
+                assert_eq!(bed.admin.publish(&channel, message.as_bytes()).await, 1, "clients that hear {message:?}");
             }
-            tokio::time::sleep(ms(30)).await;
+            all_heard(bed, &holder, &client, &format!("after {message}")).await;
             assert!(!waiting.is_finished(), "{message:?} made a holder");
+            assert_eq!(holders(bed, "x").await, [(text(held.owner()), "1".to_owned())].into(), "{message:?}");
         }
         assert!(held.is_held());
         held.unlock().await.unwrap();
@@ -69,20 +92,31 @@ async fn a_repeated_grant_makes_no_holder() {
             queued(&holder, "x").await;
             let channel = channel_of_the_waiter(bed, "x").await;
             for message in &heard {
-                bed.admin.publish(&channel, message).await;
+                assert_eq!(bed.admin.publish(&channel, message).await, 1, "round {round}: clients that hear a message");
             }
-            tokio::time::sleep(ms(30)).await;
+            all_heard(bed, &holder, &client, &format!("round {round}")).await;
             assert!(!waiting.is_finished(), "round {round}: an old message made a holder");
+            assert_eq!(holders(bed, "x").await, [(text(held.owner()), "1".to_owned())].into(), "round {round}");
             let (messages, listening) = listen(bed, &channel).await;
             held.unlock().await.unwrap();
             ends("the waiter", waiting).await.unwrap().unlock().await.unwrap();
-            eventually("the waiter's message", async || !messages.lock().is_empty()).await;
+            let granted = async || messages.lock().iter().filter(|message| is_grant(message)).count();
+            becomes("grants on the waiter's channel", 1, granted).await;
             listening.abort();
             heard.append(&mut messages.lock());
         }
-        assert!(heard.len() >= 4, "{heard:?}");
+        let mut grants: Vec<_> = heard.iter().filter(|message| is_grant(message)).collect();
+        grants.sort();
+        grants.dedup();
+        assert_eq!(grants.len(), 4, "a grant of its own for each waiter: {heard:?}");
     })
     .await;
+}
+
+/// True for the ms of a first lease and what the waiter is registered by.
+fn is_grant(message: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(message);
+    text.split_once(' ').is_some_and(|(lease, nonce)| lease.parse::<u64>().is_ok() && !nonce.is_empty())
 }
 
 type Messages = Arc<Mutex<Vec<Vec<u8>>>>;
@@ -134,7 +168,9 @@ async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str
     let guard = ends("the waiter", waiting).await.unwrap();
     assert_eq!(one.fair(held).state().await.unwrap().holders, [(text(guard.owner()), 1)]);
     guard.unlock().await.unwrap();
-    eventually("both are free", async || !three.fair(free).is_locked().await.unwrap()).await;
+    for name in [held, free] {
+        eventually("both are free", async || !three.fair(name).is_locked().await.unwrap()).await;
+    }
 }
 
 #[tokio::test]
@@ -156,8 +192,11 @@ async fn one_owner_waits_for_two_locks_that_share_a_queue() {
         let me = client.owner();
         let (a, b) = (holder.fair("x").lock().await.unwrap(), holder.fair("{x}").lock().await.unwrap());
         let (one, two) = (waits(&client, "x", Some(&me)), waits(&client, "{x}", Some(&me)));
-        becomes("waiters", 2, async || client.stats().waiting).await;
-        tokio::time::sleep(ms(100)).await;
+        let registered = async || {
+            let count = async |key: &str| bed.admin.cmd::<u64>(&["HLEN", key]).await;
+            (count("redisson_lock_waiters:{x}:x").await, count("redisson_lock_waiters:{x}:{x}").await)
+        };
+        becomes("registered waiters of either lock", (1, 1), registered).await;
         a.unlock().await.unwrap();
         let one = ends("the waiter for x", one).await.unwrap();
         assert!(b.is_held() && !two.is_finished());
@@ -179,12 +218,13 @@ async fn two_waiters_of_one_owner_are_two_holds() {
         let me = first.owner();
         let they: Owner = me.as_str().parse().unwrap();
         let held = holder.fair("x").lock().await.unwrap();
+        let wire = Wire::tap(&bed.server).await;
         let one = waits(&first, "x", Some(&me));
-        queued(&holder, "x").await;
-        let asks = bed.admin.calls("evalsha").await;
+        becomes("asks of the first", 2, async || asks(bed, &wire, "x").await).await;
         let two = waits(&second, "x", Some(&they));
-        becomes("waiters of the second client", 1, async || second.stats().waiting).await;
-        eventually("the second has asked", async || bed.admin.calls("evalsha").await > asks).await;
+        becomes("asks of both", 4, async || asks(bed, &wire, "x").await).await;
+        becomes("calls of the second under way", 0, async || second.stats().under_way).await;
+        assert_eq!(queue(bed, "x").await, [text(&me)], "both have one place");
         held.unlock().await.unwrap();
         let one = ends("the first waiter", one).await.unwrap();
         let two = ends("the second waiter", two).await.unwrap();

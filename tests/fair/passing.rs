@@ -1,13 +1,12 @@
 //! Passing on: a release makes the head of the queue the owner.
 
-use distlock::DistLock as _;
 use distlock_support::proxy::Mode;
 
 use crate::monitor::client_of;
 use crate::peer::{HISTORY, Peer, history};
 use crate::rig::{channel, holders, keys_gone, listens, patient_client, queue, queued, waiter};
 use bed::events::Events;
-use bed::{becomes, ends, eventually, fair, secs};
+use bed::{becomes, ends, eventually, fair, secs, text};
 
 /// Right after the release the head is the owner, for a first lease; one message tells it, and it makes the lock last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -29,7 +28,7 @@ async fn a_release_makes_the_head_the_owner() {
         guard.unlock().await.unwrap();
         assert_eq!(holders(bed, "a").await, [(places[0].clone(), "1".to_owned())].into());
         assert_eq!(queue(bed, "a").await, places[1..]);
-        let guard = first.await.unwrap();
+        let guard = ends("the head of the queue", first).await.unwrap();
         assert!(guard.is_held());
         // It is told for how long: what is left of the time for which it may be silent.
         let told = async || (1..=PLACE).map(|ms| events.count_of(&on, &format!("{ms} "))).sum::<usize>();
@@ -38,7 +37,7 @@ async fn a_release_makes_the_head_the_owner() {
         eventually("the guard knows", async || guard.remaining() > secs(30)).await;
         assert_eq!(events.count(&channel("a", &places[1]), "0"), 0, "the one behind it was woken");
         guard.unlock().await.unwrap();
-        second.await.unwrap().unlock().await.unwrap();
+        ends("the second waiter", second).await.unwrap().unlock().await.unwrap();
     })
     .await;
 }
@@ -65,7 +64,8 @@ async fn a_frozen_head_loses_what_it_was_passed() {
         // It has read by then what it was told before.
         let head = async || queue(bed, "a").await.first().map(|owner| client_of(owner).to_owned());
         becomes("the client of the head", Some(peer.id.clone()), head).await;
-        assert!(guard.is_held() && holders(bed, "a").await.keys().all(|owner| client_of(owner) == client.id()));
+        assert!(guard.is_held(), "the next has lost the lock");
+        assert_eq!(holders(bed, "a").await, [(text(guard.owner()), "1".to_owned())].into(), "the next holds it alone");
         let _: u64 = bed.admin.cmd(&["RPUSH", HISTORY, "-me"]).await;
         guard.unlock().await.unwrap();
         peer.child.expect("+ a").await;
@@ -103,7 +103,8 @@ async fn a_message_that_comes_after_the_first_lease_is_not_the_lock(only_replies
         let again = async || queue(bed, "a").await.iter().any(|owner| client_of(owner) == late.id());
         eventually("it stands in the queue again", again).await;
         assert!(!first.is_finished(), "it has taken an old message for the lock");
-        assert!(guard.is_held() && direct.fair("a").is_locked().await.unwrap());
+        assert!(guard.is_held(), "the waiter behind it has lost the lock");
+        assert_eq!(holders(bed, "a").await, [(text(guard.owner()), "1".to_owned())].into(), "the waiter behind it holds");
         guard.unlock().await.unwrap();
         ends("the late waiter", first).await.unwrap().unlock().await.unwrap();
         bed::end(late).await;

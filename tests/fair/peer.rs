@@ -37,9 +37,18 @@ impl Peer {
         self.child.tell(&format!("wait {name} {tasks}"));
     }
 
-    /// Has tasks take a lock so many times each; one of a hundred times `cancel` they give up before. Says `done`.
+    /// Has tasks take a lock so many times each; of a hundred times, `cancel` times they give up before.
     pub fn contend(&mut self, name: &str, tasks: usize, rounds: usize, cancel: u64) {
         self.child.tell(&format!("contend {name} {tasks} {rounds} {cancel}"));
+    }
+
+    /// Waits until all that [`contend`](Self::contend) began is done. The peer tells each round, so that however slow it
+    /// is, it is never silent for long.
+    pub async fn contended(&mut self, tasks: usize, rounds: usize) {
+        for _ in 0..tasks * rounds {
+            self.child.expect("a round").await;
+        }
+        self.child.expect("done").await;
     }
 
     /// Ends it in order.
@@ -97,6 +106,7 @@ async fn contend(client: Client, admin: Arc<Admin>, name: String, rounds: u64, c
         }
         let guard = lock.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}"));
         visit(guard, &admin, client.id()).await;
+        child::say("a round");
     }
 }
 

@@ -3,7 +3,7 @@
 use distlock::{Acquire, DistLock as _};
 
 use crate::rig::{DEAD_JAVA, deadlines_key, patient_client, plant, queue, queue_key, queued};
-use bed::{fair, idle, ms, secs};
+use bed::{ends, fair, idle, ms, secs};
 
 #[tokio::test]
 async fn the_queue_can_be_read() {
@@ -37,7 +37,7 @@ async fn the_queue_can_be_read() {
         let mut guard = guard;
         for (n, task) in tasks.into_iter().enumerate() {
             guard.unlock().await.unwrap();
-            guard = task.await.unwrap();
+            guard = ends("a waiter", task).await.unwrap();
             assert!(lock.is_held_by(&owners[n]).await.unwrap());
             assert_eq!(lock.position(&owners[n]).await.unwrap(), None);
             assert_eq!(lock.queue_len().await.unwrap(), 2 - n);
@@ -74,10 +74,17 @@ async fn reading_the_queue_changes_nothing() {
         let client = bed.client().await;
         let lock = client.fair("a");
         plant(bed, "a", "over", -1000.0).await;
+        let look = async || {
+            let deadlines: Vec<String> =
+                bed.admin.cmd(&["ZRANGE", &deadlines_key("a"), "0", "-1", "WITHSCORES"]).await;
+            (bed.admin.keys().await, queue(bed, "a").await, deadlines)
+        };
+        let before = look().await;
+        assert_eq!(before.1, ["over"]);
         lock.queue().await.unwrap();
         lock.queue_len().await.unwrap();
         lock.position(&client.owner()).await.unwrap();
-        assert_eq!(queue(bed, "a").await, ["over"]);
+        assert_eq!(look().await, before);
         let _: u64 = bed.admin.cmd(&["DEL", &queue_key("a"), &deadlines_key("a")]).await;
     })
     .await;

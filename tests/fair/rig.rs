@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use bed::harm::sha;
 use bed::wire::Wire;
-use bed::{Bed, becomes, secs};
+use bed::{Bed, becomes, ends, secs};
 
 /// A waiter that a dead Java process has left behind.
 pub const DEAD_JAVA: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -103,7 +103,7 @@ impl Line {
     pub async fn served_in_order(self) {
         let count = self.tasks.len();
         for task in self.tasks {
-            task.await.unwrap();
+            ends("a waiter in the line", task).await.unwrap();
         }
         assert_eq!(*self.served.lock(), (0..count).collect::<Vec<_>>());
     }

@@ -4,7 +4,7 @@
 use distlock::Error;
 
 use crate::rig::{keys_gone, line_up, patient, patient_client, queue, queued, waiter};
-use bed::{becomes, fair, idle, in_vain, ms, secs};
+use bed::{becomes, ends, eventually, fair, idle, in_vain, ms, secs, with_longer_waits};
 
 /// `testMultipleLocks` and `testConcurrency_MultiInstance_Ordering`: 500 waiters of one client, and of several.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,13 +31,28 @@ async fn five_hundred_waiters_are_served_in_order() {
 #[tokio::test]
 async fn a_waiter_that_failed_delays_nobody() {
     fair(async |bed| {
-        let [one, two, three] =
-            [bed.client().await, bed.client().await, bed.client().await].map(|client| client.fair("a"));
+        let waiting = patient_client(bed).await;
+        let [one, three] = [bed.client().await, bed.client().await].map(|client| client.fair("a"));
         let guard = one.try_lock().await.unwrap().unwrap();
-        let failed = two.lock_for(ms(200)).await;
-        assert!(in_vain(&failed), "{failed:?}");
+        // Once more with a longer wait if the first was over before the waiter had its place.
+        let outcome = with_longer_waits(ms(200), async |wait| {
+            let lock = waiting.fair("a");
+            let task = tokio::spawn(async move { lock.lock_for(wait).await });
+            let mut was_queued = false;
+            eventually("the waiter has a place, or has failed", async || {
+                was_queued |= !queue(bed, "a").await.is_empty();
+                was_queued || task.is_finished()
+            })
+            .await;
+            let outcome = ends("a waiter with a limit", task).await.unwrap();
+            idle(&waiting).await;
+            assert_eq!(queue(bed, "a").await, [""; 0], "the waiter that failed has left its place");
+            was_queued.then_some(outcome)
+        })
+        .await;
+        assert!(in_vain(&outcome), "{outcome:?}");
         assert!(three.try_lock().await.unwrap().is_none());
-        becomes("the queue", Vec::<String>::new(), async || queue(bed, "a").await).await;
+        assert_eq!(queue(bed, "a").await, [""; 0], "try_lock has left a place");
         guard.unlock().await.unwrap();
         let next = three.try_lock().await.unwrap().expect("nobody is ahead");
         next.unlock().await.unwrap();
@@ -60,7 +75,7 @@ async fn the_prefix_is_in_the_names_of_all_keys() {
         becomes("channels", vec![own], async || bed.admin.channels().await).await;
         assert_eq!(client.fair("a").queue_len().await.unwrap(), 1);
         guard.unlock().await.unwrap();
-        next.await.unwrap().unlock().await.unwrap();
+        ends("the waiter", next).await.unwrap().unlock().await.unwrap();
         assert_eq!(bed.admin.keys().await, [""; 0]);
     })
     .await;
@@ -76,23 +91,29 @@ async fn a_waiter_that_gives_up_in_a_pause_leaves_the_queue(timed: bool) {
         let guard = holder.fair("a").lock_leased(secs(600)).await.unwrap();
         let stays = waiter(&client, "a");
         queued(bed, "a", 1).await;
-        let lock = client.fair("a");
-        let wait = if timed { secs(20) } else { secs(600) };
-        let leaves = tokio::spawn(async move { lock.lock_for(wait).await });
-        queued(bed, "a", 2).await;
-        bed.admin.pause(600_000, "WRITE").await;
-        if timed {
-            let outcome = leaves.await.unwrap();
-            assert!(outcome.as_ref().map_or_else(Error::is_retryable, Option::is_none), "{outcome:?}");
-        } else {
-            leaves.abort();
-        }
-        // For longer than its commands may take.
-        tokio::time::sleep(secs(1)).await;
-        let () = bed.admin.cmd(&["CLIENT", "UNPAUSE"]).await;
-        queued(bed, "a", 1).await;
+        with_longer_waits(if timed { secs(3) } else { secs(600) }, async |wait| {
+            let lock = client.fair("a");
+            let leaves = tokio::spawn(async move { lock.lock_for(wait).await });
+            let has_place = async || leaves.is_finished() || queue(bed, "a").await.len() == 2;
+            eventually("the second waiter has a place, or its wait is over", has_place).await;
+            bed.admin.pause(600_000, "WRITE").await;
+            let in_time = queue(bed, "a").await.len() == 2;
+            if timed {
+                let outcome = ends("a waiter with a limit", leaves).await.unwrap();
+                assert!(outcome.as_ref().map_or_else(Error::is_retryable, Option::is_none), "{outcome:?}");
+            } else {
+                leaves.abort();
+            }
+            // For longer than its commands may take.
+            tokio::time::sleep(secs(1)).await;
+            let () = bed.admin.cmd(&["CLIENT", "UNPAUSE"]).await;
+            queued(bed, "a", 1).await;
+            in_time.then_some(())
+        })
+        .await;
+        assert!(!stays.is_finished(), "the other waiter has failed");
         guard.unlock().await.unwrap();
-        stays.await.unwrap().unlock().await.unwrap();
+        ends("the other waiter", stays).await.unwrap().unlock().await.unwrap();
         idle(&client).await;
         keys_gone(bed).await;
     })
