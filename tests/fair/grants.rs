@@ -191,12 +191,16 @@ async fn one_owner_waits_for_two_locks_that_share_a_queue() {
         let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
         let me = client.owner();
         let (a, b) = (holder.fair("x").lock().await.unwrap(), holder.fair("{x}").lock().await.unwrap());
+        let wire = Wire::tap(&bed.server).await;
         let (one, two) = (waits(&client, "x", Some(&me)), waits(&client, "{x}", Some(&me)));
-        let registered = async || {
-            let count = async |key: &str| bed.admin.cmd::<u64>(&["HLEN", key]).await;
-            (count("redisson_lock_waiters:{x}:x").await, count("redisson_lock_waiters:{x}:{x}").await)
+        let both_asked = async || {
+            let stats = client.stats();
+            (stats.waiting, stats.under_way) == (2, 0)
+                && asks(bed, &wire, "x").await > 0
+                && asks(bed, &wire, "{x}").await > 0
         };
-        becomes("registered waiters of either lock", (1, 1), registered).await;
+        eventually("both waiters have asked", both_asked).await;
+        assert_eq!(queue(bed, "x").await, [text(&me)], "one owner has one place");
         a.unlock().await.unwrap();
         let one = ends("the waiter for x", one).await.unwrap();
         assert!(b.is_held() && !two.is_finished());

@@ -40,10 +40,11 @@ pub async fn queue(bed: &Bed, name: &str) -> Vec<String> {
     bed.admin.cmd(&["LRANGE", &queue_key(name), "0", "-1"]).await
 }
 
-/// Puts a waiter at the end of the queue that no process stands for, with a deadline so many ms from now.
+/// Puts a waiter at the end of the queue that no process stands for, with a deadline so many ms from now: a whole number, as
+/// Java's are.
 pub async fn plant(bed: &Bed, name: &str, owner: &str, left: f64) {
     let (secs, micros): (f64, f64) = bed.admin.cmd(&["TIME"]).await;
-    let due = (secs * 1000.0 + micros / 1000.0 + left).to_string();
+    let due = (secs * 1000.0 + (micros / 1000.0).floor() + left).to_string();
     let _: u64 = bed.admin.cmd(&["ZADD", &deadlines_key(name), &due, owner]).await;
     let _: u64 = bed.admin.cmd(&["RPUSH", &queue_key(name), owner]).await;
 }

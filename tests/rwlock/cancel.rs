@@ -3,17 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::{Acquire, Client, DistLock, Flavour, Prefer, RwLock};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Prefer, Result, RwLock};
 use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
 use bed::dropped::{DROPS, acquire_and_drop, nothing_left};
 use bed::harm::cut;
-use bed::{Bed, ends, ms, rw, secs};
+use bed::{Bed, ends, in_vain, ms, rw, secs};
 
 /// Either half.
 fn half(lock: &RwLock, numbers: &mut Numbers) -> Arc<dyn DistLock> {
     if numbers.below(2) == 0 { Arc::new(lock.read()) } else { Arc::new(lock.write()) }
+}
+
+/// The guard of a short wait; None if the wait ran out.
+fn got_or_in_vain(what: &str, outcome: Result<Option<Guard>>) -> Option<Guard> {
+    assert!(matches!(outcome, Ok(Some(_))) || in_vain(&outcome), "{what}: {outcome:?}");
+    outcome.ok().flatten()
 }
 
 /// Takes the lock for writing and drops it somewhere on the way to reading.
@@ -21,9 +27,11 @@ async fn downgrade_and_drop(lock: &RwLock, numbers: &mut Numbers) {
     let lease = (numbers.below(2) == 0).then_some(secs(3600));
     let how = Acquire::new().wait(ms(20));
     let how = lease.map_or(how.clone(), |lease| how.lease(lease));
-    if let Ok(Some(guard)) = lock.write().acquire(how).await {
+    if let Some(guard) = got_or_in_vain("write", lock.write().acquire(how).await) {
         let pause = if numbers.below(2) == 0 { Duration::ZERO } else { Duration::from_micros(numbers.below(1500)) };
-        cut(guard.downgrade(), numbers.below(6), pause).await;
+        if let Some(Err(error)) = cut(guard.downgrade(), numbers.below(6), pause).await {
+            panic!("downgrade: {error:?}");
+        }
     }
 }
 
@@ -31,9 +39,16 @@ async fn downgrade_and_drop(lock: &RwLock, numbers: &mut Numbers) {
 async fn come_in_again_and_drop(lock: &RwLock, client: &Client, numbers: &mut Numbers) {
     let me = client.owner();
     let how = || Acquire::new().owner(&me).wait(ms(20));
-    let Ok(Some(first)) = half(lock, numbers).acquire(how()).await else { return };
+    let reads = numbers.below(2) == 0;
+    let taken = if reads { lock.read().acquire(how()).await } else { lock.write().acquire(how()).await };
+    let Some(first) = got_or_in_vain("the first hold", taken) else { return };
     let polls = numbers.below(6);
-    cut(half(lock, numbers).acquire(how()), polls, Duration::ZERO).await;
+    match cut(half(lock, numbers).acquire(how()), polls, Duration::ZERO).await {
+        // Who reads may not write.
+        Some(Err(Error::WouldDeadlock { .. })) if reads => {}
+        Some(outcome) => drop(got_or_in_vain("the second hold", outcome)),
+        None => {}
+    }
     if let Err(error) = first.unlock().await {
         panic!("unlock of the first hold: {error:?}");
     }

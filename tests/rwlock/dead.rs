@@ -5,7 +5,7 @@
 use distlock::{DistLock as _, Flavour};
 
 use crate::peer::Peer;
-use crate::rig::{HOUR, granted, keys_gone, passes, served, unlock_all, waiter, waits};
+use crate::rig::{HOUR, cover, granted, keys_gone, passes, served, unlock_all, waiter, waits};
 use bed::{Bed, becomes, rw, secs, text};
 
 /// An owner of a Java process that is no more.
@@ -157,10 +157,14 @@ async fn a_dead_reader_costs_its_own_lease_and_not_that_of_one_who_left() {
     rw(async |bed| {
         let client = bed.connect(bed.builder().poll_cap(secs(3600))).await;
         let lock = client.rw("x");
-        let dead = lock.read().lock_leased(secs(3)).await.unwrap().into_owner();
-        let living = lock.read().lock_leased(secs(3600)).await.unwrap();
+        let dead = lock.read().lock_leased(HOUR / 2).await.unwrap().into_owner();
+        let living = lock.read().lock_leased(HOUR).await.unwrap();
         let writer = waiter(&client, Flavour::Write, "x");
         waits(bed, &client, "x", 1).await;
+        // The lease of the dead is about to end. The writer was not told: it waits for the longer one.
+        let cover = cover("x", &text(&dead), 1);
+        assert!(bed.admin.cmd::<bool>(&["PEXPIRE", &cover, "1000"]).await, "{cover} is gone");
+        assert!(!writer.is_finished());
         living.unlock().await.unwrap();
         served("the writer, when the dead one's lease is over", writer).await;
         drop(dead);

@@ -1,10 +1,13 @@
 //! Downgrade: from writing to reading. Its state is compared with a model in `tests/rw_model`; whom it lets in is in
 //! `together.rs`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use distlock::{DistLock as _, Error, Lost};
 
-use crate::rig::{HOUR, Scene, keys_gone, lease, passes};
-use bed::{ends, enter, ms, passer, rw, secs, text};
+use crate::rig::{HOUR, Scene, fields, keys_gone, lease, passes, waits};
+use bed::{ends, enter, ms, rw, secs, text};
 
 #[tokio::test]
 async fn a_downgraded_guard_holds_the_reading_half_only() {
@@ -42,13 +45,29 @@ async fn no_writer_comes_in_between() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, me) = (client.rw("a"), client.owner());
-        for _ in 0..30 {
+        for round in 0..30 {
             let writing = enter(&lock.write(), &me).await;
-            let waiting = [passer(other.rw("a").write()), passer(client.rw("a").write())];
+            // True until the owner that writes, and then reads, begins to leave.
+            let is_inside = Arc::new(AtomicBool::new(true));
+            let waiting = [&other, &client].map(|client| {
+                let (lock, is_inside) = (client.rw("a").write(), Arc::clone(&is_inside));
+                tokio::spawn(async move {
+                    let guard = lock.lock().await.unwrap_or_else(|error| panic!("a writer: {error:?}"));
+                    assert!(!is_inside.load(Ordering::SeqCst), "a writer came in");
+                    guard.unlock().await.unwrap_or_else(|error| panic!("unlock of a writer: {error:?}"));
+                })
+            });
+            // Half of the downgrades come while the writers ask, half while they wait.
+            if round % 2 == 0 {
+                waits(bed, &other, "a", 1).await;
+                waits(bed, &client, "a", 1).await;
+            }
             let reading = writing.downgrade().await.unwrap();
-            // Room for a writer that was let in.
-            tokio::time::sleep(ms(5)).await;
-            assert!(waiting.iter().all(|writer| !writer.is_finished()) && reading.is_held(), "a writer came in");
+            waits(bed, &other, "a", 1).await;
+            waits(bed, &client, "a", 1).await;
+            assert_eq!(bed.admin.hgetall("a").await, fields("read", &[(text(&me), 1)]), "round {round}");
+            assert!(reading.is_held());
+            is_inside.store(false, Ordering::SeqCst);
             reading.unlock().await.unwrap();
             for writer in waiting {
                 ends("a writer", writer).await.unwrap();

@@ -24,15 +24,23 @@ fn stubborn(url: &str) -> Builder {
 }
 
 /// Has every script run once, so that the server knows it.
-async fn warm(client: &Client) {
-    let lock = client.rw("warm").prefer(Prefer::Writers);
+async fn warm(bed: &Bed, client: &Client) {
+    // Others warm up beside this one.
+    let name = format!("warm {}", client.id());
+    let lock = client.rw(&name).prefer(Prefer::Writers);
     for half in BOTH {
-        let guard = client.lock(half, "warm").lock().await.unwrap();
+        let guard = client.lock(half, &name).lock().await.unwrap();
         client.renew_now().await;
         guard.unlock().await.unwrap();
     }
     let guard = lock.read().lock().await.unwrap();
-    assert!(bed::in_vain(&lock.write().lock_for(ms(100)).await));
+    let writer = lock.write();
+    let leaves = tokio::spawn(async move { writer.lock().await.map(drop) });
+    marked(bed, &name).await;
+    leaves.abort();
+    let ended = ends("a writer that is aborted", leaves).await;
+    assert!(ended.is_err_and(|ended| ended.is_cancelled()), "a writer beside a reader");
+    eventually("the writer has left", async || !bed.admin.exists(&marks(&name)).await).await;
     guard.unlock().await.unwrap();
     idle(client).await;
 }
@@ -159,7 +167,7 @@ async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
             let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
             let client = bed.connect(stubborn(&proxy.url()).subscription_linger(ms(0))).await;
             running.push(async move {
-                warm(&client).await;
+                warm(bed, &client).await;
                 let is_hit = async |n: usize| {
                     let name = format!("{action:?}/{n}");
                     let nth = Matcher::command("EVALSHA").containing(format!("\r\n{name}\r\n")).nth(n);
@@ -239,7 +247,7 @@ async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
     rw(async |bed| {
-        warm(&bed.client().await).await;
+        warm(bed, &bed.client().await).await;
         in_every_way(TARGETS, |action, target| hit(bed, action, target)).await;
     })
     .await;
@@ -249,7 +257,7 @@ async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_in_doubt_gives_way_to_writers() {
     rw(async |bed| {
-        warm(&bed.client().await).await;
+        warm(bed, &bed.client().await).await;
         for action in [Action::CloseBefore, Action::SwallowReplyClose] {
             let proxy = bed.proxy();
             let client = bed.connect(stubborn(&proxy.url()).hold_back(HOUR)).await;

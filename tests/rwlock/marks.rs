@@ -68,9 +68,9 @@ async fn writer_leaves(bed: &Bed, way: Way, wait: Duration) -> Option<()> {
         }
         Way::Close => {
             writing.shutdown(bed::PATIENCE).await.unwrap();
-            writer.await.unwrap();
+            ends("the writer of a client that is closed", writer).await.unwrap();
         }
-        _ => writer.await.unwrap(),
+        _ => ends("the writer", writer).await.unwrap(),
     }
     writers_wait(bed, 0).await;
     for reader in readers {

@@ -205,7 +205,7 @@ async fn a_preferred_writer_is_in_beside_an_endless_stream_of_readers() {
         }
         stop.store(true, Ordering::Relaxed);
         for reader in stream {
-            reader.await.unwrap();
+            ends("a reader of the stream", reader).await.unwrap();
         }
     })
     .await;

@@ -54,14 +54,12 @@ async fn come(client: Client, who: Who, n: usize) -> distlock::Result<Option<Gua
     lock.acquire(how).await
 }
 
-/// Runs all of these at once; none of them may fail.
-async fn all<T: Send + 'static>(
-    jobs: impl Iterator<Item = impl Future<Output = distlock::Result<T>> + Send + 'static>,
-) -> Vec<T> {
-    let jobs: Vec<_> = jobs.map(tokio::spawn).collect();
-    let (mut done, mut failed) = (Vec::with_capacity(jobs.len()), Vec::new());
-    for job in jobs {
-        match job.await.unwrap() {
+/// Runs all of these at once; none of them may fail. On a runtime of one thread, all have made their calls before an answer to
+/// any is read, so how many calls share a command does not depend on how fast the machine is.
+async fn all<T>(jobs: impl Iterator<Item = impl Future<Output = distlock::Result<T>>>) -> Vec<T> {
+    let (mut done, mut failed) = (Vec::with_capacity(READERS), Vec::new());
+    for outcome in tokio::task::unconstrained(futures::future::join_all(jobs)).await {
+        match outcome {
             Ok(value) => done.push(value),
             Err(error) => failed.push(error),
         }
@@ -73,8 +71,9 @@ async fn all<T: Send + 'static>(
 /// Each reader costs a few commands inside a script, and many readers share a script.
 fn bounded(what: &str, work: &Work) {
     assert!(work.asked <= 14 * READERS as u64, "{what}: {work:?}");
-    // A slow client sends fewer together.
-    assert!(work.commands <= READERS as u64 / 4, "{what}: {work:?}");
+    println!("{what}: {work:?}");
+    // 32 readers together, and of each client a few alone.
+    assert!(work.commands <= READERS as u64 / 25, "{what}: {work:?}");
 }
 
 async fn ten_thousand_come_and_go(who: Who) {
@@ -103,7 +102,7 @@ async fn ten_thousand_come_and_go(who: Who) {
     .await;
 }
 
-bed::cases!(on two threads, ten_thousand_come_and_go:
+bed::cases!(ten_thousand_come_and_go:
     of_one_client_that_renews_them = Who::Tasks(1),
     of_eight_clients = Who::Tasks(8),
     as_given_owners = Who::Owners,

@@ -1,10 +1,12 @@
 //! #1542, RW4: when a hold for writing ends, all waiting readers of all processes are in together; when the last hold
 //! for reading ends, a waiting writer is in.
 
+use std::time::Duration;
+
 use distlock::{Client, Flavour, Guard, Released};
 
 use crate::rig::{BOTH, granted, keys_gone, lease, served, sweep_covers, unlock_all, waiter, waits};
-use bed::{Bed, ends, enter, ms, rw, secs};
+use bed::{Bed, ends, enter, ms, rw, secs, with_longer_waits};
 
 /// How a hold ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,34 +56,49 @@ async fn end(clients: &[Client; 3], how: End, half: Flavour, guard: Guard, readi
 async fn a_write_hold_that_ends_lets_all_readers_in(how: End) {
     rw(async |bed| {
         let clients = clients(bed).await;
-        for known in if how == End::Lease { vec![false] } else { vec![false, true, false, true] } {
-            let (lock, me) = (clients[0].rw("a"), clients[0].owner());
-            if known {
-                // Now only the server can tell which holds this owner has.
-                drop(me.to_string());
-            }
-            let time = if how == End::Lease { secs(2) } else { secs(3600) };
-            let writing = lease(&lock.write(), &me, time).await;
-            let reading = match how {
-                End::GoesOnReading(by) => Some(enter(&clients[by].rw("a").read(), &me).await),
-                _ => None,
-            };
-            let readers: Vec<_> = (0..20).map(|n| waiter(&clients[n % 2], Flavour::Read, "a")).collect();
-            if how != End::Lease {
-                waits(bed, &clients[0], "a", 10).await;
-                waits(bed, &clients[1], "a", 10).await;
-            }
-            let mut inside = end(&clients, how, Flavour::Write, writing, reading).await;
-            for reader in readers {
-                inside.push(granted("a reader that leaves when all are in", reader).await);
-            }
-            assert!(inside.iter().all(Guard::is_held), "side by side");
-            assert!(clients[2].rw("a").write().try_lock().await.unwrap().is_none(), "a writer beside readers");
-            unlock_all(inside).await;
-            keys_gone(bed).await;
+        if how == End::Lease {
+            with_longer_waits(secs(2), async |time| readers_come_in(bed, &clients, how, false, time).await).await;
+            return;
+        }
+        for known in [false, true, false, true] {
+            let in_time = readers_come_in(bed, &clients, how, known, secs(3600)).await;
+            assert!(in_time.is_some(), "the hold of the writer ended before its readers waited");
         }
     })
     .await;
+}
+
+/// `None` if the hold for writing, with a lease of this `time`, ended before all readers waited for it.
+async fn readers_come_in(bed: &Bed, clients: &[Client; 3], how: End, known: bool, time: Duration) -> Option<()> {
+    let (lock, me) = (clients[0].rw("a"), clients[0].owner());
+    if known {
+        // Now only the server can tell which holds this owner has.
+        drop(me.to_string());
+    }
+    let writing = lease(&lock.write(), &me, time).await;
+    let reading = match how {
+        End::GoesOnReading(by) => Some(enter(&clients[by].rw("a").read(), &me).await),
+        _ => None,
+    };
+    let readers: Vec<_> = (0..20).map(|n| waiter(&clients[n % 2], Flavour::Read, "a")).collect();
+    let all_wait = async {
+        waits(bed, &clients[0], "a", 10).await;
+        waits(bed, &clients[1], "a", 10).await;
+    };
+    tokio::select! {
+        _ = writing.lost() => {}
+        () = all_wait => {}
+    }
+    let in_time = writing.is_held();
+    let mut inside = end(clients, how, Flavour::Write, writing, reading).await;
+    for reader in readers {
+        inside.push(granted("a reader that leaves when all are in", reader).await);
+    }
+    assert!(inside.iter().all(Guard::is_held), "side by side");
+    assert!(clients[2].rw("a").write().try_lock().await.unwrap().is_none(), "a writer beside readers");
+    unlock_all(inside).await;
+    keys_gone(bed).await;
+    in_time.then_some(())
 }
 
 bed::cases!(on two threads, a_write_hold_that_ends_lets_all_readers_in:

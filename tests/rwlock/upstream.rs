@@ -8,7 +8,7 @@ use distlock_support::Numbers;
 use tokio::task::JoinSet;
 
 use crate::rig::{HOUR, Inside, served, unlock_all, waiter};
-use bed::{Bed, becomes, enter, ms, rw};
+use bed::{Bed, PATIENCE, becomes, enter, ms, rw};
 
 /// Reads, writes, writes and downgrades, or writes and reads inside, by chance; releases by unlock or by drop. Now and
 /// then with a round of renewals beside the others, which finds everything held (`testReadLockExpirationRenewal`).
@@ -70,15 +70,16 @@ async fn crowd(clients: &[Client], tasks: usize, rounds: u64) -> i64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_at_random_never_meet() {
     rw(async |bed| {
-        crowd(&[bed.client().await], 15, 25).await;
+        let builder = || bed.builder().watchdog(HOUR).command_timeout(PATIENCE);
+        crowd(&[bed.connect(builder()).await], 15, 25).await;
         let mut clients = Vec::new();
         for n in 0..16 {
             let prefer = if n % 2 == 0 { Prefer::Readers } else { Prefer::Writers };
-            clients.push(bed.connect(bed.builder().prefer(prefer)).await);
+            clients.push(bed.connect(builder().prefer(prefer)).await);
         }
         let most = crowd(&clients, 16, 30).await;
         assert!(most > 1, "never two readers at a time");
-        clients.extend(futures::future::join_all((0..84).map(|_| bed.client())).await);
+        clients.extend(futures::future::join_all((0..84).map(|_| bed.connect(builder()))).await);
         crowd(&clients, 100, 1).await;
     })
     .await;
