@@ -104,7 +104,7 @@ async fn a_message_that_comes_after_the_first_lease_is_not_the_lock(only_replies
         eventually("it stands in the queue again", again).await;
         assert!(!first.is_finished(), "it has taken an old message for the lock");
         assert!(guard.is_held(), "the waiter behind it has lost the lock");
-        assert_eq!(holders(bed, "a").await, [(text(guard.owner()), "1".to_owned())].into(), "the waiter behind it holds");
+        assert_eq!(holders(bed, "a").await, [(text(guard.owner()), "1".to_owned())].into(), "it holds alone");
         guard.unlock().await.unwrap();
         ends("the late waiter", first).await.unwrap().unlock().await.unwrap();
         bed::end(late).await;

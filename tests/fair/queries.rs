@@ -75,8 +75,7 @@ async fn reading_the_queue_changes_nothing() {
         let lock = client.fair("a");
         plant(bed, "a", "over", -1000.0).await;
         let look = async || {
-            let deadlines: Vec<String> =
-                bed.admin.cmd(&["ZRANGE", &deadlines_key("a"), "0", "-1", "WITHSCORES"]).await;
+            let deadlines: Vec<String> = bed.admin.cmd(&["ZRANGE", &deadlines_key("a"), "0", "-1", "WITHSCORES"]).await;
             (bed.admin.keys().await, queue(bed, "a").await, deadlines)
         };
         let before = look().await;

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use distlock::{DistLock as _, Error, Lost};
+use distlock::{Client, DistLock as _, Error, Lost};
+use tokio::task::JoinHandle;
 
 use crate::rig::{HOUR, Scene, fields, keys_gone, lease, passes, waits};
-use bed::{ends, enter, ms, rw, secs, text};
+use bed::{ends, enter, eventually, ms, rw, secs, text};
 
 #[tokio::test]
 async fn a_downgraded_guard_holds_the_reading_half_only() {
@@ -63,8 +64,12 @@ async fn no_writer_comes_in_between() {
                 waits(bed, &client, "a", 1).await;
             }
             let reading = writing.downgrade().await.unwrap();
-            waits(bed, &other, "a", 1).await;
-            waits(bed, &client, "a", 1).await;
+            let settled = async || {
+                let wait = |client: &Client| (client.stats().waiting, client.stats().under_way) == (1, 0);
+                wait(&other) && wait(&client) || waiting.iter().any(JoinHandle::is_finished)
+            };
+            eventually("both writers wait, or one has ended", settled).await;
+            assert!(!waiting.iter().any(JoinHandle::is_finished), "round {round}: a writer came in");
             assert_eq!(bed.admin.hgetall("a").await, fields("read", &[(text(&me), 1)]), "round {round}");
             assert!(reading.is_held());
             is_inside.store(false, Ordering::SeqCst);
