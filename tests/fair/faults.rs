@@ -56,7 +56,7 @@ async fn sleepers(bed: &Bed) -> Vec<Client> {
 async fn visit(n: usize, lock: &FairLock, counter: &Counter, (admin, deeds): (&Admin, &[Deed])) -> u64 {
     let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock() of task {n}: {error:?}"));
     counter.bump(ms(1)).await;
-    let strikes = counter.get() % 8 == 0;
+    let strikes = counter.get().is_multiple_of(8);
     let strike = async {
         let mut done = 0;
         for deed in deeds.iter().filter(|_| strikes) {

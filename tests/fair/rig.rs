@@ -78,17 +78,16 @@ pub fn waiter(client: &Client, name: &str) -> JoinHandle<Guard> {
 /// Waiters that stand in the queue in this order; each notes its number when it is served, and releases.
 pub async fn line_up(bed: &Bed, locks: &[FairLock], count: usize) -> Line {
     let served = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let mut tasks = Vec::new();
+    let (mut tasks, name) = (Vec::new(), locks[0].name());
+    let before = queue(bed, name).await.len();
     for n in 0..count {
         let (lock, served) = (locks[n % locks.len()].clone(), Arc::clone(&served));
-        let name = lock.name().to_owned();
-        let before = queue(bed, &name).await.len();
         tasks.push(tokio::spawn(async move {
             let guard = lock.lock().await.unwrap_or_else(|error| panic!("waiter {n} failed: {error:?}"));
             served.lock().push(n);
             guard.unlock().await.unwrap_or_else(|error| panic!("the release of waiter {n} failed: {error:?}"));
         }));
-        queued(bed, &name, before + 1).await;
+        queued(bed, name, before + n + 1).await;
     }
     Line { served, tasks }
 }

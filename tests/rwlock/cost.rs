@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use distlock::{Acquire, Client, DistLock, Flavour, Guard, Prefer};
+use distlock::{Acquire, Client, DistLock, Error, Flavour, Guard, Prefer};
 use tokio::task::JoinHandle;
 
 use crate::rig::{BOTH, HOUR, RIVALS, channel, cover, marked, marks, unlock_all, waits};
@@ -28,7 +28,8 @@ async fn begin(bed: &Bed) -> Client {
     let leaves = passer(client.rw("warm").prefer(Prefer::Writers).write());
     marked(bed, "warm").await;
     leaves.abort();
-    assert!(leaves.await.is_err(), "a writer beside a reader");
+    let ended = ends("a writer that is aborted", leaves).await;
+    assert!(ended.is_err_and(|ended| ended.is_cancelled()), "a writer beside a reader");
     guard.unlock().await.unwrap();
     let many = (0..8).map(|n| client.rw(&format!("warm {n}")).read());
     futures::future::join_all(many.map(async |lock| lock.lock().await.unwrap().unlock().await.unwrap())).await;
@@ -151,7 +152,8 @@ async fn each_re_entry_release_query_extension_and_refusal_is_one_command() {
             guard.unlock().await.unwrap();
             one("unlock").await;
         }
-        assert!(write.acquire(how()).await.is_err(), "would wait for itself");
+        let refused = write.acquire(how()).await;
+        assert!(matches!(refused, Err(Error::WouldDeadlock { .. })), "it would wait for itself: {refused:?}");
         one("upgrade").await;
         assert!(!write.force_unlock().await.unwrap());
         one("force, held otherwise").await;
@@ -224,10 +226,10 @@ async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_togeth
         let writer = holder.rw("x").write().lock().await.unwrap();
         bed.admin.reset_stats().await;
         let readers = read_all(&client);
-        becomes("waiters", READERS, async || client.stats().waiting).await;
         becomes("attempts", 2, async || scripts(bed).await).await;
-        // The other readers send nothing.
-        tokio::time::sleep(ms(200)).await;
+        // The other readers have sent nothing.
+        let settled = async || (client.stats().waiting, client.stats().under_way);
+        becomes("waiters, commands in flight", (READERS, 0), settled).await;
         let mut all = sent(bed).await;
         all.retain(|name, _| !name.starts_with("pubsub"));
         assert_eq!(all, only(&[("evalsha", 2), ("subscribe", 1)]));

@@ -45,7 +45,9 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
         assert!(!bed.admin.exists("a").await, "with the reads of the writer");
         assert_eq!(client.renew_now().await.lost, 2);
         assert!(!writing.is_held() && !reading.is_held());
-        assert!(writing.unlock().await.is_err() && reading.unlock().await.is_err());
+        for lost in [writing.unlock().await, reading.unlock().await] {
+            assert!(matches!(lost, Err(Error::Lost { why: Lost::Gone, .. })), "{lost:?}");
+        }
         sweep_covers(bed, 1).await;
 
         // After a downgrade it is the other half.

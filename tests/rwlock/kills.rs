@@ -60,7 +60,7 @@ async fn contend(clients: &[Client], admin: &Arc<Admin>, deeds: &'static [Deed])
                 } else {
                     inside.read(ms(2)).await;
                 }
-                let deeds = if (round + n as usize) % 8 == 0 { deeds } else { &[] };
+                let deeds = if (round + n as usize).is_multiple_of(8) { deeds } else { &[] };
                 let (struck, released) = tokio::join!(strike(&admin, deeds), guard.unlock());
                 done += struck;
                 if let Err(error) = released {

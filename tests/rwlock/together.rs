@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock::{Client, Flavour, Guard, Released};
+use distlock::{Client, Error, Flavour, Guard, Lost, Released};
 
 use crate::rig::{BOTH, granted, keys_gone, lease, served, sweep_covers, unlock_all, waiter, waits};
 use bed::{Bed, ends, enter, ms, rw, secs, with_longer_waits};
@@ -42,11 +42,13 @@ async fn end(clients: &[Client; 3], how: End, half: Flavour, guard: Guard, readi
         }
         End::Force => {
             assert!(lock(2).force_unlock().await.unwrap());
-            assert!(guard.unlock().await.is_err());
+            let lost = guard.unlock().await;
+            assert!(matches!(lost, Err(Error::Lost { .. } | Error::NotHeld { .. })), "{lost:?}");
         }
         End::Lease => {
             ends("the lease", guard.lost()).await;
-            assert!(guard.unlock().await.is_err());
+            let lost = guard.unlock().await;
+            assert!(matches!(lost, Err(Error::Lost { why: Lost::Expired, .. })), "{lost:?}");
         }
     }
     reading.into_iter().collect()
