@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use bed::harm::sha;
 use bed::wire::Wire;
-use bed::{Bed, becomes, ends, secs};
+use bed::{Bed, PATIENCE, becomes, ends, secs};
 
 /// A waiter that a dead Java process has left behind.
 pub const DEAD_JAVA: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -30,9 +30,9 @@ pub fn patient(builder: Builder) -> Builder {
     builder.fair_wait(secs(300))
 }
 
-/// A client that keeps its places however slow the machine is.
+/// A client that keeps its places however slow the machine is: it also gives up no command, which would undo the acquire.
 pub async fn patient_client(bed: &Bed) -> Client {
-    bed.connect(patient(bed.builder())).await
+    bed.connect(patient(bed.builder()).watchdog(secs(300)).command_timeout(PATIENCE)).await
 }
 
 /// The owners in the queue, the head first.
