@@ -50,7 +50,7 @@ async fn refreshes(bed: &Bed, count: u64) -> u64 {
 #[tokio::test]
 async fn a_refresh_reads_no_place_of_others() {
     fair(async |bed| {
-        let holder = bed.client().await;
+        let holder = patient_client(bed).await;
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
         let (_clients, tasks) = wait(bed, 10, 5).await;
         assert_eq!(refreshes(bed, 20).await, 0, "the queue was read");
@@ -68,7 +68,7 @@ async fn a_refresh_reads_no_place_of_others() {
 #[tokio::test]
 async fn a_leaving_waiter_reads_no_place_of_others() {
     fair(async |bed| {
-        let holder = bed.client().await;
+        let holder = patient_client(bed).await;
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
         let (_clients, tasks) = wait(bed, 2, 12).await;
         bed.admin.reset_stats().await;
@@ -84,7 +84,7 @@ async fn a_leaving_waiter_reads_no_place_of_others() {
 async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
     const EACH: usize = 300;
     fair(async |bed| {
-        let (holder, client) = (bed.client().await, patient_client(bed).await);
+        let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
         if !may_set {
             let _: String = bed.admin.cmd(&["ACL", "SETUSER", "default", "-lset"]).await;

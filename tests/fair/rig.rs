@@ -30,7 +30,8 @@ pub fn patient(builder: Builder) -> Builder {
     builder.fair_wait(secs(300))
 }
 
-/// A client that keeps its places however slow the machine is: it also gives up no command, which would undo the acquire.
+/// A client that keeps its places, and gives up no command, however slow the machine is. All clients of the lock have to be like
+/// this one, its holder too: each counts the waiters of all others as dead by its own `fair_wait`.
 pub async fn patient_client(bed: &Bed) -> Client {
     bed.connect(patient(bed.builder()).watchdog(secs(300)).command_timeout(PATIENCE)).await
 }

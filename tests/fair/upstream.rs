@@ -10,7 +10,7 @@ use bed::{becomes, ends, eventually, fair, idle, in_vain, ms, secs, with_longer_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_waiters_are_served_in_order() {
     fair(async |bed| {
-        let holder = bed.client().await;
+        let holder = patient_client(bed).await;
         for count in [1, 8] {
             let mut locks = Vec::new();
             for _ in 0..count {
@@ -32,7 +32,7 @@ async fn five_hundred_waiters_are_served_in_order() {
 async fn a_waiter_that_failed_delays_nobody() {
     fair(async |bed| {
         let waiting = patient_client(bed).await;
-        let [one, three] = [bed.client().await, bed.client().await].map(|client| client.fair("a"));
+        let [one, three] = [patient_client(bed).await, patient_client(bed).await].map(|client| client.fair("a"));
         let guard = one.try_lock().await.unwrap().unwrap();
         // Once more with a longer wait if the first was over before the waiter had its place.
         let outcome = with_longer_waits(ms(200), async |wait| {
@@ -87,7 +87,7 @@ async fn a_waiter_that_gives_up_in_a_pause_leaves_the_queue(timed: bool) {
     fair(async |bed| {
         let builder =
             patient(bed.builder()).command_timeout(ms(300)).retry_attempts(1_000).retry_delay((ms(100), ms(300)));
-        let (holder, client) = (bed.client().await, bed.connect(builder).await);
+        let (holder, client) = (patient_client(bed).await, bed.connect(builder).await);
         let guard = holder.fair("a").lock_leased(secs(600)).await.unwrap();
         let stays = waiter(&client, "a");
         queued(bed, "a", 1).await;
