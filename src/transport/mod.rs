@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 pub(crate) mod coalesce;
 pub(crate) mod connector;
+mod demotions;
 pub(crate) mod direct;
 pub(crate) mod node;
 mod outage;

@@ -9,7 +9,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
 
 use super::connection::{Connection, is_demoted};
@@ -17,6 +16,7 @@ use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::link::Reader;
 use super::wire::{Answer, Incoming, Input};
 use crate::runtime::standstill::{OVERDUE, RECOVERY};
+use crate::transport::demotions::Demotions;
 use crate::transport::outage::Outage;
 use crate::transport::{FaultKind, Listener};
 
@@ -29,14 +29,14 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Keeps the connection for as long as the client lives. `first`: a connection that is already up. `demoted`: notified once a new
-/// connection is up after the server of the old one was demoted.
+/// Keeps the connection for as long as the client lives. `first`: a connection that is already up. `demotions`: those that the connections
+/// to this endpoint have met.
 pub(super) async fn drive(
     connection: Arc<Connection>,
     dialer: Arc<Dialer>,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     first: Option<Opened>,
-    demoted: Arc<Notify>,
+    mut demotions: Demotions,
 ) {
     let _end = EndOnDrop(Arc::clone(&connection));
     let mut limits = Limits::default();
@@ -45,19 +45,21 @@ pub(super) async fn drive(
     loop {
         let (opened, is_new) = match next.take() {
             Some(opened) => (opened, false),
-            None => (limits.beside(&connection, connect(&connection, &dialer, &mut pauses)).await, true),
+            None => {
+                (limits.beside(&connection, connect(&connection, &dialer, &mut pauses, &mut demotions)).await, true)
+            }
         };
         let Opened { reader, writer, input } = opened;
         connection.up(writer);
         if std::mem::take(&mut was_demoted) {
-            demoted.notify_one();
+            demotions.report();
         }
         let since = Instant::now();
         outage.ends(&listener);
         if is_new && let Some(listener) = listener.get().and_then(Weak::upgrade) {
             listener.reconnected();
         }
-        let (why, served) = serve(&connection, &mut limits, reader, input).await;
+        let (why, served) = serve(&connection, &mut limits, &demotions, reader, input).await;
         was_demoted = served.is_demoted;
         connection.down(why.at(&dialer.server));
         outage.begins(&listener);
@@ -65,11 +67,14 @@ pub(super) async fn drive(
     }
 }
 
-async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses) -> Opened {
+async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses, demotions: &mut Demotions) -> Opened {
     loop {
         pauses.pause().await;
+        demotions.dials();
         match dialer.open().await {
-            Some(Ok(opened)) => return opened,
+            Some(Ok(opened)) if !demotions.is_behind() => return opened,
+            // A demotion was reported meanwhile. This connection may lead to the server that was demoted.
+            Some(Ok(_)) => {}
             Some(Err(trouble)) => connection.troubled(trouble.at(&dialer.server)),
             None => connection.troubled(Trouble::new("the server does not answer to a login").at(&dialer.server)),
         }
@@ -77,7 +82,15 @@ async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses) 
 }
 
 /// Reads and writes until the connection is gone. Returns why it is gone, and its last state.
-async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, input: Input) -> (Trouble, Served) {
+async fn serve(
+    connection: &Connection,
+    limits: &mut Limits,
+    demotions: &Demotions,
+    reader: Reader,
+    input: Input,
+) -> (Trouble, Served) {
+    let mut seen = demotions.clone();
+    let mut reported = pin!(seen.reported());
     let mut served = Served {
         reader,
         input,
@@ -90,7 +103,10 @@ async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, inp
     };
     let why = poll_fn(|context| {
         connection.driver.register(context.waker());
-        if let Err(why) = served.read(connection, context) {
+        if reported.as_mut().poll(context).is_ready() {
+            return Poll::Ready(follows());
+        }
+        if let Err(why) = served.read(connection, demotions, context) {
             return Poll::Ready(why);
         }
         if connection.attention.swap(false, Ordering::AcqRel) || served.has_yielded || served.is_blocked {
@@ -109,6 +125,12 @@ async fn serve(connection: &Connection, limits: &mut Limits, reader: Reader, inp
     (why, served)
 }
 
+/// Another connection to the endpoint has met a demotion.
+fn follows() -> Trouble {
+    tracing::warn!("a connection for commands follows another one, whose server was demoted: reconnecting");
+    Trouble::new("the connection was given up: its server was demoted, as another connection has found")
+}
+
 struct Served {
     reader: Reader,
     input: Input,
@@ -125,7 +147,12 @@ struct Served {
 
 impl Served {
     /// Reads all there is, and hands it on.
-    fn read(&mut self, connection: &Connection, context: &mut Context<'_>) -> Result<(), Trouble> {
+    fn read(
+        &mut self,
+        connection: &Connection,
+        demotions: &Demotions,
+        context: &mut Context<'_>,
+    ) -> Result<(), Trouble> {
         loop {
             let read = pin!(self.reader.read_buf(self.input.room())).poll(context);
             match read {
@@ -133,6 +160,10 @@ impl Served {
                 Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Err(error.into()),
+            }
+            // Looked at after the read: these replies may be about locks that were acquired at the new primary since.
+            if demotions.is_behind() {
+                return Err(follows());
             }
             let garbage = loop {
                 match self.input.next() {

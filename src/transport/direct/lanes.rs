@@ -39,6 +39,7 @@ use super::pipeline::{Outcome, Ticket};
 use super::wire::{write_call, write_words};
 use crate::config::{Options, millis};
 use crate::runtime::standstill::within;
+use crate::transport::demotions::Demotions;
 use crate::transport::{Acknowledge, Call, Fault, FaultKind, Replied, Reply};
 
 /// How many lanes there are at the most.
@@ -55,8 +56,7 @@ pub(crate) struct Lanes {
 
 struct Shared {
     dialer: Arc<Dialer>,
-    /// Messages follow a lane whose server was demoted.
-    demoted: Arc<Notify>,
+    demotions: Demotions,
     script_cache: bool,
     command_timeout: Duration,
     /// Those who keep a lane each. None once they were ended. Taken before `state`.
@@ -104,11 +104,11 @@ impl Drop for Busy<'_> {
 
 impl Lanes {
     /// To the server that connections are made to by this.
-    /// `demoted`: notified when a lane is up again after a demotion.
-    pub(super) fn over(dialer: Arc<Dialer>, options: &Options, demoted: Arc<Notify>) -> Self {
+    /// `demotions`: those that the connections to that server have met.
+    pub(super) fn over(dialer: Arc<Dialer>, options: &Options, demotions: Demotions) -> Self {
         let shared = Shared {
             dialer,
-            demoted,
+            demotions,
             script_cache: options.script_cache,
             command_timeout: options.command_timeout,
             tasks: Mutex::new(Some(Vec::new())),
@@ -121,8 +121,8 @@ impl Lanes {
         Self { shared: Arc::new(shared) }
     }
 
-    pub(crate) fn to(target: Target, options: &Options, demoted: Arc<Notify>) -> Self {
-        Self::over(Arc::new(Dialer::new(target, options)), options, demoted)
+    pub(crate) fn to(target: Target, options: &Options, demotions: Demotions) -> Self {
+        Self::over(Arc::new(Dialer::new(target, options)), options, demotions)
     }
 
     /// As [`Transport::run_acknowledged`]: nothing is sent before the first poll.
@@ -183,8 +183,8 @@ impl Drop for Lanes {
 /// Keeps a lane.
 async fn keep(shared: Arc<Shared>) {
     let connection = Connection::new(shared.command_timeout);
-    let (dialer, demoted) = (Arc::clone(&shared.dialer), Arc::clone(&shared.demoted));
-    let driving = drive(Arc::clone(&connection), dialer, Arc::default(), None, demoted);
+    let (dialer, demotions) = (Arc::clone(&shared.dialer), shared.demotions.clone());
+    let driving = drive(Arc::clone(&connection), dialer, Arc::default(), None, demotions);
     let carrying = async {
         let mut known = HashSet::new();
         loop {

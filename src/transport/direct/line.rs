@@ -7,13 +7,14 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::dial::{Dialer, Opened, Target};
 use super::messages::{Change, Messages};
 use crate::config::Options;
 use crate::runtime::standstill::within;
+use crate::transport::demotions::Demotions;
 use crate::transport::{Fault, FaultKind, Listener};
 
 /// The connection to one server for messages: it comes to stand when it can, and is kept.
@@ -25,9 +26,9 @@ pub(crate) struct MessageLine {
 }
 
 impl MessageLine {
-    /// `sharded`: its channels belong to slots. `demoted`: notified when a connection for commands is up again after a demotion.
-    pub(crate) fn to(target: Target, options: &Options, sharded: bool, demoted: Arc<Notify>) -> Self {
-        Self::over(Arc::new(Dialer::new(target, options)), options, sharded, Arc::default(), None, demoted)
+    /// `sharded`: its channels belong to slots. `demotions`: those that connections for commands have met.
+    pub(crate) fn to(target: Target, options: &Options, sharded: bool, demotions: Demotions) -> Self {
+        Self::over(Arc::new(Dialer::new(target, options)), options, sharded, Arc::default(), None, demotions)
     }
 
     /// `first`: a connection that stands already.
@@ -37,7 +38,7 @@ impl MessageLine {
         sharded: bool,
         listener: Arc<OnceLock<Weak<dyn Listener>>>,
         first: Option<Opened>,
-        demoted: Arc<Notify>,
+        demotions: Demotions,
     ) -> Self {
         let (changes, changed) = mpsc::unbounded_channel();
         let messages = Messages {
@@ -47,7 +48,7 @@ impl MessageLine {
             ping_timeout: options.command_timeout,
             sharded,
             changes: changed,
-            demoted,
+            demotions,
             deaf_after: options.poll_cap / 10,
             away: None,
             was_deaf: false,

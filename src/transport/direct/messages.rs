@@ -8,15 +8,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt as _;
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 
 use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::wire::{Answer, Incoming, write_words};
 use crate::runtime::standstill::limit_over;
 use crate::slim::{slim, slim_set};
+use crate::transport::demotions::Demotions;
 use crate::transport::outage::Outage;
 use crate::transport::{Fault, FaultKind, Listener, Reply};
 
@@ -52,8 +52,8 @@ pub(super) struct Messages {
     /// Channels are a slot's own.
     pub(super) sharded: bool,
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
-    /// Notified when a connection for commands was replaced because its server was demoted. Messages then reconnect too.
-    pub(super) demoted: Arc<Notify>,
+    /// Demotions that connections for commands have met.
+    pub(super) demotions: Demotions,
     /// Time without a connection after which waiters are told.
     pub(super) deaf_after: Duration,
     /// Timer that runs out when waiters must be told.
@@ -141,15 +141,14 @@ impl Messages {
 
     /// Connects. What is asked meanwhile is done when the connection stands. None: nobody can ask any more.
     async fn connect(&mut self, channels: &mut Channels, pauses: &mut Pauses) -> Option<Opened> {
-        let (dialer, demoted) = (Arc::clone(&self.dialer), Arc::clone(&self.demoted));
+        let (dialer, mut demotions) = (Arc::clone(&self.dialer), self.demotions.clone());
         let mut connecting = Box::pin(async move {
             let mut is_told = false;
             loop {
                 pauses.pause().await;
-                // This connection follows every demotion so far. A demotion that is reported later may concern this connection too.
-                let _ = demoted.notified().now_or_never();
+                demotions.dials();
                 match dialer.open().await {
-                    Some(Ok(opened)) => return opened,
+                    Some(Ok(opened)) => return (opened, demotions),
                     Some(Err(Trouble { message: error, .. })) if !is_told => {
                         tracing::warn!(
                             error,
@@ -163,7 +162,10 @@ impl Messages {
         });
         loop {
             tokio::select! {
-                opened = &mut connecting => return Some(opened),
+                (opened, demotions) = &mut connecting => {
+                    self.demotions = demotions;
+                    return Some(opened);
+                }
                 change = self.changes.recv() => channels.note(change?),
                 () = is_over(&mut self.away) => self.is_deaf(),
             }
@@ -234,7 +236,7 @@ impl Messages {
                     return Some(Trouble::new(error));
                 }
                 () = is_over(&mut self.away) => self.is_deaf(),
-                () = self.demoted.notified() => {
+                () = self.demotions.reported() => {
                     let error = "the server was demoted";
                     tracing::warn!(%error, "the connection for messages follows that for commands: reconnecting");
                     return Some(Trouble::new(error));

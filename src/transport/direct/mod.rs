@@ -12,11 +12,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::config::Options;
 use crate::error::Result;
+use crate::transport::demotions::Demotions;
 use crate::transport::{Acknowledge, Call, Fault, FaultKind, Listener, Replied, Reply, Transport};
 use crate::world::{Machine, World};
 use connection::Connection;
@@ -75,20 +76,20 @@ impl Direct {
         let count = options.pool_size + usize::from(messages.is_some());
         let first = if lazily { Vec::new() } else { open_all(&dialer, count).await? };
         let mut first = first.into_iter();
-        let (listener, demoted) = (Arc::new(OnceLock::new()), Arc::new(Notify::new()));
+        let (listener, demotions) = (Arc::new(OnceLock::new()), Demotions::default());
         let mut tasks = Vec::with_capacity(options.pool_size);
         let connections: Box<[_]> = (0..options.pool_size)
             .map(|_| {
                 let connection = Connection::new(options.command_timeout);
-                let (dialer, listener, demoted) = (Arc::clone(&dialer), Arc::clone(&listener), Arc::clone(&demoted));
-                let driven = driver::drive(Arc::clone(&connection), dialer, listener, first.next(), demoted);
+                let (dialer, listener, demotions) = (Arc::clone(&dialer), Arc::clone(&listener), demotions.clone());
+                let driven = driver::drive(Arc::clone(&connection), dialer, listener, first.next(), demotions);
                 tasks.push(tokio::spawn(driven));
                 connection
             })
             .collect();
-        let lanes = Lanes::over(Arc::clone(&dialer), options, Arc::clone(&demoted));
+        let lanes = Lanes::over(Arc::clone(&dialer), options, demotions.clone());
         let messages =
-            messages.map(|sharded| MessageLine::over(dialer, options, sharded, listener, first.next(), demoted));
+            messages.map(|sharded| MessageLine::over(dialer, options, sharded, listener, first.next(), demotions));
         Ok(Self {
             connections,
             next: AtomicUsize::new(0),

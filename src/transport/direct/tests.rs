@@ -231,9 +231,9 @@ impl Listener for Heard {
 }
 
 /// A connection for messages alone, which tells `listener`, and connects when it can.
-fn messages_of(server: &Server, options: &Options, listener: Weak<dyn Listener>, demoted: &Arc<Notify>) -> MessageLine {
+fn messages_of(server: &Server, options: &Options, listener: Weak<dyn Listener>, demotions: &Demotions) -> MessageLine {
     let dialer = Arc::new(Dialer::new(server.target(), options));
-    let line = MessageLine::over(dialer, options, false, Arc::default(), None, Arc::clone(demoted));
+    let line = MessageLine::over(dialer, options, false, Arc::default(), None, demotions.clone());
     line.listen(listener);
     line
 }
@@ -249,7 +249,7 @@ async fn deaf_is_reported_once_per_outage() {
     let (server, heard) = (Server::start().await, Arc::new(Heard::default()));
     let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
     let options = Options { poll_cap: ms(100), ..Options::default() };
-    let _line = messages_of(&server, &options, Arc::downgrade(&listener), &Arc::default());
+    let _line = messages_of(&server, &options, Arc::downgrade(&listener), &Demotions::default());
     for outage in 0..3 {
         let mut messages = server.accept().await;
         if outage > 0 {
@@ -270,19 +270,89 @@ async fn deaf_is_reported_once_per_outage() {
 
 #[tokio::test]
 async fn messages_follow_a_demotion_unless_they_connected_after_it() {
-    let (server, heard, demoted) = (Server::start().await, Arc::new(Heard::default()), Arc::new(Notify::new()));
+    let (server, heard, mut demotions) = (Server::start().await, Arc::new(Heard::default()), Demotions::default());
     let listener: Arc<dyn Listener> = heard;
-    demoted.notify_one();
-    let line = messages_of(&server, &Options::default(), Arc::downgrade(&listener), &demoted);
+    demotions.report();
+    let line = messages_of(&server, &Options::default(), Arc::downgrade(&listener), &demotions);
     let mut messages = server.accept().await;
     assert_eq!(messages.words().await, [b"PING"]);
     messages.say("+PONG\r\n").await;
     let subscribing = line.subscribe(Bytes::from_static(b"c"));
     assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"c"], "the same connection");
     drop(subscribing);
-    demoted.notify_one();
+    demotions.report();
     let mut messages = server.accept().await;
     assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"c"], "another connection");
+}
+
+const REFUSED: &str = "-READONLY You can't write against a read only replica.\r\n";
+
+/// Two connections for commands, and no other. The first one is asked first.
+async fn two_connections(server: &Server) -> (Direct, [Peer; 2]) {
+    let options = Options { pool_size: 2, command_timeout: Duration::from_secs(3_600), ..Options::default() };
+    let both = async { (server.accept().await, server.accept().await) };
+    let (direct, (first, second)) = tokio::join!(Direct::for_commands(server.target(), &options), both);
+    let direct = direct.unwrap();
+    let (first, second) = commands(&direct, first, second).await;
+    // The next command is for the second one.
+    let mut asked = direct.run(call("second"));
+    sent(asked.as_mut());
+    let mut second = second;
+    assert_eq!(second.word().await, b"second");
+    second.say(":0\r\n").await;
+    asked.await.unwrap();
+    (direct, [first, second])
+}
+
+/// A refusal of the first connection has the second one replaced, once, after the first one is up again.
+#[tokio::test]
+async fn a_connection_follows_a_demotion_that_another_one_has_met() {
+    let server = Server::start().await;
+    let (direct, [mut first, mut second]) = two_connections(&server).await;
+    let (mut refused, mut in_flight) = (direct.run(call("a")), direct.run(call("b")));
+    sent(refused.as_mut());
+    sent(in_flight.as_mut());
+    assert_eq!((first.word().await, second.word().await), (b"a".to_vec(), b"b".to_vec()));
+    first.say(REFUSED).await;
+    assert_eq!(refused.await.unwrap_err().kind, FaultKind::Refused);
+    let dialing = Peer(BufReader::new(server.0.accept().await.unwrap().0));
+    assert!(tokio::time::timeout(ms(100), server.0.accept()).await.is_err(), "the second one waits for the first");
+    sent(in_flight.as_mut());
+    let mut first = dialing;
+    assert_eq!(first.words().await[0], b"HELLO");
+    first.say("%0\r\n").await;
+    let mut second = server.accept().await;
+    let fault = in_flight.await.unwrap_err();
+    assert!(fault.kind == FaultKind::Lost && fault.in_doubt(), "{fault:?}");
+    let next = [direct.run(call("c")), direct.run(call("d"))];
+    let served = async {
+        for (peer, word) in [(&mut first, b"c"), (&mut second, b"d")] {
+            assert_eq!(peer.word().await, word);
+            peer.say(":1\r\n").await;
+        }
+    };
+    let (replies, ()) = tokio::join!(futures::future::try_join_all(next), served);
+    assert_eq!(replies.unwrap(), [Reply::Int(1), Reply::Int(1)]);
+    assert!(tokio::time::timeout(ms(100), server.0.accept()).await.is_err(), "nobody reports once more");
+}
+
+/// The reply of the old primary is in the socket when the report comes.
+#[tokio::test]
+async fn no_reply_is_handed_on_that_was_read_after_the_report_of_a_demotion() {
+    let server = Server::start().await;
+    let (mut demotions, connection) = (Demotions::default(), Connection::new(Duration::from_secs(3_600)));
+    let dialer = Arc::new(Dialer::new(server.target(), &Options::default()));
+    let driving = driver::drive(Arc::clone(&connection), dialer, Arc::default(), None, demotions.clone());
+    let mut driving = Box::pin(driving);
+    let (_, mut old) = tokio::join!(tokio::time::timeout(ms(100), driving.as_mut()), server.accept());
+    let mut asked = Box::pin(connection.run(call("a"), true));
+    sent(asked.as_mut());
+    let _ = tokio::time::timeout(ms(100), driving.as_mut()).await;
+    assert_eq!(old.word().await, b"a");
+    old.say("$-1\r\n").await;
+    demotions.report();
+    let _ = tokio::time::timeout(ms(100), driving.as_mut()).await;
+    assert_eq!(asked.await.unwrap_err().kind, FaultKind::Lost);
 }
 
 /// A server that knows neither `HELLO` nor `AUTH` repeats their arguments.

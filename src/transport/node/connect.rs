@@ -13,18 +13,18 @@ use fred::types::config::{
     Config, ConnectionConfig, PerformanceConfig, ReconnectPolicy, ServerConfig, TcpConfig, UnresponsiveConfig,
 };
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::connection::{Connection, ErrorReceiver, keep_connection, name_connection};
 use super::fault::{refuses_hello, source, told, trouble_of_tls};
 use super::login::{Login as Asked, word};
-use super::messages::{dispatch, keep_listening};
+use super::messages::{dispatch, follow, keep_listening};
 use super::subscriptions::Subscriptions;
 use super::{Messages, Node, tls};
 use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in, url};
 use crate::error::{Error, Result, Step};
 use crate::transport::connector::Login;
+use crate::transport::demotions::Demotions;
 use crate::transport::direct::{Lanes, MessageLine, Place, Target};
 use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
 
@@ -215,18 +215,19 @@ impl Node {
         // fred does not report that a server ended or refused a subscription: it gives the refusal to the next command, or to none.
         let own_messages =
             if secured.is_some() || !target.is_tls() { target.target(target.plain_config()?, secured) } else { None };
-        let (listener, demoted) = (Arc::new(OnceLock::new()), Arc::new(Notify::new()));
-        let connections: Box<[_]> =
-            (0..options.pool_size).map(|_| Connection::new(make(EVENTS), &server, options.command_timeout)).collect();
+        let (listener, demotions) = (Arc::new(OnceLock::new()), Demotions::default());
+        let connections: Box<[_]> = (0..options.pool_size)
+            .map(|_| Connection::new(make(EVENTS), &server, options.command_timeout, demotions.clone()))
+            .collect();
         let node = Self {
             connections,
             next: AtomicUsize::new(0),
             messages: match own_messages {
-                Some(place) => Messages::Own(MessageLine::to(place, options, sharded, Arc::clone(&demoted))),
+                Some(place) => Messages::Own(MessageLine::to(place, options, sharded, demotions.clone())),
                 None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
             listener: Arc::clone(&listener),
-            lanes: target.direct()?.map(|place| Lanes::to(place, options, Arc::clone(&demoted))),
+            lanes: target.direct()?.map(|place| Lanes::to(place, options, demotions.clone())),
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
@@ -284,6 +285,7 @@ impl Node {
                     sharded,
                     Arc::clone(&name),
                 )));
+                tasks.push(tokio::spawn(follow(subscriber.clone(), demotions.clone())));
             }
             for connection in &node.connections {
                 let (reconnects, errors) = (connection.client.reconnect_rx(), connection.client.error_rx());
@@ -293,7 +295,6 @@ impl Node {
                     errors,
                     Arc::clone(&listener),
                     Arc::clone(&name),
-                    Arc::clone(&demoted),
                 )));
             }
         }

@@ -1,6 +1,7 @@
 //! One connection for commands: what is sent on it, and when it is taken for dead.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -10,15 +11,18 @@ use fred::error::ErrorKind;
 use fred::interfaces::{ClientLike as _, EventInterface as _};
 use fred::types::config::Server;
 use fred::types::{ClusterHash, CustomCommand, Value};
+use futures::FutureExt as _;
+use futures::future::{Fuse, FusedFuture as _};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::fault::{fault, source, told};
 use crate::error::passing::Passing;
 use crate::runtime::standstill::{OVERDUE, unhurried, within};
+use crate::transport::demotions::Demotions;
 use crate::transport::outage::Outage;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply};
 
@@ -39,19 +43,24 @@ pub(super) struct Connection {
     timeouts: AtomicU32,
     /// Notified when the connection is to be broken and made anew.
     heal: Notify,
-    /// True from the moment its server was found to be demoted until the next reconnect.
-    was_demoted: AtomicBool,
+    /// Demotions that the connections to this endpoint have met.
+    demotions: Demotions,
+    /// Number of reported demotions that this connection has followed. `DEMOTED` from a refusal as by a replica until it is replaced.
+    followed: watch::Sender<u64>,
     /// Why there is no connection, while there is none.
     trouble: Mutex<Option<fred::error::Error>>,
 }
 
+/// A value of `Connection::followed`. No count of reports gets there.
+const DEMOTED: u64 = u64::MAX;
+
 pub(super) type ErrorReceiver = Receiver<(fred::error::Error, Option<Server>)>;
 
 impl Connection {
-    pub(super) fn new(client: Client, server: &str, timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(client: Client, server: &str, timeout: Duration, demotions: Demotions) -> Arc<Self> {
         let (timeouts, heal, trouble) = (AtomicU32::new(0), Notify::new(), Mutex::default());
-        let (stood, was_demoted) = (AtomicU32::new(0), AtomicBool::new(false));
-        Arc::new(Self { client, server: server.into(), stood, timeout, timeouts, heal, was_demoted, trouble })
+        let (server, stood, followed) = (server.into(), AtomicU32::new(0), watch::Sender::new(demotions.dialed()));
+        Arc::new(Self { client, server, stood, timeout, timeouts, heal, demotions, followed, trouble })
     }
 
     /// None while the connection is up.
@@ -109,7 +118,40 @@ impl Connection {
         outcome
     }
 
+    /// Waits until this connection has followed every demotion, so that no command is sent to a server that was demoted. Returns how many
+    /// there were; None if that takes too long.
+    async fn follows(&self) -> Option<u64> {
+        let has_followed = |followed: &u64| *followed == self.demotions.count();
+        let mut followed = self.followed.subscribe();
+        let at_once = *followed.borrow();
+        if has_followed(&at_once) {
+            return Some(at_once);
+        }
+        // Never an error: the sender is in `self`.
+        let waiting = async { followed.wait_for(has_followed).await.ok().map(|followed| *followed) };
+        within(self.timeout, waiting).await?
+    }
+
+    /// Notes that the server was demoted. `followed`: what [`follows`](Self::follows) gave before the refused command was sent. False if
+    /// the connection is being replaced already, or was replaced since.
+    fn is_demoted(&self, followed: u64) -> bool {
+        self.followed.send_if_modified(|now| {
+            let is_current = *now == followed && followed == self.demotions.count();
+            if is_current {
+                *now = DEMOTED;
+            }
+            is_current
+        })
+    }
+
     pub(super) async fn run(&self, call: Call, script_cache: bool) -> Result<Reply, Fault> {
+        let Some(followed) = self.follows().await else {
+            let message = format!("{}: its server was demoted, and there is no other connection yet", self.server);
+            return Err(self.trouble().map_or_else(
+                || Fault::new(FaultKind::NotSent, message),
+                |(message, trouble)| Fault { kind: FaultKind::NotSent, message, source: source(trouble) },
+            ));
+        };
         // A script sent by its source times out by a timer of ours, after which fred may still send it.
         let away = if script_cache || call.script.command.is_some() { self.away() } else { None };
         let outcome = match call.script.command {
@@ -117,19 +159,24 @@ impl Connection {
             None => self.run_script(&call, script_cache).await,
         };
         match outcome {
+            // Sent before another connection reported a demotion, so perhaps to the server that was demoted.
+            Ok(_) if self.demotions.count() != followed => {
+                let message = format!("{}: the connection was given up: its server was demoted", self.server);
+                Err(Fault::new(FaultKind::Lost, message))
+            }
             Ok(value) => {
                 self.timeouts.store(0, Ordering::Relaxed);
                 Ok(reply(value))
             }
             Err(error) => {
                 let mut fault = fault(error);
-                let demoted =
-                    fault.kind == FaultKind::Refused && Passing::of(&fault.message).is_some_and(|row| row.is_replica);
+                let demoted = fault.kind == FaultKind::Refused
+                    && Passing::of(&fault.message).is_some_and(|row| row.is_replica)
+                    && self.is_demoted(followed);
                 let dead = fault.kind == FaultKind::TimedOut
                     && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_TOLERATED;
                 if demoted || dead {
                     self.timeouts.store(0, Ordering::Relaxed);
-                    self.was_demoted.fetch_or(demoted, Ordering::Relaxed);
                     self.heal.notify_one();
                 }
                 match fault.kind {
@@ -200,18 +247,20 @@ pub(super) async fn name_connection(client: Client, name: Arc<str>) {
     }
 }
 
-/// Tells the listener when a connection for commands is back, and breaks one that was taken for dead. `demoted`: notified when it is back
-/// after its server was demoted.
+/// Tells the listener when a connection for commands is back. Replaces a connection that was taken for dead, and one whose server was
+/// demoted, be it met by another connection.
 pub(super) async fn keep_connection(
     connection: Arc<Connection>,
     mut reconnects: Receiver<Server>,
     mut errors: ErrorReceiver,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     name: Arc<str>,
-    demoted: Arc<Notify>,
 ) {
     let mut outage = Outage::default();
+    let mut demotions = connection.demotions.clone();
+    let mut replacing = pin!(Fuse::terminated());
     loop {
+        let may_replace = replacing.is_terminated();
         tokio::select! {
             // What comes of both at once: the connection is back.
             biased;
@@ -229,19 +278,34 @@ pub(super) async fn keep_connection(
                     *connection.trouble.lock() = None;
                     tokio::spawn(name_connection(connection.client.clone(), Arc::clone(&name)));
                     outage.ends(&listener);
-                    if connection.was_demoted.swap(false, Ordering::Relaxed) {
-                        demoted.notify_one();
-                    }
                     if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                         listener.reconnected();
                     }
                 }
                 Err(RecvError::Closed) => return,
             },
-            () = connection.heal.notified() => {
+            _ = replacing.as_mut() => {
+                // Before any command goes by the new connection: commands wait for `followed`.
+                if *connection.followed.borrow() == DEMOTED {
+                    demotions.report();
+                }
+                connection.followed.send_replace(demotions.dialed());
+            }
+            () = is_due(&connection, &mut demotions), if may_replace => {
                 tracing::warn!("a connection for commands does not answer, or its server was demoted: reconnecting");
-                let _ = connection.client.force_reconnection().await;
+                // One replacement is the answer to both.
+                let _ = connection.heal.notified().now_or_never();
+                demotions.dials();
+                replacing.set(connection.client.force_reconnection().fuse());
             }
         }
+    }
+}
+
+/// Waits until the connection is to be replaced.
+async fn is_due(connection: &Connection, demotions: &mut Demotions) {
+    tokio::select! {
+        () = connection.heal.notified() => {}
+        () = demotions.reported() => {}
     }
 }

@@ -18,6 +18,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::connection::name_connection;
 use super::together::MOST;
 use crate::transport::Listener;
+use crate::transport::demotions::Demotions;
 
 /// Channel names are made from `str`s.
 pub(super) fn text(channel: &Bytes) -> String {
@@ -86,6 +87,16 @@ where
         }
     }
     Ok(any)
+}
+
+/// Has the connection for messages reconnect where one for commands has met a demotion.
+pub(super) async fn follow(subscriber: Client, mut demotions: Demotions) {
+    loop {
+        demotions.reported().await;
+        tracing::warn!("the connection for messages follows that for commands: reconnecting");
+        demotions.dials();
+        let _ = subscriber.force_reconnection().await;
+    }
 }
 
 /// Keeps the subscriptions alive: makes them anew after a reconnect, and notices a connection that has fallen silent.
