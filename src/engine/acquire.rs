@@ -126,7 +126,7 @@ impl Request {
         let outcome = match acquiring.instrument(span).await {
             // The attempt goes on in the background, and is undone.
             Err(_) if self.ran_out.load(Ordering::Relaxed) => Ok(None),
-            outcome => outcome,
+            outcome => outcome.map_err(|error| error.about(&self.protocol.name().as_written)),
         };
         if self.others_may_wait_as_owner() && matches!(outcome, Ok(Some(_))) {
             self.wake_same_owner();

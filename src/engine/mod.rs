@@ -300,7 +300,7 @@ impl Engine {
             let left = until.since(engine.now()).max(Duration::from_millis(100));
             engine.topology.close(left).await;
             engine.reaper.stop();
-            if drained { Ok(()) } else { Err(Error::Timeout { step: Step::Shutdown }) }
+            if drained { Ok(()) } else { Err(Error::timeout(Step::Shutdown)) }
         };
         Some(Finished::uncounted(&self.reaper, work))
     }

@@ -94,7 +94,7 @@ fn pending(hold: &Hold, why: Error) -> Error {
 fn unanswered(engine: &Engine, hold: &Hold) -> Error {
     match engine.topology.missing(hold.name()) {
         // A release does not wait for replicas.
-        Error::Replicas { .. } => Error::Timeout { step: Step::Command },
+        Error::Replicas { .. } => Error::timeout(Step::Command).about(&hold.name().as_written),
         error => error,
     }
 }
@@ -376,7 +376,7 @@ impl GuardRelease {
                 if hold.book().counted_down(*tenure) {
                     lock_is_free(engine, hold, 0);
                 }
-                Err(Error::odd_reply("release", &odd))
+                Err(Error::odd_reply("release", &odd).about(&self.hold.name().as_written))
             }
         }
     }

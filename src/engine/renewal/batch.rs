@@ -148,7 +148,7 @@ async fn of_one_slot(engine: &Arc<Engine>, placed: &[Placed]) -> Result<Round, E
     let (reply, asked_at) = outcome.map_err(|fault| fault.to_error(&first.hold.name().as_written))?;
     let entries = match reply {
         Reply::List(entries) if entries.len() == placed.len() => entries,
-        odd => return Err(Error::odd_reply(renewal(first).script.name, &odd)),
+        odd => return Err(Error::odd_reply(renewal(first).script.name, &odd).about(&first.hold.name().as_written)),
     };
     let (mut round, mut again) = (Round::default(), Vec::new());
     let is_of_gone_alone = entries.contains(&Reply::Int(0));

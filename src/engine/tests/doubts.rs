@@ -85,7 +85,7 @@ async fn who_comes_in_again_hears_what_became_of_the_hold_before() {
     // An answer that makes no sense for an owner that holds nothing: what it did is undone, and what a copy may do.
     let released = fake.sent("release").len();
     fake.next("acquire", Fate::Answer(Reply::Int(-3)));
-    assert!(matches!(lock.try_lock().await, Err(Error::Server { message }) if message.contains("unexpected")));
+    assert!(matches!(lock.try_lock().await, Err(Error::Server { message, .. }) if message.contains("unexpected")));
     settle().await;
     assert_eq!(fake.sent("release").len(), released + 1);
     tokio::time::sleep(secs(5)).await;

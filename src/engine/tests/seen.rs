@@ -182,7 +182,7 @@ async fn waiters_behind_a_refused_attempt_report_the_refusal() {
     let lock = client.reentrant("x");
     (0..100).for_each(|_| fake.next("acquire", Fate::Refused("NOREPLICAS Not enough good replicas to write.")));
     for outcome in join_all((0..4).map(|_| lock.lock_for(ms(300)))).await {
-        assert!(matches!(&outcome, Err(Error::Server { message }) if message.starts_with("NOREPLICAS")), "{outcome:?}");
+        assert!(matches!(&outcome, Err(Error::Server { message, .. }) if message.starts_with("NOREPLICAS")), "{outcome:?}");
     }
     fake.calm();
     done(client, &fake).await;

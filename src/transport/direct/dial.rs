@@ -93,9 +93,9 @@ impl Trouble {
     /// What whoever connects is told.
     pub(super) fn into_error(self) -> Error {
         if self.hope == Hope::Refused {
-            return Error::Server { message: self.message };
+            return Error::server(self.message);
         }
-        Error::Connection { message: self.message, outcome_unknown: false, source: self.source }
+        Error::connection(self.message, false, self.source)
     }
 }
 
@@ -315,11 +315,12 @@ pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened
         }
     };
     let all = futures::future::try_join_all((0..count).map(|_| one()));
-    match tokio::time::timeout(dialer.within, all).await {
+    let opened = match tokio::time::timeout(dialer.within, all).await {
         Ok(opened) => opened.map_err(Trouble::into_error),
         Err(_) => {
             let latest = latest.lock().take();
-            Err(latest.map_or(Error::Timeout { step: Step::Connect }, Trouble::into_error))
+            Err(latest.map_or_else(|| Error::timeout(Step::Connect), Trouble::into_error))
         }
-    }
+    };
+    opened.map_err(|error| error.at(Some(&Arc::from(&*dialer.server))))
 }

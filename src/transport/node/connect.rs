@@ -256,7 +256,7 @@ impl Node {
             Err(error) if *error.kind() == ErrorKind::Timeout => Some(
                 latest
                     .into_inner()
-                    .map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest, &server, is_plain)),
+                    .map_or_else(|| Error::timeout(Step::Connect), |latest| refused(&latest, &server, is_plain)),
             ),
             Err(error) => Some(refused(&error, &server, is_plain)),
         };
@@ -265,7 +265,7 @@ impl Node {
             for task in node.connect_tasks.lock().drain(..) {
                 task.abort();
             }
-            return Err(error);
+            return Err(error.at(Some(&Arc::from(server))));
         }
         {
             // Each hears from here on, whenever its task comes to run: what came before that would be lost.
@@ -356,12 +356,12 @@ fn refused(error: &fred::error::Error, server: &str, is_plain: bool) -> Error {
     }
     match error.kind() {
         _ if refuses_hello(details) => Error::Unsupported { what: format!("{server}: {message}") },
-        ErrorKind::Auth | ErrorKind::Unknown if is_final(error) => Error::Server { message },
+        ErrorKind::Auth | ErrorKind::Unknown if is_final(error) => Error::server(message),
         ErrorKind::Config | ErrorKind::Url => Error::config(message),
-        ErrorKind::Timeout => Error::Timeout { step: Step::Connect },
+        ErrorKind::Timeout => Error::timeout(Step::Connect),
         _ => {
             let message = format!("{server}: {message}");
-            Error::Connection { message, outcome_unknown: false, source: source(error.clone()) }
+            Error::connection(message, false, source(error.clone()))
         }
     }
 }
