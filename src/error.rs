@@ -129,14 +129,18 @@ pub enum Error {
     },
     /// The key of this name holds another kind of lock, or a value that is no lock. This kind of lock cannot use it.
     #[error(
-        "the key {name:?} holds another type than this kind of lock has (a plain lock is a string, every other lock a hash): {message}; \
-         use one kind of lock for a name, or another name or name prefix"
+        "the key {name:?} holds {} than this kind of lock has (a plain lock is a string, every other lock a hash): {message}; \
+         use one kind of lock for a name, or another name or name prefix",
+        found.as_ref().map_or_else(|| "another type".to_owned(), |found| format!("another type ({found})"))
     )]
     WrongType {
         /// The lock's name.
         name: Arc<str>,
         /// The server's text.
         message: String,
+        /// The type of the key as `TYPE` says it (`string`, `list`, ...). None if it is not known, or if not the lock's own key but a key
+        /// beside it has the wrong type. Only acquires ask for it.
+        found: Option<String>,
     },
 }
 

@@ -115,7 +115,7 @@ impl Error {
     }
 
     /// The error's text without the lock, and without what happens in the background.
-    pub(super) fn brief(&self) -> String {
+    pub(crate) fn brief(&self) -> String {
         match self {
             Self::Connection { message, origin, .. } => {
                 // Most messages begin with the server's name.

@@ -39,7 +39,7 @@ fn rows() -> Vec<(&'static str, Error)> {
         ("NoQuorum", no_quorum(server("NOPERM x"))),
         ("Replicas", Error::replicas(0, 1)),
         ("Unsupported", Error::Unsupported { what: "x".to_owned() }),
-        ("WrongType", Error::WrongType { name: name(), message: "x".to_owned() }),
+        ("WrongType", Error::WrongType { name: name(), message: "x".to_owned(), found: None }),
     ]
 }
 

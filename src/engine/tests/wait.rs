@@ -115,6 +115,8 @@ async fn too_few_replicas_are_told_of_whoever_else_tries() {
     }
     let outcome = waits.await.unwrap();
     assert!(matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1, .. })), "{outcome:?}");
+    let text = outcome.unwrap_err().to_string();
+    assert!(text.starts_with("the lock \"x\": 0 replicas of fake have it"), "{text}");
     client.shutdown(secs(1)).await.unwrap();
 }
 

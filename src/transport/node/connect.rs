@@ -24,6 +24,7 @@ use super::subscriptions::Subscriptions;
 use super::{Messages, Node, tls};
 use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in, url};
 use crate::error::{Error, Result, Step};
+use crate::transport::FOREIGN;
 use crate::transport::connector::Login;
 use crate::transport::direct::{Lanes, MessageLine, Place, Target};
 use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
@@ -323,7 +324,7 @@ async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::erro
 
 /// A login or a database that does not exist, or TLS that somebody has to set right.
 fn is_final(error: &fred::error::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url)
+    matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url | ErrorKind::Protocol)
         || trouble_of_tls(error).is_some_and(|meaning| meaning.lasts)
         || refuses_hello(error.details())
         || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
@@ -353,6 +354,9 @@ fn refused(error: &fred::error::Error, server: &str, is_plain: bool) -> Error {
     let is_broken_off = ["ConnectionReset", "BrokenPipe", "UnexpectedEof"].iter().any(|kind| details.contains(kind));
     if is_plain && is_broken_off && *error.kind() == ErrorKind::IO {
         message = format!("{message}: {IS_TLS}");
+    }
+    if *error.kind() == ErrorKind::Protocol {
+        FOREIGN.clone_into(&mut message);
     }
     match error.kind() {
         _ if refuses_hello(details) => Error::Unsupported { what: format!("{server}: {message}") },
