@@ -21,7 +21,8 @@ const ENCODE: &str = "the URL has an @ behind a /, a ? or a #: write these chara
 /// socket may contain it.
 pub(crate) fn trimmed(url: &str) -> Result<&str> {
     let url = url.trim();
-    let is_path = url.split_once("://").is_some_and(|(scheme, _)| matches!(scheme, "unix" | "redis+unix" | "valkey+unix"));
+    let is_path =
+        url.split_once("://").is_some_and(|(scheme, _)| matches!(scheme, "unix" | "redis+unix" | "valkey+unix"));
     if url.contains(char::is_whitespace) && !is_path {
         return Err(Error::config(
             "the URL contains white space: write a space of a password or a name percent-encoded (%20)",
@@ -151,9 +152,13 @@ mod tests {
         ] {
             assert_eq!(trimmed(url).unwrap(), expected);
         }
-        for url in
-            ["redis://u:secret word@h", "redis://h\n:1", "redis-sentinel://a, b/set", "redis ://h", "redis://secret\t/0"]
-        {
+        for url in [
+            "redis://u:secret word@h",
+            "redis://h\n:1",
+            "redis-sentinel://a, b/set",
+            "redis ://h",
+            "redis://secret\t/0",
+        ] {
             let error = trimmed(url).unwrap_err().to_string();
             assert!(error.contains("white space") && !error.contains("secret"), "{url:?}: {error}");
         }

@@ -40,8 +40,7 @@ pub use crate::world::Moment;
 pub use crate::world::World;
 
 /// The message for a server whose reply is none of Redis' protocol, behind the server's name.
-const FOREIGN: &str =
-    "what answers there does not speak Redis's protocol: check the host and the port, and whether it speaks TLS (rediss://)";
+const FOREIGN: &str = "what answers there does not speak Redis's protocol: check the host and the port, and whether it speaks TLS (rediss://)";
 
 /// One key or argument of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,10 +164,9 @@ impl Fault {
             FaultKind::Refused if inside(&self.message).starts_with("WRONGTYPE") => {
                 Error::WrongType { name: Arc::clone(name), message: inside(&self.message).to_owned(), found: None }
             }
-            FaultKind::Elsewhere if self.message.starts_with("MOVED") => Error::server(format!(
-                "{}: this server is one of a cluster; connect by redis-cluster://",
-                self.message
-            )),
+            FaultKind::Elsewhere if self.message.starts_with("MOVED") => {
+                Error::server(format!("{}: this server is one of a cluster; connect by redis-cluster://", self.message))
+            }
             FaultKind::Refused | FaultKind::Elsewhere => Error::server(inside(&self.message)),
         };
         error.about(name).at(self.server.as_ref())

@@ -20,7 +20,8 @@ const PAGE: &str = include_str!("../../SECURITY.md");
 /// - a server that announces a name
 /// - a release that leaves other holds, a minute after the client last learned the server's time
 /// - a lock whose key has the wrong type
-const RARE: [&str; 8] = ["TIME", "TYPE", "AUTH", "CLIENT SETNAME", "ASKING", "CLUSTER INFO", "CLUSTER SLOTS", "SPUBLISH"];
+const RARE: [&str; 8] =
+    ["TIME", "TYPE", "AUTH", "CLIENT SETNAME", "ASKING", "CLUSTER INFO", "CLUSTER SLOTS", "SPUBLISH"];
 
 /// Commands that are identified by two words.
 const FAMILIES: [&str; 4] = ["CLIENT", "CLUSTER", "PUBSUB", "SENTINEL"];

@@ -110,8 +110,7 @@ async fn connecting_to_a_server_of_another_protocol_fails_at_once_and_says_so() 
         });
         for direct in [false, true] {
             for scheme in ["redis", "redis-cluster"] {
-                let connecting =
-                    builder(&format!("{scheme}://{place}")).direct(direct).connect_timeout(HOUR).connect();
+                let connecting = builder(&format!("{scheme}://{place}")).direct(direct).connect_timeout(HOUR).connect();
                 let error = ends("connecting", connecting).await.unwrap_err();
                 let text = error.to_string();
                 let is_told = text.contains(&place) && text.contains("does not speak Redis's protocol");
