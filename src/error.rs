@@ -140,7 +140,7 @@ pub enum Error {
         message: String,
         /// The type of the key as `TYPE` says it (`string`, `list`, ...). None if it is not known, or if not the lock's own key but a key
         /// beside it has the wrong type. Only acquires ask for it.
-        found: Option<String>,
+        found: Option<Arc<str>>,
     },
 }
 

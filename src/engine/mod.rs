@@ -203,16 +203,17 @@ impl Engine {
 
     /// Adds the type of the lock's key to [`Error::WrongType`]. Costs a command after such a refusal.
     pub(crate) async fn with_type(&self, error: Error, protocol: &dyn Protocol) -> Error {
-        let (name, expected) = (protocol.name(), if protocol.flavour() == "plain" { "string" } else { "hash" });
+        let (name, expected) = (protocol.name(), if protocol.nature().by_set { "string" } else { "hash" });
         let Error::WrongType { name: named, message, .. } = error else { return error };
         let call = Call { script: &TYPE, keys: 1, words: vec![Arg::Text(name.key.clone())] };
-        let found = match self.topology.run(name, call).await {
-            Ok(Reply::Text(found)) => Some(String::from_utf8_lossy(&found).into_owned()),
+        let reply = self.topology.run(name, call).await;
+        let found = match &reply {
+            Ok(Reply::Text(found)) => Some(String::from_utf8_lossy(found)),
             _ => None,
         };
         // Another key of the lock has the wrong type, or the key is gone by now.
         let found = found.filter(|found| found != expected && found != "none");
-        Error::WrongType { name: named, message, found }
+        Error::WrongType { name: named, message, found: found.map(Arc::from) }
     }
 
     /// Done once a moment has passed; at once where it has.
