@@ -10,7 +10,7 @@ use crate::transport::Reply;
 use crate::{Error, Guard, Result};
 
 fn is_timeout(outcome: &Result<Option<Guard>>) -> bool {
-    let is_named = |error: &Error| error.to_string().starts_with("the lock \"x\": no answer in time from fake while");
+    let is_named = |error: &Error| error.to_string().contains("no answer in time from fake while");
     matches!(outcome, Err(error @ Error::Timeout { .. }) if is_named(error))
 }
 
