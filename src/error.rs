@@ -4,8 +4,10 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+mod origin;
 pub(crate) mod passing;
 
+pub use origin::Origin;
 use passing::Passing;
 
 /// What this crate's functions return.
@@ -31,7 +33,7 @@ pub enum Error {
         what: String,
     },
     /// No usable connection, or it broke while a command was under way.
-    #[error("{}{}", self.brief(), if *.outcome_unknown { " (the command may have been carried out; in the background an acquire is undone, and a release is repeated)" } else { "" })]
+    #[error("{}", self.text())]
     Connection {
         /// What the connection reported.
         message: String,
@@ -39,6 +41,8 @@ pub enum Error {
         outcome_unknown: bool,
         /// The underlying error.
         source: Option<Arc<dyn StdError + Send + Sync>>,
+        /// The lock and the server, as far as they are known.
+        origin: Origin,
     },
     /// The lock was held and is not any more, without having been released by its guard.
     #[error("the lock {name:?} was lost: {why}; stop the work it protects")]
@@ -70,16 +74,20 @@ pub enum Error {
         why: Arc<Self>,
     },
     /// The server carried the command out and refused it.
-    #[error("the server refused: {message}")]
+    #[error("{}", self.text())]
     Server {
         /// The server's text, its first word the code (`OOM`, `NOAUTH`, `READONLY`, ...).
         message: String,
+        /// The lock and the server, as far as they are known.
+        origin: Origin,
     },
     /// A step took longer than allowed. In the background an acquire is undone, and a release is retried.
-    #[error("{}{}", self.brief(), after(*.step))]
+    #[error("{}", self.text())]
     Timeout {
         /// Which step.
         step: Step,
+        /// The lock and the server, as far as they are known.
+        origin: Origin,
     },
     /// This owner holds the lock in a way that it would wait for itself. Nothing was changed.
     #[error("the lock {name:?} is held by the owner that wants it, which would wait for itself: {why}")]
@@ -104,15 +112,14 @@ pub enum Error {
     },
     /// Too few replicas have what was asked for ([`Options::acks`](crate::Options::acks)). An acquire is undone, and may be tried again; of
     /// an extension the guard relies on nothing, though the server may keep it.
-    #[error(
-        "{got} replicas have it in time, and {wanted} have to: it does not count, and may be tried again; see whether the replicas are \
-         connected and keep up, or ask for fewer (Builder::acks) or wait longer (Builder::ack_timeout)"
-    )]
+    #[error("{}", self.text())]
     Replicas {
         /// So many have it, as far as is known.
         got: usize,
         /// So many have to.
         wanted: usize,
+        /// The lock and the server, as far as they are known.
+        origin: Origin,
     },
     /// This server, or this build, cannot do that.
     #[error("{what}")]
@@ -122,14 +129,18 @@ pub enum Error {
     },
     /// The key of this name holds another kind of lock, or a value that is no lock. This kind of lock cannot use it.
     #[error(
-        "the key {name:?} holds another type than this kind of lock has (a plain lock is a string, every other lock a hash): {message}; \
-         use one kind of lock for a name, or another name or name prefix"
+        "the key {name:?} holds {} than this kind of lock has (a plain lock is a string, every other lock a hash): {message}; \
+         use one kind of lock for a name, or another name or name prefix",
+        found.as_ref().map_or_else(|| "another type".to_owned(), |found| format!("another type ({found})"))
     )]
     WrongType {
         /// The lock's name.
         name: Arc<str>,
         /// The server's text.
         message: String,
+        /// The type of the key as `TYPE` says it (`string`, `list`, ...). None if it is not known, or if not the lock's own key but a key
+        /// beside it has the wrong type. Only acquires ask for it.
+        found: Option<Arc<str>>,
     },
 }
 
@@ -253,7 +264,7 @@ impl Error {
 
     /// A grant that came after its lease was over. It is given back.
     pub(crate) fn too_late() -> Self {
-        Self::Connection { message: TOO_LATE.into(), outcome_unknown: false, source: None }
+        Self::connection(TOO_LATE, false, None)
     }
 
     pub(crate) fn is_too_late(&self) -> bool {
@@ -263,17 +274,17 @@ impl Error {
     /// An answer of a server that may have lost the name before it gave it: it says nothing about now.
     pub(crate) fn moved() -> Self {
         let message = "the lock's name moved to another server while that was asked: its answer counts for nothing";
-        Self::Connection { message: message.into(), outcome_unknown: true, source: None }
+        Self::connection(message, true, None)
     }
 
     /// True for a command whose keys are in two places, because their slot is being moved.
     pub(crate) fn is_of_half_moved_slot(&self) -> bool {
-        matches!(self, Self::Server { message } if message.starts_with("TRYAGAIN"))
+        matches!(self, Self::Server { message, .. } if message.starts_with("TRYAGAIN"))
     }
 
     /// True when the names of several slots of a cluster were sent together.
     pub(crate) fn crosses_slots(&self) -> bool {
-        matches!(self, Self::Server { message } if message.starts_with("CROSSSLOT"))
+        matches!(self, Self::Server { message, .. } if message.starts_with("CROSSSLOT"))
     }
 
     /// True when the same call may succeed a little later. A failed [`Guard::unlock`](crate::Guard::unlock) cannot be called again: its
@@ -283,8 +294,8 @@ impl Error {
         match self {
             Self::Connection { .. } | Self::Replicas { .. } => true,
             // After a shutdown the client stays closed, even if the shutdown took too long.
-            Self::Timeout { step } => !matches!(step, Step::Shutdown),
-            Self::Server { message } => {
+            Self::Timeout { step, .. } => !matches!(step, Step::Shutdown),
+            Self::Server { message, .. } => {
                 Passing::of(message).is_some() || OUT_OF_REACH.iter().any(|what| message.contains(what))
             }
             Self::NoQuorum { why, .. } => why.is_retryable(),
@@ -298,19 +309,10 @@ impl Error {
     pub fn outcome_unknown(&self) -> bool {
         match self {
             Self::Connection { outcome_unknown, .. } => *outcome_unknown,
-            Self::Timeout { step } => matches!(step, Step::Command),
+            Self::Timeout { step, .. } => matches!(step, Step::Command),
             Self::RuntimeGone | Self::Replicas { .. } | Self::ReleasePending { .. } => true,
             Self::NoQuorum { why, .. } => why.outcome_unknown(),
             _ => false,
-        }
-    }
-
-    /// The error's text without what happens in the background.
-    fn brief(&self) -> String {
-        match self {
-            Self::Connection { message, .. } => format!("no answer from the server: {message}"),
-            Self::Timeout { step } => format!("no answer in time while waiting for the {step}"),
-            error => error.to_string(),
         }
     }
 
@@ -320,7 +322,7 @@ impl Error {
         if text.len() > 200 {
             text = text.chars().take(200).chain("...".chars()).collect();
         }
-        Self::Server { message: format!("ERR unexpected reply of {script}: {text}") }
+        Self::server(format!("ERR unexpected reply of {script}: {text}"))
     }
 }
 

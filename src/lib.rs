@@ -92,7 +92,7 @@ pub use acquire::Acquire;
 pub use capabilities::Capabilities;
 pub use client::{Builder, Client, Renewed, Stats};
 pub use config::{Acks, Backoff, Credentials, Options, Prefer, Sharded, Tls};
-pub use error::{Deadlock, Error, Lost, NotHeld, Result, Step};
+pub use error::{Deadlock, Error, Lost, NotHeld, Origin, Result, Step};
 pub use fair::{FairLock, Queue, Waiter};
 pub use fenced::FencedLock;
 pub use flavour::Flavour;

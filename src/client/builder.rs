@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Client;
+use crate::config::url::trimmed;
 use crate::config::{Acks, Options, Prefer, Secret, Sharded, Tls};
 use crate::engine::{Engine, Handle, preflight};
 use crate::error::{Error, Result};
@@ -237,6 +238,7 @@ impl Builder {
 
     async fn start(mut self, lazily: bool) -> Result<Client> {
         self.options = self.options.checked()?;
+        self.target.url = Secret(trimmed(&self.target.url.0)?.to_owned());
         Home::here()?;
         let id = client_id(&Machine);
         if self.options.client_name.is_empty() {

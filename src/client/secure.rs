@@ -7,9 +7,7 @@ use crate::error::{Error, Result, Step};
 /// What has run out of time over a provider of credentials is told so.
 pub(super) fn with_trouble(error: Error, provider: Option<&Provider>) -> Error {
     match (&error, provider.and_then(Provider::trouble)) {
-        (Error::Timeout { step: Step::Connect }, Some(message)) => {
-            Error::Connection { message, outcome_unknown: false, source: None }
-        }
+        (Error::Timeout { step: Step::Connect, .. }, Some(message)) => Error::connection(message, false, None),
         _ => error,
     }
 }

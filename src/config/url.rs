@@ -17,6 +17,20 @@ pub(crate) struct Parts<'a> {
 const ENCODE: &str = "the URL has an @ behind a /, a ? or a #: write these characters of a password percent-encoded (/ is %2F, ? is \
                       %3F, # is %23, @ is %40), or set the password on the builder";
 
+/// The URL without white space around it, as a file or a variable may have it. White space within is refused; only the path of a unix
+/// socket may contain it.
+pub(crate) fn trimmed(url: &str) -> Result<&str> {
+    let url = url.trim();
+    let is_path =
+        url.split_once("://").is_some_and(|(scheme, _)| matches!(scheme, "unix" | "redis+unix" | "valkey+unix"));
+    if url.contains(char::is_whitespace) && !is_path {
+        return Err(Error::config(
+            "the URL contains white space: write a space of a password or a name percent-encoded (%20)",
+        ));
+    }
+    Ok(url)
+}
+
 impl<'a> Parts<'a> {
     pub(crate) fn read(rest: &'a str) -> Result<Self> {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -126,6 +140,27 @@ mod tests {
             (":p@ss@[::1]:1?", "redis://:p@ss@[::1]:1", None),
         ] {
             assert_eq!(one_server(rest).unwrap(), (url.to_owned(), database), "{rest}");
+        }
+    }
+
+    #[test]
+    fn white_space_around_a_url_is_left_out_and_within_is_refused() {
+        for (url, expected) in [
+            ("redis://h\n", "redis://h"),
+            (" \tredis://u:p%20@h:1/0\r\n", "redis://u:p%20@h:1/0"),
+            ("unix:///run/my redis.sock\n", "unix:///run/my redis.sock"),
+        ] {
+            assert_eq!(trimmed(url).unwrap(), expected);
+        }
+        for url in [
+            "redis://u:secret word@h",
+            "redis://h\n:1",
+            "redis-sentinel://a, b/set",
+            "redis ://h",
+            "redis://secret\t/0",
+        ] {
+            let error = trimmed(url).unwrap_err().to_string();
+            assert!(error.contains("white space") && !error.contains("secret"), "{url:?}: {error}");
         }
     }
 

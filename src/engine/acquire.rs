@@ -19,7 +19,7 @@ use super::hold::Grant;
 use super::protocol::{Protocol, Queueing};
 use super::wait::Deadline;
 use crate::acquire::Acquire;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::owner::Owner;
 use crate::state::State;
@@ -126,7 +126,8 @@ impl Request {
         let outcome = match acquiring.instrument(span).await {
             // The attempt goes on in the background, and is undone.
             Err(_) if self.ran_out.load(Ordering::Relaxed) => Ok(None),
-            outcome => outcome,
+            Err(error @ Error::WrongType { .. }) => Err(self.engine.with_type(error, &*self.protocol).await),
+            outcome => outcome.map_err(|error| error.about(&self.protocol.name().as_written)),
         };
         if self.others_may_wait_as_owner() && matches!(outcome, Ok(Some(_))) {
             self.wake_same_owner();

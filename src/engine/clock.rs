@@ -74,7 +74,7 @@ impl Refusals {
             return Ok(());
         }
         let message = "the server finds every command too late: its clock jumps, or commands take too long to reach it";
-        Err(Error::Connection { message: message.into(), outcome_unknown: false, source: None })
+        Err(Error::connection(message, false, None))
     }
 }
 

@@ -179,10 +179,11 @@ impl Extension {
             _ => None,
         };
         self.uncap(asked.before);
-        Err(match refused {
-            Some(Reply::Text(reason)) => Error::Server { message: String::from_utf8_lossy(reason).into_owned() },
+        let error = match refused {
+            Some(Reply::Text(reason)) => Error::server(String::from_utf8_lossy(reason)),
             _ => Error::odd_reply(self.hold.protocol.nature().renewal.script.name, &asked.reply),
-        })
+        };
+        Err(error.about(&self.hold.name().as_written))
     }
 }
 

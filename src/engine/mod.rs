@@ -41,17 +41,21 @@ pub(crate) mod wait;
 use crate::names::LockName;
 use crate::runtime::home::Home;
 use crate::runtime::reaper::{Finished, Reaper};
+use crate::runtime::repeated::Repeated;
 use crate::topology::{AckRule, MemberListener, Topology};
 use crate::transport::coalesce::Coalesced;
-use crate::transport::{Call, Reply, Transport};
+use crate::transport::{Arg, Call, Reply, Script, Transport};
 use crate::world::Moment;
 use acquire::admission::Admission;
 use hold::Holds;
 use ledger::End;
+use protocol::Protocol;
 use queue::Queues;
 use registry::Registry;
 use renewal::Kick;
 use suspend::LOOK;
+
+static TYPE: Script = Script::bare("engine/type", "TYPE");
 
 /// How many parts the table of holds is locked in.
 const SHARDS: usize = 16;
@@ -79,6 +83,8 @@ pub(crate) struct Engine {
     group_owners: OnceLock<Owners>,
     /// The number of the last hold of an owner that can be used again.
     taken: AtomicU64,
+    /// Limits warnings that a lasting fault repeats.
+    pub(crate) warnings: Repeated,
     /// What the servers can do, once somebody has asked.
     pub(crate) capabilities: OnceCell<Capabilities>,
     /// Set to true to end all waits for locks.
@@ -161,6 +167,7 @@ impl Engine {
             group_owners: OnceLock::new(),
             id: Arc::from(id),
             taken: AtomicU64::new(0),
+            warnings: Repeated::default(),
             capabilities: OnceCell::new(),
             closing,
             closed: AtomicBool::new(false),
@@ -192,6 +199,21 @@ impl Engine {
     /// Sends a command once, for a caller to whom all failures are the same.
     pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply> {
         self.topology.run(name, call).await.map_err(|fault| fault.to_error(&name.as_written))
+    }
+
+    /// Adds the type of the lock's key to [`Error::WrongType`]. Costs a command after such a refusal.
+    pub(crate) async fn with_type(&self, error: Error, protocol: &dyn Protocol) -> Error {
+        let (name, expected) = (protocol.name(), if protocol.nature().by_set { "string" } else { "hash" });
+        let Error::WrongType { name: named, message, .. } = error else { return error };
+        let call = Call { script: &TYPE, keys: 1, words: vec![Arg::Text(name.key.clone())] };
+        let reply = self.topology.run(name, call).await;
+        let found = match &reply {
+            Ok(Reply::Text(found)) => Some(String::from_utf8_lossy(found)),
+            _ => None,
+        };
+        // Another key of the lock has the wrong type, or the key is gone by now.
+        let found = found.filter(|found| found != expected && found != "none");
+        Error::WrongType { name: named, message, found: found.map(Arc::from) }
     }
 
     /// Done once a moment has passed; at once where it has.
@@ -300,7 +322,7 @@ impl Engine {
             let left = until.since(engine.now()).max(Duration::from_millis(100));
             engine.topology.close(left).await;
             engine.reaper.stop();
-            if drained { Ok(()) } else { Err(Error::Timeout { step: Step::Shutdown }) }
+            if drained { Ok(()) } else { Err(Error::timeout(Step::Shutdown)) }
         };
         Some(Finished::uncounted(&self.reaper, work))
     }

@@ -94,7 +94,7 @@ fn pending(hold: &Hold, why: Error) -> Error {
 fn unanswered(engine: &Engine, hold: &Hold) -> Error {
     match engine.topology.missing(hold.name()) {
         // A release does not wait for replicas.
-        Error::Replicas { .. } => Error::Timeout { step: Step::Command },
+        Error::Replicas { .. } => Error::timeout(Step::Command).about(&hold.name().as_written),
         error => error,
     }
 }
@@ -310,7 +310,9 @@ impl GuardRelease {
             owed.push((*number, over.as_nanos()));
         }
         hold.book().owe(owed);
-        tracing::warn!(lock.name = %hold.name().as_written, %error, goes_on, "release failed");
+        if let Some(left_out) = engine.warnings.due("release", &error.brief()) {
+            tracing::warn!(lock.name = %hold.name().as_written, %error, goes_on, left_out, "release failed");
+        }
         if !goes_on && hold.book().counted_down(self.tenure) {
             // Not renewed any more: the lease ends it. Where guards are left, the last of them frees it.
             lock_is_free(engine, hold, 0);
@@ -353,7 +355,7 @@ impl GuardRelease {
                 Ok(Released::Free)
             }
             Release::Unannounced(reason) => {
-                warn_unannounced(hold.name(), &reason);
+                warn_unannounced(engine, hold.name(), &reason);
                 lock_is_free(engine, hold, 0);
                 Ok(Released::Free)
             }
@@ -376,7 +378,7 @@ impl GuardRelease {
                 if hold.book().counted_down(*tenure) {
                     lock_is_free(engine, hold, 0);
                 }
-                Err(Error::odd_reply("release", &odd))
+                Err(Error::odd_reply("release", &odd).about(&self.hold.name().as_written))
             }
         }
     }

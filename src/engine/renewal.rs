@@ -28,11 +28,21 @@ use crate::topology::{MemberId, Placement};
 pub(crate) use batch::at_positions;
 
 /// How a round went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Round {
     pub(crate) renewed: usize,
     pub(crate) failed: usize,
     pub(crate) lost: usize,
+    /// Why the last of those that failed did.
+    pub(crate) cause: Option<Arc<str>>,
+}
+
+impl Round {
+    /// Counts one more that failed.
+    fn fails(&mut self, cause: &str) {
+        self.failed += 1;
+        self.cause = Some(Arc::from(cause));
+    }
 }
 
 impl AddAssign for Round {
@@ -40,6 +50,7 @@ impl AddAssign for Round {
         self.renewed += part.renewed;
         self.failed += part.failed;
         self.lost += part.lost;
+        self.cause = part.cause.or_else(|| self.cause.take());
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn too_late(reply: &Reply) -> Option<i64> {
 
 impl dyn Protocol {
     fn odd(&self, command: &str, reply: &Reply) -> Error {
-        Error::odd_reply(&format!("{}/{command}", self.nature().flavour), reply)
+        Error::odd_reply(&format!("{}/{command}", self.nature().flavour), reply).about(&self.name().as_written)
     }
 
     /// Reads what an acquire came to.

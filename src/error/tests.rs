@@ -7,11 +7,11 @@ const PAGE: &str = include_str!("../../docs/errors.md");
 const AS_ITS_CAUSE: &str = "as its cause";
 
 fn connection(outcome_unknown: bool) -> Error {
-    Error::Connection { message: "x".to_owned(), outcome_unknown, source: None }
+    Error::connection("x", outcome_unknown, None)
 }
 
 fn server(text: &str) -> Error {
-    Error::Server { message: text.to_owned() }
+    Error::server(text)
 }
 
 fn no_quorum(why: Error) -> Error {
@@ -32,14 +32,14 @@ fn rows() -> Vec<(&'static str, Error)> {
         ("ReleasePending", Error::ReleasePending { name: name(), why: Arc::new(connection(true)) }),
         ("Server, passing", server("LOADING x")),
         ("Server, other", server("NOPERM x")),
-        ("Timeout, Connect", Error::Timeout { step: Step::Connect }),
-        ("Timeout, Command", Error::Timeout { step: Step::Command }),
-        ("Timeout, Shutdown", Error::Timeout { step: Step::Shutdown }),
+        ("Timeout, Connect", Error::timeout(Step::Connect)),
+        ("Timeout, Command", Error::timeout(Step::Command)),
+        ("Timeout, Shutdown", Error::timeout(Step::Shutdown)),
         ("WouldDeadlock", Error::WouldDeadlock { name: name(), why: Deadlock::Upgrade }),
         ("NoQuorum", no_quorum(server("NOPERM x"))),
-        ("Replicas", Error::Replicas { got: 0, wanted: 1 }),
+        ("Replicas", Error::replicas(0, 1)),
         ("Unsupported", Error::Unsupported { what: "x".to_owned() }),
-        ("WrongType", Error::WrongType { name: name(), message: "x".to_owned() }),
+        ("WrongType", Error::WrongType { name: name(), message: "x".to_owned(), found: None }),
     ]
 }
 
@@ -105,7 +105,7 @@ fn no_quorum_is_retryable_and_in_doubt_as_its_cause_is() {
 /// A client that was shut down stays closed.
 #[test]
 fn a_shutdown_that_timed_out_is_not_retryable() {
-    let error = Error::Timeout { step: Step::Shutdown };
+    let error = Error::timeout(Step::Shutdown);
     assert!(!error.is_retryable() && !error.outcome_unknown());
 }
 
@@ -148,8 +148,8 @@ fn errors_page_lists_every_answer_that_passes() {
 fn error_texts_say_what_happens_after_the_failed_step() {
     for (error, part) in [
         (connection(true), "in the background an acquire is undone, and a release is repeated"),
-        (Error::Timeout { step: Step::Connect }, "nothing was sent"),
-        (Error::Timeout { step: Step::Shutdown }, "ends with its lease"),
+        (Error::timeout(Step::Connect), "nothing was sent"),
+        (Error::timeout(Step::Shutdown), "ends with its lease"),
     ] {
         let text = error.to_string();
         assert!(text.contains(part) && !text.contains("being undone"), "{text}");
@@ -162,7 +162,7 @@ fn text_of_a_pending_release_says_once_what_happens_in_the_background() {
     let pending = |why| Error::ReleasePending { name: Arc::from("a"), why: Arc::new(why) }.to_string();
     for (why, cause) in [
         (connection(true), "no answer from the server: x"),
-        (Error::Timeout { step: Step::Command }, "no answer in time while waiting for the reply to a command"),
+        (Error::timeout(Step::Command), "no answer in time while waiting for the reply to a command"),
         (server("MISCONF x"), "the server refused: MISCONF x"),
     ] {
         let expected = format!(
@@ -170,4 +170,34 @@ fn text_of_a_pending_release_says_once_what_happens_in_the_background() {
         );
         assert_eq!(pending(why), expected);
     }
+}
+
+#[test]
+fn error_texts_name_the_lock_and_the_server() {
+    let origin = |error: Error| error.about(&Arc::from("orders")).at(Some(&Arc::from("10.0.0.5:6379")));
+    for (error, start) in [
+        (connection(false), "the lock \"orders\": no answer from the server 10.0.0.5:6379: x"),
+        (
+            Error::connection("10.0.0.5:6379: refused", true, None),
+            "the lock \"orders\": no answer from the server: 10.0.0.5:6379: refused (the command may",
+        ),
+        (server("OOM x"), "the lock \"orders\": the server 10.0.0.5:6379 refused: OOM x"),
+        (
+            Error::timeout(Step::Command),
+            "the lock \"orders\": no answer in time from 10.0.0.5:6379 while waiting for the reply to a command: it may",
+        ),
+        (Error::replicas(0, 1), "the lock \"orders\": 0 replicas of 10.0.0.5:6379 have it in time, and 1 have to"),
+    ] {
+        let error = origin(error);
+        let names = error.origin().map(|origin| (origin.lock(), origin.server()));
+        assert_eq!(names, Some((Some("orders"), Some("10.0.0.5:6379"))), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with(start), "{text}");
+        // The first name stays: a group's error keeps that of the member.
+        assert_eq!(error.about(&Arc::from("b")).at(Some(&Arc::from("b:1"))).to_string(), text);
+    }
+    let why = Arc::new(origin(Error::timeout(Step::Command)));
+    let text = Error::ReleasePending { name: Arc::from("orders"), why }.to_string();
+    assert_eq!(text.matches("orders").count(), 1, "{text}");
+    assert!(text.contains("no answer in time from 10.0.0.5:6379"), "{text}");
 }

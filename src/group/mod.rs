@@ -89,7 +89,21 @@ pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadlin
 pub(crate) fn missing(locks: &[Arc<dyn DistLock>]) -> Error {
     let each = parts(locks).into_iter().map(|part| part.client.engine().topology.missing(part.protocol.name()));
     let mut known = each.filter(|error| !matches!(error, Error::Timeout { .. }));
-    known.next().unwrap_or(Error::Timeout { step: Step::Command })
+    known.next().unwrap_or_else(|| unanswered(locks))
+}
+
+/// The error for a reply about these locks that did not arrive in time. It names the lock and the server if only one can be meant.
+pub(crate) fn unanswered(locks: &[Arc<dyn DistLock>]) -> Error {
+    let parts = parts(locks);
+    let is_silent = |part: &&Part| {
+        let topology = &part.client.engine().topology;
+        topology.is_silent(part.protocol.name(), topology.now())
+    };
+    let error = Error::timeout(Step::Command);
+    match if locks.len() == 1 { parts.first() } else { parts.iter().find(is_silent) } {
+        Some(part) => part.client.engine().topology.named(error, part.protocol.name()),
+        None => error,
+    }
 }
 
 /// Outcome of an attempt at these locks that the end of the wait cut off. Usually the wait has run out. An error if the acquire makes only

@@ -10,8 +10,8 @@ use super::look::{Look, Looks};
 use super::votes::{LateVotes, Request, Votes};
 use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, Patience, grown, pause};
-use crate::error::{Error, Result, Step};
-use crate::group::{self, Held, PAUSES, are_silent, ask, deadline, how, patience};
+use crate::error::{Error, Result};
+use crate::group::{self, Held, PAUSES, are_silent, ask, deadline, how, patience, unanswered};
 use crate::guard::Guard;
 use crate::owner::Owner;
 use crate::runtime::standstill::within;
@@ -135,7 +135,7 @@ impl RedLock {
         if matches!(why, Some(Error::Closed)) {
             return Error::Closed;
         }
-        let why = Arc::new(why.unwrap_or(Error::Timeout { step: Step::Command }));
+        let why = Arc::new(why.unwrap_or_else(|| unanswered(&self.nodes)));
         Error::NoQuorum { name: Arc::clone(&self.name), granted, needed: self.quorum(), why }
     }
 

@@ -49,7 +49,7 @@ use parking_lot::Mutex;
 
 use crate::acquire::Acquire;
 use crate::client::Client;
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Result};
 use crate::flavour::Flavour;
 use crate::group::{self, common, enough, parts, released, renamed};
 use crate::guard::Guard;
@@ -140,9 +140,10 @@ impl RedLock {
             .enumerate()
             .map(|(at, lock)| {
                 let asking = ask(at, Arc::clone(lock));
+                let lock = Arc::clone(lock);
                 home::run_on(group::home(&self.nodes), async move {
                     let answer = within(limit, asking).await;
-                    answer.unwrap_or(Err(Error::Timeout { step: Step::Command }))
+                    answer.unwrap_or_else(|| Err(group::unanswered(&[lock])))
                 })
             })
             .collect();

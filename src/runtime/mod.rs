@@ -3,4 +3,5 @@
 
 pub(crate) mod home;
 pub(crate) mod reaper;
+pub(crate) mod repeated;
 pub(crate) mod standstill;

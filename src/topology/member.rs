@@ -228,14 +228,29 @@ impl Member {
         let _ = self.subscriber.set(subscriber);
     }
 
+    /// The server, as errors name it: the transport's address, without the database behind it.
+    pub(super) fn server(&self) -> Arc<str> {
+        let address = self.transport.address();
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        Arc::from(address.rsplit_once('/').filter(|(_, database)| is_number(database)).map_or(address, |(at, _)| at))
+    }
+
+    /// Adds the server's name to a fault that has none.
+    fn named(&self, mut fault: Fault) -> Fault {
+        fault.server.get_or_insert_with(|| self.server());
+        fault
+    }
+
     /// As [`Transport::run`]; whether an answer came is noted. What makes somebody a holder is answered once enough replicas have it:
     /// else it is [`FaultKind::Unacknowledged`].
     pub(super) async fn run(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
-        if self.acknowledgement.concerns(call.script, world.now()) {
+        let outcome = if self.acknowledgement.concerns(call.script, world.now()) {
             // In a box: others are the smaller for it.
-            return Box::pin(self.run_acknowledged(world, call, false)).await;
-        }
-        self.run_alone(world, call).await
+            Box::pin(self.run_acknowledged(world, call, false)).await
+        } else {
+            self.run_alone(world, call).await
+        };
+        outcome.map_err(|fault| self.named(fault))
     }
 
     async fn run_acknowledged(&self, world: &dyn World, call: Call, asking: bool) -> Result<Reply, Fault> {
@@ -300,7 +315,7 @@ impl Member {
         let AskingConnection { order, last_used, .. } = &self.asking;
         last_used.store(world.now().as_nanos(), Ordering::Relaxed);
         if self.acknowledgement.concerns(call.script, world.now()) && self.transport.acknowledges() {
-            return Box::pin(self.run_acknowledged(world, call, true)).await;
+            return Box::pin(self.run_acknowledged(world, call, true)).await.map_err(|fault| self.named(fault));
         }
         let there = self.asking_connection(connector, address).await?;
         // Waited for when the server has lost its slots.
@@ -319,7 +334,7 @@ impl Member {
         if is_answer(&outcome) {
             pending.answered(world.now());
         }
-        outcome
+        outcome.map_err(|fault| self.named(fault))
     }
 
     async fn asking_connection(
@@ -420,16 +435,16 @@ impl Member {
     pub(super) fn missing(&self) -> Error {
         let (wanted, is_silent) = (self.acknowledgement.awaited(), self.is_silent(self.transport.world().now()));
         if wanted > 0 && !is_silent {
-            return Error::Replicas { got: 0, wanted };
+            return Error::replicas(0, wanted);
         }
         // Not `broken`: that counts the connection for messages too.
         if let Some(message) = self.transport.trouble() {
-            return Error::Connection { message, outcome_unknown: true, source: None };
+            return Error::connection(message, true, None);
         }
         if self.is_refusing.load(Ordering::Relaxed) && !is_silent {
-            return Error::Server { message: self.refusal.lock().clone() };
+            return Error::server(&**self.refusal.lock());
         }
-        Error::Timeout { step: Step::Command }
+        Error::timeout(Step::Command)
     }
 
     /// True once there has been no connection for messages for a while, until there is one again.

@@ -203,11 +203,7 @@ impl Topology {
 
     /// The clock of the server where a name lives now.
     pub(crate) fn clock(&self, name: &LockName) -> MemberClock {
-        MemberClock(match &self.servers {
-            Servers::Fixed { members, .. } => Arc::clone(self.fixed_member(members, name)),
-            Servers::Cluster(cluster) => cluster.member(name),
-            Servers::Primary(primary) => primary.member(),
-        })
+        MemberClock(self.member(name))
     }
 
     /// Runs a script at the server of a name, as [`Transport::run`] does.
@@ -371,10 +367,20 @@ impl Topology {
     /// The error for an answer about this name that did not arrive in time: [`Replicas`](Error::Replicas),
     /// [`Connection`](Error::Connection), or [`Timeout`](Error::Timeout) if only the answer itself is known to be missing.
     pub(crate) fn missing(&self, name: &LockName) -> Error {
+        self.named(self.member(name).missing(), name)
+    }
+
+    /// The same error, of this lock and its server.
+    pub(crate) fn named(&self, error: Error, name: &LockName) -> Error {
+        error.about(&name.as_written).at(Some(&self.member(name).server()))
+    }
+
+    /// The server of a name.
+    fn member(&self, name: &LockName) -> Arc<Member> {
         match &self.servers {
-            Servers::Fixed { members, .. } => self.fixed_member(members, name).missing(),
-            Servers::Cluster(cluster) => cluster.member(name).missing(),
-            Servers::Primary(primary) => primary.member().missing(),
+            Servers::Fixed { members, .. } => Arc::clone(self.fixed_member(members, name)),
+            Servers::Cluster(cluster) => cluster.member(name),
+            Servers::Primary(primary) => primary.member(),
         }
     }
 

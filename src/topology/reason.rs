@@ -27,27 +27,25 @@ impl Reason {
 /// What it means that a server does not tell `what`, for which `command` is needed.
 pub(super) fn untold(address: &Address, what: &str, command: &str, why: &str) -> Error {
     if why.starts_with("NOPERM") || why.contains("unknown command") {
-        return Error::Server {
-            message: format!("{address} does not tell {what}, for which {command} is needed: {why}"),
-        };
+        return Error::server(format!("{address} does not tell {what}, for which {command} is needed: {why}"));
     }
     away(address, why)
 }
 
 pub(super) fn away(server: &impl std::fmt::Display, why: &str) -> Error {
-    Error::Connection { message: format!("{server}: {why}"), outcome_unknown: false, source: None }
+    Error::connection(format!("{server}: {why}"), false, None)
 }
 
 /// Why a server cannot be connected to, with its name where the error has none.
 pub(super) fn unreachable(server: &impl std::fmt::Display, error: Error) -> Error {
     match error {
-        Error::Connection { message, outcome_unknown, source } => {
+        Error::Connection { message, outcome_unknown, source, origin } => {
             // Errors of connections may already begin with the server's address.
             let server = server.to_string();
             let address = server.rsplit(' ').next().unwrap_or_default();
             let why = message.strip_prefix(address).and_then(|why| why.strip_prefix(": ")).unwrap_or(&message);
             let named = format!("{server}: {why}");
-            Error::Connection { message: named, outcome_unknown, source }
+            Error::Connection { message: named, outcome_unknown, source, origin }
         }
         other => other,
     }
@@ -60,7 +58,7 @@ mod tests {
     #[test]
     fn a_server_is_named_once() {
         for said in ["10.0.0.1:6379: refused", "refused"] {
-            let error = Error::Connection { message: said.to_owned(), outcome_unknown: false, source: None };
+            let error = Error::connection(said, false, None);
             let told = unreachable(&"the sentinel 10.0.0.1:6379", error).to_string();
             assert!(told.ends_with("the sentinel 10.0.0.1:6379: refused"), "{told}");
         }
@@ -68,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_a_server_has_said_counts_for_more_than_that_somebody_is_away() {
-        let (said, gone) = (|| Error::Server { message: "NOPERM".to_owned() }, || away(&"a:1", "refused"));
+        let (said, gone) = (|| Error::server("NOPERM"), || away(&"a:1", "refused"));
         for order in [[said(), gone()], [gone(), said()]] {
             let mut reason = Reason::default();
             order.into_iter().for_each(|error| reason.note(error));

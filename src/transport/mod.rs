@@ -40,6 +40,9 @@ use crate::error::{Error, Step};
 pub use crate::world::Moment;
 pub use crate::world::World;
 
+/// The message for a server whose reply is none of Redis' protocol, behind the server's name.
+const FOREIGN: &str = "what answers there does not speak Redis's protocol: check the host and the port, and whether it speaks TLS (rediss://)";
+
 /// One key or argument of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arg {
@@ -133,12 +136,14 @@ pub struct Fault {
     pub message: String,
     /// The error behind it.
     pub source: Option<Arc<dyn StdError + Send + Sync>>,
+    /// The server that was asked, as errors name it. The client sets it where the transport leaves it out.
+    pub server: Option<Arc<str>>,
 }
 
 impl Fault {
     /// A fault that no other error is behind.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into(), source: None, server: None }
     }
 
     /// True when the command may have been carried out although no reply came, or has been and does not count, and something can be
@@ -149,24 +154,23 @@ impl Fault {
 
     /// What a failed command means to the caller of an operation on `name`.
     pub(crate) fn to_error(&self, name: &Arc<str>) -> Error {
-        match self.kind {
+        let error = match self.kind {
             FaultKind::Closed => Error::Closed,
             FaultKind::RuntimeGone => Error::RuntimeGone,
-            FaultKind::TimedOut => Error::Timeout { step: Step::Command },
-            FaultKind::Unacknowledged { got, wanted } => Error::Replicas { got, wanted },
-            FaultKind::NotSent | FaultKind::Lost => Error::Connection {
-                message: self.message.clone(),
-                outcome_unknown: self.in_doubt(),
-                source: self.source.clone(),
-            },
-            FaultKind::Refused if inside(&self.message).starts_with("WRONGTYPE") => {
-                Error::WrongType { name: Arc::clone(name), message: inside(&self.message).to_owned() }
+            FaultKind::TimedOut => Error::timeout(Step::Command),
+            FaultKind::Unacknowledged { got, wanted } => Error::replicas(got, wanted),
+            FaultKind::NotSent | FaultKind::Lost => {
+                Error::connection(&*self.message, self.in_doubt(), self.source.clone())
             }
-            FaultKind::Elsewhere if self.message.starts_with("MOVED") => Error::Server {
-                message: format!("{}: this server is one of a cluster; connect by redis-cluster://", self.message),
-            },
-            FaultKind::Refused | FaultKind::Elsewhere => Error::Server { message: inside(&self.message).to_owned() },
-        }
+            FaultKind::Refused if inside(&self.message).starts_with("WRONGTYPE") => {
+                Error::WrongType { name: Arc::clone(name), message: inside(&self.message).to_owned(), found: None }
+            }
+            FaultKind::Elsewhere if self.message.starts_with("MOVED") => {
+                Error::server(format!("{}: this server is one of a cluster; connect by redis-cluster://", self.message))
+            }
+            FaultKind::Refused | FaultKind::Elsewhere => Error::server(inside(&self.message)),
+        };
+        error.about(name).at(self.server.as_ref())
     }
 }
 
@@ -324,9 +328,9 @@ mod tests {
             assert_eq!(message, "WRONGTYPE Operation against a key");
         }
         let oom = refused("OOM command not allowed script: 1d2f0b, on @user_script:12.");
-        assert!(matches!(&oom, Error::Server { message } if message == "OOM command not allowed"), "{oom}");
+        assert!(matches!(&oom, Error::Server { message, .. } if message == "OOM command not allowed"), "{oom}");
         let oom = refused("ERR Error running script (call to f_c0): @user_script:6: @user_script: 6: -OOM not allowed");
-        assert!(matches!(&oom, Error::Server { message } if message == "OOM not allowed"), "{oom}");
+        assert!(matches!(&oom, Error::Server { message, .. } if message == "OOM not allowed"), "{oom}");
         let elsewhere = |text: &str| Fault::new(FaultKind::Elsewhere, text).to_error(&Arc::from("x"));
         assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
         // With one server there is nowhere else to go.

@@ -37,7 +37,7 @@ async fn connected(primary: &Admin, count: usize) {
 
 async fn refused(client: &Client, flavour: Flavour) {
     let outcome = client.lock(flavour, NAME).try_lock().await;
-    assert!(matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1 })), "{flavour}: {outcome:?}");
+    assert!(matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1, .. })), "{flavour}: {outcome:?}");
     bed::idle(client).await;
 }
 

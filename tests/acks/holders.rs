@@ -13,7 +13,7 @@ const NEAR: Duration = ms(500);
 const BEYOND: Duration = secs(1);
 
 fn is_refused<T>(outcome: &Result<T, Error>) -> bool {
-    matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1 }))
+    matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1, .. }))
 }
 
 /// Waits until refused acquires are undone.
@@ -279,7 +279,7 @@ async fn group_locks_are_refused_as_a_whole() {
     servers.node(1).stop();
     for (what, lock) in locks() {
         let outcome = lock.try_lock().await;
-        let is_replicas = |error: &Error| matches!(error, Error::Replicas { got: 0, wanted: 1 });
+        let is_replicas = |error: &Error| matches!(error, Error::Replicas { got: 0, wanted: 1, .. });
         let is_right = match &outcome {
             Err(Error::NoQuorum { why, .. }) => is_replicas(why),
             Err(error) => is_replicas(error),

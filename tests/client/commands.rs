@@ -19,7 +19,9 @@ const PAGE: &str = include_str!("../../SECURITY.md");
 /// - a slot that is being moved
 /// - a server that announces a name
 /// - a release that leaves other holds, a minute after the client last learned the server's time
-const RARE: [&str; 7] = ["TIME", "AUTH", "CLIENT SETNAME", "ASKING", "CLUSTER INFO", "CLUSTER SLOTS", "SPUBLISH"];
+/// - a lock whose key has the wrong type
+const RARE: [&str; 8] =
+    ["TIME", "TYPE", "AUTH", "CLIENT SETNAME", "ASKING", "CLUSTER INFO", "CLUSTER SLOTS", "SPUBLISH"];
 
 /// Commands that are identified by two words.
 const FAMILIES: [&str; 4] = ["CLIENT", "CLUSTER", "PUBSUB", "SENTINEL"];

@@ -23,7 +23,7 @@ async fn refused_names_do_not_fail_the_calls_they_share_a_command_with() {
                 for _ in 0..10 {
                     match lock.try_lock().await {
                         Ok(Some(guard)) if is_mine => drop(guard.unlock().await.unwrap()),
-                        Err(Error::Server { message })
+                        Err(Error::Server { message, .. })
                             if !is_mine && (message.contains("NOPERM") || message.contains("access")) => {}
                         odd => panic!("{} {odd:?}", lock.name()),
                     }

@@ -114,9 +114,9 @@ async fn server_with_a_renamed_cluster_command_is_an_error() {
     admin.cmd::<()>(&["HIDDEN", "ADDSLOTSRANGE", "0", "16383"]).await;
     let url = server.url().replace("redis://", "redis-cluster://");
     let error = bed::builder(&url).connect().await.unwrap_err();
-    assert!(matches!(&error, Error::Server { message } if message.contains("CLUSTER NODES")), "{error:?}");
+    assert!(matches!(&error, Error::Server { message, .. } if message.contains("CLUSTER NODES")), "{error:?}");
     let error = bed::builder(&url).connect_lazily().await.unwrap_err();
-    assert!(matches!(&error, Error::Server { message } if message.contains("CLUSTER NODES")), "{error:?}");
+    assert!(matches!(&error, Error::Server { message, .. } if message.contains("CLUSTER NODES")), "{error:?}");
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn login_without_rights_to_the_map_is_an_error() {
     cluster.nodes()[0].admin().cmd::<()>(&user).await;
     let url = cluster.url().replace("://", "://blind:secret@");
     let error = bed::builder(&url).connect().await.unwrap_err();
-    assert!(matches!(&error, Error::Server { message } if message.contains("CLUSTER NODES")), "{error:?}");
+    assert!(matches!(&error, Error::Server { message, .. } if message.contains("CLUSTER NODES")), "{error:?}");
     let url = cluster.url().replace("://", "://blind:wrong@");
     let error = bed::builder(&url).connect().await.unwrap_err();
     assert!(matches!(&error, Error::Server { .. }) && !error.to_string().contains("wrong@"), "{error:?}");
@@ -171,7 +171,7 @@ async fn short_wait_at_a_refusing_primary_reports_the_refusal() {
             (!matches!(outcome, Err(Error::Timeout { .. }))).then_some(outcome)
         })
         .await;
-        let is_refused = matches!(&outcome, Err(Error::Server { message }) if message.starts_with("NOREPLICAS"));
+        let is_refused = matches!(&outcome, Err(Error::Server { message, .. }) if message.starts_with("NOREPLICAS"));
         assert!(is_refused && !outcome.as_ref().unwrap_err().outcome_unknown(), "{flavour}: {outcome:?}");
     }
     all("0").await;

@@ -105,7 +105,10 @@ async fn who_has_no_right_to_a_name_is_told() {
     for flavour in FLAVOURS {
         for slot in [100, 10_000] {
             let error = lock(&stray, flavour, &key_in(slot, "other:")).try_lock().await.unwrap_err();
-            assert!(matches!(&error, Error::Server { message } if message.contains("NOPERM")), "{flavour}: {error:?}");
+            assert!(
+                matches!(&error, Error::Server { message, .. } if message.contains("NOPERM")),
+                "{flavour}: {error:?}"
+            );
         }
     }
     let error = distlock::DistLock::try_lock(&stray.multi(["other", "others"])).await.unwrap_err();

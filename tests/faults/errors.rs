@@ -3,6 +3,9 @@
 use distlock::{Error, Flavour};
 use distlock_support::RedisServer;
 
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+
 use crate::rig::HOUR;
 use bed::fault::brisk;
 use bed::{PATIENCE, builder, ends, eventually, reentrant, refusal, secs};
@@ -85,6 +88,69 @@ async fn connecting_without_hello_fails_at_once_and_names_the_transport_that_wor
     client.shutdown(PATIENCE).await.unwrap();
 }
 
+/// What listens there is no Redis: a web server, SSH, a database, TLS.
+#[tokio::test]
+async fn connecting_to_a_server_of_another_protocol_fails_at_once_and_says_so() {
+    let greetings: [&[u8]; 4] = [
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.2",
+        b"J\0\0\0\n8.0.36\0",
+        b"\x15\x03\x01\0\x02\x02F",
+    ];
+    for greeting in greetings {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = listener.local_addr().unwrap().to_string();
+        let server = tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept().await {
+                stream.write_all(greeting).await.unwrap();
+                // Some leave the connection open.
+                open.push(stream);
+            }
+        });
+        for direct in [false, true] {
+            for scheme in ["redis", "redis-cluster"] {
+                let connecting = builder(&format!("{scheme}://{place}")).direct(direct).connect_timeout(HOUR).connect();
+                let error = ends("connecting", connecting).await.unwrap_err();
+                let text = error.to_string();
+                let is_told = text.contains(&place) && text.contains("does not speak Redis's protocol");
+                assert!(is_told && !error.outcome_unknown(), "{direct} {scheme} {greeting:?}: {text}");
+            }
+        }
+        server.abort();
+    }
+}
+
+/// Errors of a lock whose server is frozen, or refuses, name both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_name_the_lock_and_the_server() {
+    reentrant(async |bed| {
+        for direct in [false, true] {
+            let client = bed.connect(brisk(&bed.server.url()).direct(direct).retry_attempts(0)).await;
+            let place = bed.server.addr().to_string();
+            let told = |error: Error| {
+                let text = error.to_string();
+                assert!(text.starts_with("the lock \"orders\": ") && text.matches(&place).count() == 1, "{text}");
+                let origin = error.origin().unwrap();
+                assert_eq!((origin.lock(), origin.server()), (Some("orders"), Some(&*place)));
+            };
+            let lock = client.reentrant("orders");
+            let () = bed.admin.cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+            let refused = lock.try_lock().await.unwrap_err();
+            assert!(matches!(&refused, Error::Server { .. }), "{refused:?}");
+            told(refused);
+            let () = bed.admin.cmd(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+            bed.server.stop();
+            let silent = lock.try_lock().await.unwrap_err();
+            assert!(matches!(&silent, Error::Timeout { .. } | Error::Connection { .. }), "{silent:?}");
+            told(silent);
+            bed.server.cont();
+            crate::rig::heals(&client).await;
+        }
+    })
+    .await;
+}
+
 /// The error says which kind of lock has which type, and does not mention our scripts.
 #[tokio::test]
 async fn error_for_a_key_of_another_type_names_the_types_and_no_script() {
@@ -93,10 +159,12 @@ async fn error_for_a_key_of_another_type_names_the_types_and_no_script() {
         let held = client.reentrant("hash").lock().await.unwrap();
         let () = bed.admin.cmd(&["SET", "string", "x"]).await;
         for (flavour, name) in [(Flavour::Plain, "hash"), (Flavour::Reentrant, "string"), (Flavour::Fair, "string")] {
+            let kind = format!("another type ({name})");
             let error = client.lock(flavour, name).lock().await.unwrap_err();
             let text = error.to_string();
             assert!(matches!(error, Error::WrongType { .. }), "{flavour}: {error:?}");
             assert!(text.contains("a plain lock is a string, every other lock a hash"), "{flavour}: {text}");
+            assert!(text.contains(&kind), "{flavour}: {text}");
             assert!(!text.contains("script") && !text.contains("is not a lock"), "{flavour}: {text}");
         }
         held.unlock().await.unwrap();

@@ -110,7 +110,7 @@ async fn forged_counts_are_survived() {
             match lock.release(&owner).await {
                 // Counted by its list of holds, a forged number goes with the last of them.
                 Ok(_) | Err(Error::NotHeld { .. }) => {}
-                Err(Error::Server { message }) => assert!(message.starts_with("ERR "), "{count:?}: {message}"),
+                Err(Error::Server { message, .. }) => assert!(message.starts_with("ERR "), "{count:?}: {message}"),
                 outcome => panic!("{count:?}: {outcome:?}"),
             }
             lock.force_unlock().await.unwrap();

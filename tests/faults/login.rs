@@ -121,7 +121,7 @@ async fn a_server_that_is_away_until_the_time_for_connecting_is_up_is_told() {
     let connecting = cases.map(async |(url, reason)| {
         let is_expected = |error: &Error| match (error, reason) {
             (Error::Connection { message, outcome_unknown: false, .. }, Some(reason)) => message.contains(reason),
-            (Error::Timeout { step: Step::Connect }, None) => true,
+            (Error::Timeout { step: Step::Connect, .. }, None) => true,
             _ => false,
         };
         let error = refusal(&brisk(&url), is_expected).await;

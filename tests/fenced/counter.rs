@@ -127,7 +127,7 @@ async fn a_login_that_may_not_count_takes_nothing() {
             let lock = client.fenced(&name);
             let how = || Acquire::new().owner(&me).wait(secs(600));
             let refused = |outcome: distlock::Result<Option<distlock::Guard>>| match outcome {
-                Err(Error::Server { message }) => {
+                Err(Error::Server { message, .. }) => {
                     assert!(message.contains("can't run this command"), "{command}: {message}")
                 }
                 other => panic!("{command}: {other:?}"),

@@ -38,7 +38,7 @@ async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) {
                 _ => drop(guard.unlock().await.unwrap()),
             },
             // A wait of a few milliseconds may end while a command is in flight: it is undone.
-            Some(Ok(None) | Err(Error::Timeout { step: Step::Command })) => {}
+            Some(Ok(None) | Err(Error::Timeout { step: Step::Command, .. })) => {}
             Some(Err(error)) => panic!("an acquire failed: {error}"),
         }
     }

@@ -38,7 +38,7 @@ async fn a_set_has_the_commands_timeout_and_is_sent_once() {
             assert_doubt(&error);
             ends("the SET is sent", armed.fired()).await;
             if action == Action::HangReply {
-                assert!(matches!(error, Error::Timeout { step: Step::Command }), "{error:?}");
+                assert!(matches!(error, Error::Timeout { step: Step::Command, .. }), "{error:?}");
             }
             becomes("is locked", false, async || bed.admin.exists(name).await).await;
             assert_eq!(proxy.requests_seen("SET"), seen + 1, "{name}");
@@ -91,7 +91,7 @@ async fn a_set_that_is_refused_is_told_with_the_servers_words() {
         let lock = client.plain("job");
         bed.admin.config_set("maxmemory", "1").await;
         let refused = lock.try_lock().await;
-        assert!(matches!(&refused, Err(Error::Server { message }) if message.starts_with("OOM")), "{refused:?}");
+        assert!(matches!(&refused, Err(Error::Server { message, .. }) if message.starts_with("OOM")), "{refused:?}");
         bed.admin.config_set("maxmemory", "0").await;
         lock.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
         // One that may not set.
@@ -99,7 +99,7 @@ async fn a_set_that_is_refused_is_told_with_the_servers_words() {
         let () = bed.admin.cmd(&[&["ACL", "SETUSER", "mute"], rules.as_slice()].concat()).await;
         let mute = bed.connect(bed.builder().username("mute").password("SECRET").preflight(false)).await;
         let refused = mute.plain("job").lock().await;
-        assert!(matches!(&refused, Err(Error::Server { message }) if message.starts_with("NOPERM")), "{refused:?}");
+        assert!(matches!(&refused, Err(Error::Server { message, .. }) if message.starts_with("NOPERM")), "{refused:?}");
         assert!(!bed.admin.exists("job").await);
     })
     .await;

@@ -51,7 +51,7 @@ async fn a_waiter_that_all_servers_refuse_fails() {
         let asked = five.calls("evalsha").await - before;
         match outcome {
             Err(Error::NoQuorum { why, .. }) => {
-                assert!(matches!(&*why, Error::Server { message } if message.starts_with("OOM")), "{why}");
+                assert!(matches!(&*why, Error::Server { message, .. } if message.starts_with("OOM")), "{why}");
             }
             other => panic!("expected NoQuorum: {other:?}"),
         }

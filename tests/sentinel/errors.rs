@@ -67,7 +67,7 @@ async fn sentinels_and_servers_have_their_own_logins() {
         assert!(!shown.contains("of-servers") && !shown.contains("of-sentinels"), "{shown}");
     }
     let Err(error) = with("watcher", "of-sentinels").password("wrong one").connect().await else { panic!("connected") };
-    assert!(matches!(&error, Error::Server { message } if message.contains("WRONGPASS")), "{error:?}");
+    assert!(matches!(&error, Error::Server { message, .. } if message.contains("WRONGPASS")), "{error:?}");
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ async fn task(
         let guard = match outcome {
             Ok(Ok(Some(guard))) => guard,
             // Gave up (perhaps before its turn among the commands of its owner), or reads and would write.
-            Err(_) | Ok(Ok(None) | Err(Error::WouldDeadlock { .. } | Error::Timeout { step: Step::Command })) => {
+            Err(_) | Ok(Ok(None) | Err(Error::WouldDeadlock { .. } | Error::Timeout { step: Step::Command, .. })) => {
                 continue;
             }
             Ok(Err(error)) => panic!("{error:?}"),

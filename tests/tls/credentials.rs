@@ -123,6 +123,6 @@ async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() 
         let tokens = Tokens::default();
         tokens.say(Says::Password("hunter2 the wrong one".to_owned()));
         let error = refusal_at_once(tokens.builder(brisk(&server.url(), direct))).await;
-        assert!(matches!(&error, Error::Server { message } if message.starts_with("WRONGPASS")), "{error:?}");
+        assert!(matches!(&error, Error::Server { message, .. } if message.starts_with("WRONGPASS")), "{error:?}");
     }
 }

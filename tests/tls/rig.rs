@@ -166,7 +166,7 @@ pub async fn failure(builder: Builder, wait: Duration) -> Error {
 /// The error that a server refuses a connection with. After a mere timeout the server may not have been reached yet, so it connects again
 /// with twice the time.
 pub async fn refusal(builder: Builder) -> Error {
-    bed::refusal(&builder, |error| !matches!(error, Error::Timeout { step: Step::Connect })).await
+    bed::refusal(&builder, |error| !matches!(error, Error::Timeout { step: Step::Connect, .. })).await
 }
 
 /// What connecting fails with now: it does not wait for what does not heal.

@@ -108,7 +108,7 @@ async fn replicas_acknowledge_over_tls() {
         let replica = servers.node(1 - servers.primary());
         replica.stop();
         let refused = client.reentrant("acked").try_lock().await;
-        assert!(matches!(refused, Err(Error::Replicas { got: 0, wanted: 1 })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Replicas { got: 0, wanted: 1, .. })), "{refused:?}");
         replica.cont();
         heals(&client, "a").await;
         end([client, patient]).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use distlock::transport::{Call, Connector, Fault, Listener, Moment, Purpose, Reply, Transport, World};
-use distlock::{Client, Error, Options};
+use distlock::{Client, Error, Options, Origin};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -113,7 +113,7 @@ impl Connector for SimClusterLink {
             let nodes = &this.0.cluster.nodes;
             let refused = |message: &str| {
                 let message = format!("{address}: {message}");
-                Err(Error::Connection { message, outcome_unknown: false, source: None })
+                Err(Error::Connection { message, outcome_unknown: false, source: None, origin: Origin::default() })
             };
             let Some(node) = node_at(nodes, &address) else { return refused("there is no such server") };
             if purpose == Purpose::Seed && nodes[node].is_down() {

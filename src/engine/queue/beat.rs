@@ -227,7 +227,10 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
             }
             (Some(Reply::Text(reason)), _) => {
                 let reason = String::from_utf8_lossy(reason);
-                tracing::warn!(lock.name = %protocol.name().as_written, %reason, "the server refused to keep a queue");
+                if let Some(left_out) = engine.warnings.due("queue", &reason) {
+                    let name = &protocol.name().as_written;
+                    tracing::warn!(lock.name = %name, %reason, left_out, "the server refused to keep a queue");
+                }
                 for one in entries {
                     engine.registry.wake(&one.inbox);
                 }

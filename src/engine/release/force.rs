@@ -36,7 +36,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
         notify_waiters(&engine, &protocol, 0);
         engine.queues.check_after_first_lease(&protocol, engine.now());
         if let Forced::Unannounced(reason) = &forced {
-            warn_unannounced(protocol.name(), reason);
+            warn_unannounced(&engine, protocol.name(), reason);
         }
         Ok(matches!(forced, Forced::Freed | Forced::Unannounced(_)))
     })

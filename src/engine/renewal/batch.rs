@@ -48,10 +48,18 @@ pub(super) async fn renew(engine: &Arc<Engine>, mut placed: Vec<Placed>, which: 
         round += part;
     }
     metrics::renewed(round.renewed, round.failed);
-    if round.failed > 0 {
-        tracing::warn!(?round, "some locks could not be renewed yet");
-    }
+    warn(engine, &round);
     round
+}
+
+fn warn(engine: &Engine, round: &Round) {
+    let Round { renewed, failed, lost, cause } = round;
+    let cause = cause.as_deref().unwrap_or_default();
+    if *failed > 0
+        && let Some(left_out) = engine.warnings.due("renewal", cause)
+    {
+        tracing::warn!(renewed, failed, lost, cause, left_out, "some locks could not be renewed yet");
+    }
 }
 
 fn renewal(placed: &Placed) -> &'static Renewal {
@@ -75,16 +83,16 @@ async fn batch(engine: &Arc<Engine>, placed: &[Placed], undeclared: Option<Arc<U
 
 fn failed(placed: &[Placed], error: &Error) -> Round {
     tracing::debug!(locks = placed.len(), %error, "a renewal failed");
-    Round { failed: placed.len(), ..Round::default() }
+    Round { failed: placed.len(), cause: Some(error.brief().into()), ..Round::default() }
 }
 
 /// Each of these by a command of its own.
 async fn singly<'a>(engine: &Arc<Engine>, parts: impl Iterator<Item = &'a [Placed]>) -> Round {
     let mut singles: FuturesUnordered<_> =
-        parts.map(|part| async { (part.len(), of_one_slot(engine, part).await) }).collect();
+        parts.map(|part| async move { (part, of_one_slot(engine, part).await) }).collect();
     let mut round = Round::default();
-    while let Some((failed, part)) = singles.next().await {
-        round += part.unwrap_or(Round { failed, ..Round::default() });
+    while let Some((part, outcome)) = singles.next().await {
+        round += outcome.unwrap_or_else(|error| failed(part, &error));
     }
     round
 }
@@ -100,8 +108,11 @@ async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undecla
             return declared(engine, placed.iter().collect(), knowledge).await;
         }
         outcome => {
-            tracing::debug!(locks = placed.len(), ?outcome, "a renewal over slots failed");
-            return Round { failed: placed.len(), ..Round::default() };
+            let error = match outcome {
+                Ok(odd) => Error::odd_reply(renewal(&placed[0]).script.name, &odd),
+                Err(fault) => fault.to_error(&placed[0].hold.name().as_written),
+            };
+            return failed(placed, &error);
         }
     };
     let mut round = Round::default();
@@ -148,7 +159,7 @@ async fn of_one_slot(engine: &Arc<Engine>, placed: &[Placed]) -> Result<Round, E
     let (reply, asked_at) = outcome.map_err(|fault| fault.to_error(&first.hold.name().as_written))?;
     let entries = match reply {
         Reply::List(entries) if entries.len() == placed.len() => entries,
-        odd => return Err(Error::odd_reply(renewal(first).script.name, &odd)),
+        odd => return Err(Error::odd_reply(renewal(first).script.name, &odd).about(&first.hold.name().as_written)),
     };
     let (mut round, mut again) = (Round::default(), Vec::new());
     let is_of_gone_alone = entries.contains(&Reply::Int(0));
@@ -176,7 +187,7 @@ async fn ask_again(engine: &Arc<Engine>, again: &[Placed]) -> Round {
 
 /// A hold has moved while it was asked for: it is asked for where it is now, at once.
 fn moved(engine: &Engine, placed: &Placed, round: &mut Round) {
-    round.failed += 1;
+    round.fails("the lock has moved to another server");
     engine.kick.renew_at(engine.topology.placement(placed.hold.name()).member);
 }
 
@@ -246,7 +257,7 @@ impl Asked {
                 }
                 let until = valid_until(engine.counted(sent), engine.options.watchdog).as_nanos();
                 if until <= now {
-                    round.failed += 1;
+                    round.fails("the reply took longer than the lease");
                     return;
                 }
                 let in_time = book.renewed(now, sent.as_nanos(), until);
@@ -265,8 +276,15 @@ impl Asked {
                 round.lost += engine.refuted(hold, self.tenure);
             }
             odd => {
-                tracing::warn!(lock.name = %hold.name().as_written, reply = ?odd, "the server refused to renew this lock");
-                round.failed += 1;
+                let cause = match &odd {
+                    Reply::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                    odd => format!("{odd:?}"),
+                };
+                if let Some(left_out) = engine.warnings.due("refused renewal", &cause) {
+                    let name = &hold.name().as_written;
+                    tracing::warn!(lock.name = %name, %cause, left_out, "the server refused to renew this lock");
+                }
+                round.fails(&cause);
             }
         }
     }

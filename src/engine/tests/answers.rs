@@ -31,10 +31,10 @@ async fn a_hold_leaves_the_table_whatever_its_release_comes_to() {
         (list(ints([-2, 0])), |outcome| matches!(outcome, Err(Error::NotHeld { why: NotHeld::LeaseOver, .. }))),
         (
             list(ints([-7, 5])),
-            |outcome| matches!(outcome, Err(Error::Server { message }) if message.contains("unexpected")),
+            |outcome| matches!(outcome, Err(Error::Server { message, .. }) if message.contains("unexpected")),
         ),
-        (which(), |outcome| matches!(outcome, Err(Error::Server { message }) if message.contains("unexpected"))),
-        (refused(), |outcome| matches!(outcome, Err(Error::Server { message }) if message.starts_with("NOPERM"))),
+        (which(), |outcome| matches!(outcome, Err(Error::Server { message, .. }) if message.contains("unexpected"))),
+        (refused(), |outcome| matches!(outcome, Err(Error::Server { message, .. }) if message.starts_with("NOPERM"))),
     ];
     for (n, (fate, is_told)) in fates.into_iter().enumerate() {
         let (client, fake) = client(|_| ());

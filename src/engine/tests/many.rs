@@ -44,7 +44,10 @@ async fn an_answer_about_a_lock_that_was_not_asked_for_is_an_error_and_what_it_m
     for (n, odd) in (1..).zip([of_lock(0), of_lock(3), Reply::Int(7)]) {
         fake.next("multi/acquire", Fate::Answer(odd));
         let outcome = client.multi(["a", "b"]).acquire(Acquire::new().wait(ms(0))).await;
-        assert!(matches!(&outcome, Err(Error::Server { message }) if message.contains("unexpected")), "{outcome:?}");
+        assert!(
+            matches!(&outcome, Err(Error::Server { message, .. }) if message.contains("unexpected")),
+            "{outcome:?}"
+        );
         // At once, and once more for a copy that comes late.
         tokio::time::sleep(secs(10)).await;
         assert_eq!(fake.sent("release").len(), 4 * n);

@@ -285,3 +285,27 @@ async fn a_renewal_tells_which_of_an_owner_s_holds_are_gone() {
         done(client, &fake).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_round_tells_why_its_last_renewal_failed() {
+    let (client, fake) = client(|_| ());
+    let guards = hold(&client, &["a"]).await;
+    let cause = async |fate| {
+        fake.next("renew", fate);
+        let round = crate::engine::renewal::round(client.engine(), crate::engine::renewal::Which::All).await;
+        assert_eq!(round.failed, 1);
+        round.cause.unwrap().to_string()
+    };
+    for (fate, part) in [
+        (Fate::Refused("MISCONF the disk is full"), "refused: MISCONF the disk is full"),
+        (Fate::Lost(false), "no answer from the server"),
+        (Fate::Answer(Reply::List(vec![text("ERR bad")])), "ERR bad"),
+        (Fate::Answer(Reply::Nil), "unexpected reply"),
+    ] {
+        let cause = cause(fate).await;
+        assert!(cause.contains(part) && !cause.contains("the lock"), "{cause}");
+    }
+    drop(guards);
+    settle().await;
+    done(client, &fake).await;
+}

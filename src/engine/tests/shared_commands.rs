@@ -26,7 +26,7 @@ async fn a_call_that_the_server_refuses_fails_alone() {
     fake.next("many", Fate::Answer(Reply::List(vec![Reply::List(refused.to_vec()), Reply::Nil])));
     let got = ask(&client, 5).await;
     let is_refused =
-        |outcome: &Result<_>| matches!(outcome, Err(Error::Server { message }) if message.starts_with("OOM"));
+        |outcome: &Result<_>| matches!(outcome, Err(Error::Server { message, .. }) if message.starts_with("OOM"));
     assert!(is_refused(&got[3]), "{:?}", got[3]);
     assert!([0, 1, 2, 4].iter().all(|n| held(&got[*n])), "{got:?}");
     settle().await;
@@ -78,7 +78,7 @@ async fn a_shared_command_that_the_server_refuses_is_refused_for_each() {
     fake.next("many", Fate::Refused("OOM command not allowed"));
     let got = ask(&client, 5).await;
     for outcome in &got[3..] {
-        assert!(matches!(outcome, Err(Error::Server { message }) if message.starts_with("OOM")), "{outcome:?}");
+        assert!(matches!(outcome, Err(Error::Server { message, .. }) if message.starts_with("OOM")), "{outcome:?}");
     }
     assert_eq!(fake.sent("acquire").len(), 3);
     drop(got);

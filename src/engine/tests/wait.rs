@@ -114,7 +114,9 @@ async fn too_few_replicas_are_told_of_whoever_else_tries() {
         until("acquire", fake.sent("acquire").len() + 1).await;
     }
     let outcome = waits.await.unwrap();
-    assert!(matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1 })), "{outcome:?}");
+    assert!(matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1, .. })), "{outcome:?}");
+    let text = outcome.unwrap_err().to_string();
+    assert!(text.starts_with("the lock \"x\": 0 replicas of fake have it"), "{text}");
     client.shutdown(secs(1)).await.unwrap();
 }
 
@@ -224,7 +226,7 @@ async fn an_acquire_goes_on_after_errors_that_pass_and_for_no_longer_than_is_of_
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let is_refused =
-        |outcome: Result<_>| matches!(outcome, Err(Error::Server { message }) if message.starts_with("NOPERM"));
+        |outcome: Result<_>| matches!(outcome, Err(Error::Server { message, .. }) if message.starts_with("NOPERM"));
     fake.next("acquire", Fate::Refused("NOPERM no right"));
     assert!(is_refused(lock.lock().await.map(drop)));
     assert_eq!(fake.sent("acquire").len(), 1);

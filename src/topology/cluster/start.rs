@@ -93,7 +93,7 @@ impl Cluster {
         cluster.merge(&view).await;
         if cluster.members().is_empty() {
             let message = "none of the cluster's servers has a slot, or none of them can be connected to".to_owned();
-            return Err(Error::Connection { message, outcome_unknown: false, source: None });
+            return Err(Error::connection(message, false, None));
         }
         tokio::spawn(watch::run(Arc::downgrade(&cluster), cluster.settings.scan_interval));
         tokio::spawn(channels::run(Arc::downgrade(&cluster)));

@@ -344,7 +344,7 @@ async fn an_answer_is_not_missing_for_want_of_a_connection_for_messages() {
     let listener = rig.servers[0].listener.lock().clone().and_then(|listener| listener.upgrade()).unwrap();
     listener.broken();
     let missing = rig.topology.missing(&name);
-    assert!(matches!(missing, Error::Timeout { step: Step::Command }), "{missing:?}");
+    assert!(matches!(missing, Error::Timeout { step: Step::Command, .. }), "{missing:?}");
 }
 
 /// It would have rounds of renewal and beats of its own, and be looked for among thousands of names.

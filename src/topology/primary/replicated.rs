@@ -103,7 +103,7 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
     }
     match best {
         Some(best) => Ok(best),
-        None => Err(reason.or(Error::Timeout { step: Step::Connect })),
+        None => Err(reason.or(Error::timeout(Step::Connect))),
     }
 }
 

@@ -189,7 +189,7 @@ impl Connection {
             if matches!(state.link, Link::Ended(_)) {
                 return;
             }
-            let fault = Fault { kind: FaultKind::Lost, message: why.message.clone(), source: why.source.clone() };
+            let fault = Fault { source: why.source.clone(), ..Fault::new(FaultKind::Lost, &*why.message) };
             state.pipeline.broken(&fault, &mut wakers);
             (state.trouble, state.is_full, state.failed) = (Some(why), false, None);
             std::mem::replace(&mut state.link, Link::Down)
@@ -282,7 +282,7 @@ impl Connection {
                 None => "there is no connection to the server yet".to_owned(),
             };
             let source = state.trouble.as_ref().and_then(|trouble| trouble.source.clone());
-            let unsent = Fault { kind: FaultKind::NotSent, message, source };
+            let unsent = Fault { source, ..Fault::new(FaultKind::NotSent, message) };
             let Expired { sent, unsent } = state.pipeline.expire(now, &unsent, &mut wakers);
             state.silence.is_dead(sent + unsent, self.timeout, now) && is_up
         };

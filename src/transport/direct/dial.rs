@@ -12,6 +12,7 @@ use super::wire::{Answer, Incoming, Input, write_words};
 use crate::config::{Credentials, Options, Provider, Secret};
 use crate::error::passing::without_arguments;
 use crate::error::{Error, Step};
+use crate::transport::FOREIGN;
 use crate::transport::tls::{self, Secured};
 
 /// Where to connect, and as whom.
@@ -71,7 +72,7 @@ pub(super) struct Trouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hope {
     Some,
-    /// What is wrong with certificates, or who speaks TLS: somebody has to set it right.
+    /// What is wrong with certificates, who speaks TLS, or a port that is not Redis': somebody has to set it right.
     None,
     /// A login or a database that does not exist, as the server says.
     Refused,
@@ -93,9 +94,9 @@ impl Trouble {
     /// What whoever connects is told.
     pub(super) fn into_error(self) -> Error {
         if self.hope == Hope::Refused {
-            return Error::Server { message: self.message };
+            return Error::server(self.message);
         }
-        Error::Connection { message: self.message, outcome_unknown: false, source: self.source }
+        Error::connection(self.message, false, self.source)
     }
 }
 
@@ -232,6 +233,9 @@ impl Opened {
         let written = self.write(&out).await;
         // What the server had to say before it closed the connection counts for more.
         loop {
+            if self.input.is_foreign() {
+                return Err(Trouble { hope: Hope::None, ..Trouble::new(FOREIGN) });
+            }
             match self.input.next().map_err(|garbage| Trouble::new(garbage.to_string()))? {
                 Some(Incoming::Reply(answer)) => return Ok(answer),
                 Some(Incoming::Push(_)) => continue,
@@ -315,11 +319,12 @@ pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened
         }
     };
     let all = futures::future::try_join_all((0..count).map(|_| one()));
-    match tokio::time::timeout(dialer.within, all).await {
+    let opened = match tokio::time::timeout(dialer.within, all).await {
         Ok(opened) => opened.map_err(Trouble::into_error),
         Err(_) => {
             let latest = latest.lock().take();
-            Err(latest.map_or(Error::Timeout { step: Step::Connect }, Trouble::into_error))
+            Err(latest.map_or_else(|| Error::timeout(Step::Connect), Trouble::into_error))
         }
-    }
+    };
+    opened.map_err(|error| error.at(Some(&Arc::from(&*dialer.server))))
 }

@@ -48,6 +48,11 @@ impl Input {
         &mut self.bytes
     }
 
+    /// True when no reply begins with what is there.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.bytes.first().is_some_and(|byte| !b"+-:$*_#,!=(%~|>".contains(byte))
+    }
+
     /// The next thing that is there as a whole.
     pub(super) fn next(&mut self) -> Result<Option<Incoming>, Garbage> {
         if self.bytes.is_empty() {

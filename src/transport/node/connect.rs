@@ -23,6 +23,7 @@ use super::subscriptions::Subscriptions;
 use super::{Messages, Node, tls};
 use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in, url};
 use crate::error::{Error, Result, Step};
+use crate::transport::FOREIGN;
 use crate::transport::connector::Login;
 use crate::transport::demotions::Demotions;
 use crate::transport::direct::{Lanes, MessageLine, Place, Target};
@@ -257,7 +258,7 @@ impl Node {
             Err(error) if *error.kind() == ErrorKind::Timeout => Some(
                 latest
                     .into_inner()
-                    .map_or(Error::Timeout { step: Step::Connect }, |latest| refused(&latest, &server, is_plain)),
+                    .map_or_else(|| Error::timeout(Step::Connect), |latest| refused(&latest, &server, is_plain)),
             ),
             Err(error) => Some(refused(&error, &server, is_plain)),
         };
@@ -266,7 +267,7 @@ impl Node {
             for task in node.connect_tasks.lock().drain(..) {
                 task.abort();
             }
-            return Err(error);
+            return Err(error.at(Some(&Arc::from(server))));
         }
         {
             // Each hears from here on, whenever its task comes to run: what came before that would be lost.
@@ -324,7 +325,7 @@ async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::erro
 
 /// A login or a database that does not exist, or TLS that somebody has to set right.
 fn is_final(error: &fred::error::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url)
+    matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url | ErrorKind::Protocol)
         || trouble_of_tls(error).is_some_and(|meaning| meaning.lasts)
         || refuses_hello(error.details())
         || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
@@ -355,14 +356,17 @@ fn refused(error: &fred::error::Error, server: &str, is_plain: bool) -> Error {
     if is_plain && is_broken_off && *error.kind() == ErrorKind::IO {
         message = format!("{message}: {IS_TLS}");
     }
+    if *error.kind() == ErrorKind::Protocol {
+        FOREIGN.clone_into(&mut message);
+    }
     match error.kind() {
         _ if refuses_hello(details) => Error::Unsupported { what: format!("{server}: {message}") },
-        ErrorKind::Auth | ErrorKind::Unknown if is_final(error) => Error::Server { message },
+        ErrorKind::Auth | ErrorKind::Unknown if is_final(error) => Error::server(message),
         ErrorKind::Config | ErrorKind::Url => Error::config(message),
-        ErrorKind::Timeout => Error::Timeout { step: Step::Connect },
+        ErrorKind::Timeout => Error::timeout(Step::Connect),
         _ => {
             let message = format!("{server}: {message}");
-            Error::Connection { message, outcome_unknown: false, source: source(error.clone()) }
+            Error::connection(message, false, source(error.clone()))
         }
     }
 }

@@ -185,7 +185,7 @@ impl Connection {
                         if let Some((message, trouble)) = self.trouble() {
                             let has_left = away.is_none_or(|away| away.has_ended(self));
                             let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
-                            fault = Fault { kind, message, source: source(trouble) };
+                            fault = Fault { source: source(trouble), ..Fault::new(kind, message) };
                         }
                     }
                     // A server's own error begins with its code.

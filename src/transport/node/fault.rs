@@ -77,7 +77,7 @@ pub(super) fn fault(error: Error) -> Fault {
         _ if refused => FaultKind::Refused,
         _ => FaultKind::Lost,
     };
-    Fault { kind, message: told(&error), source: source(error) }
+    Fault { kind, message: told(&error), source: source(error), server: None }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mu
             let guard = match outcome {
                 Ok(Some(guard)) => guard,
                 // A wait of a few milliseconds may end while a command is under way: it is undone.
-                Ok(None) | Err(Error::Timeout { step: Step::Command }) => return false,
+                Ok(None) | Err(Error::Timeout { step: Step::Command, .. }) => return false,
                 Err(error) => panic!("{error}"),
             };
             // Half of those that got it drop the unlock half-way, half the guard.

@@ -83,7 +83,7 @@ pub fn assert_doubt(error: &Error) {
 pub fn refused<T>(outcome: Result<T, Error>, code: &str) {
     match outcome {
         Err(error @ Error::Server { .. }) if error.outcome_unknown() => panic!("in doubt: {error:?}"),
-        Err(Error::Server { message }) if message.starts_with(code) => {}
+        Err(Error::Server { message, .. }) if message.starts_with(code) => {}
         Err(error) => panic!("expected {code}: {error:?}"),
         Ok(_) => panic!("expected {code}: it succeeded"),
     }
@@ -137,7 +137,7 @@ pub async fn refused_by(client: &Client, flavour: Flavour, name: &str, (most, wa
     let refused = async || {
         let outcome = client.lock(flavour, name).try_lock().await;
         let told = match &outcome {
-            Err(error @ Error::Replicas { got, wanted }) if error.is_retryable() => (*got, *wanted),
+            Err(error @ Error::Replicas { got, wanted, .. }) if error.is_retryable() => (*got, *wanted),
             _ => panic!("{name}: {outcome:?}"),
         };
         assert!(told.0 <= most && told.1 == wanted, "{name}: refused with {told:?}, and not {most} of {wanted}");

@@ -446,8 +446,8 @@ pub async fn freed(lock: &Arc<dyn DistLock>) {
 /// Whether a short wait ended without the lock; also true for a command timeout, because a busy machine may not answer within the wait.
 pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
     match outcome {
-        Ok(None) | Err(Error::Timeout { step: Step::Command }) => true,
-        Err(Error::NoQuorum { why, .. }) => matches!(**why, Error::Timeout { step: Step::Command }),
+        Ok(None) | Err(Error::Timeout { step: Step::Command, .. }) => true,
+        Err(Error::NoQuorum { why, .. }) => matches!(**why, Error::Timeout { step: Step::Command, .. }),
         _ => false,
     }
 }

@@ -39,7 +39,7 @@ async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
                     idle(&client).await;
                     return None;
                 }
-                let is_timeout = matches!(error, Error::Timeout { step: Step::Command });
+                let is_timeout = matches!(error, Error::Timeout { step: Step::Command, .. });
                 assert!(is_timeout && error.outcome_unknown(), "{error:?}");
                 // Once the acquire; the rest undoes it and changes no count.
                 assert_eq!(bed.admin.calls("hset").await, 1);
@@ -76,7 +76,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
                 }
                 std::thread::sleep(2 * TIMEOUT);
                 match taking.await.unwrap() {
-                    Err(Error::Timeout { step: Step::Command }) => idle(&client).await,
+                    Err(Error::Timeout { step: Step::Command, .. }) => idle(&client).await,
                     Err(error) => panic!("round {round}: {error}"),
                     Ok(taken) => break taken.expect("nobody has it"),
                 }

@@ -45,7 +45,7 @@ impl Primary {
         let found = first(&settings, &*connector, &sentinels, &name, &why);
         let found = match tokio::time::timeout(settings.connect_timeout + SAYS_WHY, found).await {
             Ok(found) => found,
-            Err(_) => Err(why.into_inner().unwrap_or(Error::Timeout { step: Step::Connect })),
+            Err(_) => Err(why.into_inner().unwrap_or(Error::timeout(Step::Connect))),
         };
         let told = match found {
             Ok(told) => told,
@@ -69,7 +69,7 @@ impl Primary {
             let left = limit.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 primary.close(OTHERS_WITHIN).await;
-                return Err(Error::Timeout { step: Step::Connect });
+                return Err(Error::timeout(Step::Connect));
             }
             tokio::time::sleep(OTHERS_WITHIN).await;
             let _ = tokio::time::timeout(left, finder.list(&primary, left)).await;
@@ -121,7 +121,7 @@ async fn first(
         }
     }
     let Some(mut best) = best else {
-        return Err(reason.or(Error::Timeout { step: Step::Connect }));
+        return Err(reason.or(Error::timeout(Step::Connect)));
     };
     let mut proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
     loop {
@@ -173,7 +173,7 @@ fn refused(address: &Address, name: &str, why: &str) -> Error {
         ));
     }
     if why.starts_with("NOPERM") || why.starts_with("NOAUTH") {
-        return Error::Server { message: format!("the sentinel {address}: {why}") };
+        return Error::server(format!("the sentinel {address}: {why}"));
     }
     away(&format_args!("the sentinel {address}"), why)
 }

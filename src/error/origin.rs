@@ -1,0 +1,138 @@
+//! Which lock and which server an error is about.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use super::{Error, Step, after};
+
+/// The lock and the server that an error is about, as far as they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin(Option<Box<Named>>);
+
+/// In a box: results without an error are the smaller for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Named {
+    lock: Option<Arc<str>>,
+    server: Option<Arc<str>>,
+}
+
+impl Origin {
+    /// The lock's name.
+    #[must_use]
+    pub fn lock(&self) -> Option<&str> {
+        self.0.as_ref()?.lock.as_deref()
+    }
+
+    /// The server as `host:port`, or `unix:/path`.
+    #[must_use]
+    pub fn server(&self) -> Option<&str> {
+        self.0.as_ref()?.server.as_deref()
+    }
+
+    fn named(&mut self) -> &mut Named {
+        self.0.get_or_insert_default()
+    }
+
+    /// The server's name behind a word; nothing where the server is unknown.
+    fn after(&self, word: &str) -> String {
+        self.server().map(|server| format!("{word}{server}")).unwrap_or_default()
+    }
+}
+
+impl Error {
+    pub(crate) fn timeout(step: Step) -> Self {
+        Self::Timeout { step, origin: Origin::default() }
+    }
+
+    /// `message`: the server's text.
+    pub(crate) fn server(message: impl Into<String>) -> Self {
+        Self::Server { message: message.into(), origin: Origin::default() }
+    }
+
+    pub(crate) fn replicas(got: usize, wanted: usize) -> Self {
+        Self::Replicas { got, wanted, origin: Origin::default() }
+    }
+
+    pub(crate) fn connection(
+        message: impl Into<String>,
+        outcome_unknown: bool,
+        source: Option<Arc<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self::Connection { message: message.into(), outcome_unknown, source, origin: Origin::default() }
+    }
+
+    /// Which lock and which server the error is about. None for kinds that have a name of their own, or none.
+    #[must_use]
+    pub const fn origin(&self) -> Option<&Origin> {
+        match self {
+            Self::Connection { origin, .. }
+            | Self::Server { origin, .. }
+            | Self::Timeout { origin, .. }
+            | Self::Replicas { origin, .. } => Some(origin),
+            _ => None,
+        }
+    }
+
+    const fn origin_mut(&mut self) -> Option<&mut Origin> {
+        match self {
+            Self::Connection { origin, .. }
+            | Self::Server { origin, .. }
+            | Self::Timeout { origin, .. }
+            | Self::Replicas { origin, .. } => Some(origin),
+            _ => None,
+        }
+    }
+
+    /// The same error, of this lock, unless it names another.
+    pub(crate) fn about(mut self, lock: &Arc<str>) -> Self {
+        if let Some(origin) = self.origin_mut().filter(|origin| origin.lock().is_none()) {
+            origin.named().lock = Some(Arc::clone(lock));
+        }
+        self
+    }
+
+    /// The same error, of this server, unless it names another.
+    pub(crate) fn at(mut self, server: Option<&Arc<str>>) -> Self {
+        if let (Some(server), Some(origin)) = (server, self.origin_mut())
+            && origin.server().is_none()
+        {
+            origin.named().server = Some(Arc::clone(server));
+        }
+        self
+    }
+
+    /// The text of an error with an origin.
+    pub(super) fn text(&self) -> String {
+        let lock = self.origin().and_then(Origin::lock).map(|lock| format!("the lock {lock:?}: ")).unwrap_or_default();
+        let tail = match self {
+            Self::Connection { outcome_unknown: true, .. } => {
+                " (the command may have been carried out; in the background an acquire is undone, and a release is repeated)"
+            }
+            Self::Timeout { step, .. } => after(*step),
+            _ => "",
+        };
+        format!("{lock}{}{tail}", self.brief())
+    }
+
+    /// The error's text without the lock, and without what happens in the background.
+    pub(crate) fn brief(&self) -> String {
+        match self {
+            Self::Connection { message, origin, .. } => {
+                // Most messages begin with the server's name.
+                let is_named = origin.server().is_some_and(|server| message.contains(server));
+                let server = if is_named { String::new() } else { origin.after(" ") };
+                format!("no answer from the server{server}: {message}")
+            }
+            Self::Server { message, origin } => format!("the server{} refused: {message}", origin.after(" ")),
+            Self::Timeout { step, origin } => {
+                format!("no answer in time{} while waiting for the {step}", origin.after(" from "))
+            }
+            Self::Replicas { got, wanted, origin } => format!(
+                "{got} replicas{} have it in time, and {wanted} have to: it does not count, and may be tried again; see whether the \
+                 replicas are connected and keep up, or ask for fewer (Builder::acks) or wait longer (Builder::ack_timeout)",
+                origin.after(" of ")
+            ),
+            error => error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Warnings that a lasting fault would repeat, hundreds in a second: each is logged at once, and then at most every ten seconds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The least time between two equal warnings.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The most causes that are told apart.
+const MOST: usize = 64;
+
+/// When each warning was logged last.
+#[derive(Debug, Default)]
+pub(crate) struct Repeated(Mutex<BTreeMap<(&'static str, Box<str>), Logged>>);
+
+#[derive(Debug)]
+struct Logged {
+    at: Instant,
+    left_out: u64,
+}
+
+impl Repeated {
+    /// Returns how many equal warnings were left out before this one, if this one is to be logged. Warnings are equal if both `what` and
+    /// `cause` are. A new cause is logged at once.
+    pub(crate) fn due(&self, what: &'static str, cause: &str) -> Option<u64> {
+        let (mut known, now) = (self.0.lock(), Instant::now());
+        let mut key = (what, Box::from(cause));
+        if known.len() >= MOST && !known.contains_key(&key) {
+            known.retain(|_, logged| now - logged.at < PAUSE);
+            if known.len() >= MOST {
+                // All further causes count as one.
+                key.1 = Box::from("");
+            }
+        }
+        let Some(logged) = known.get_mut(&key) else {
+            known.insert(key, Logged { at: now, left_out: 0 });
+            return Some(0);
+        };
+        if now - logged.at < PAUSE {
+            logged.left_out += 1;
+            return None;
+        }
+        logged.at = now;
+        Some(std::mem::take(&mut logged.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn equal_warnings_are_logged_every_ten_seconds_with_their_count() {
+        let repeated = Repeated::default();
+        let mut logged = Vec::new();
+        for second in 0..25 {
+            logged.extend(repeated.due("renewal", "MISCONF").map(|left_out| (second, left_out)));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(logged, [(0, 0), (10, 9), (20, 9)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_cause_is_logged_at_once_and_causes_that_take_turns_do_not_flood() {
+        let repeated = Repeated::default();
+        assert_eq!(repeated.due("renewal", "MISCONF"), Some(0));
+        assert_eq!(repeated.due("renewal", "OOM"), Some(0));
+        assert_eq!(repeated.due("release", "OOM"), Some(0));
+        assert_eq!([("renewal", "MISCONF"), ("renewal", "OOM")].map(|(what, why)| repeated.due(what, why)), [None; 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn endless_causes_neither_flood_nor_take_memory() {
+        let repeated = Repeated::default();
+        let logged = || (0..1_000).filter(|n| repeated.due("renewal", &n.to_string()).is_some()).count();
+        assert_eq!(logged(), MOST + 1);
+        tokio::time::advance(PAUSE).await;
+        assert!(logged() <= MOST + 1);
+        assert!(repeated.0.lock().len() <= MOST + 1);
+    }
+}
