@@ -149,7 +149,7 @@ impl Connection {
             let message = format!("{}: its server was demoted, and there is no other connection yet", self.server);
             return Err(self.trouble().map_or_else(
                 || Fault::new(FaultKind::NotSent, message),
-                |(message, trouble)| Fault { kind: FaultKind::NotSent, message, source: source(trouble) },
+                |(message, trouble)| Fault { source: source(trouble), ..Fault::new(FaultKind::NotSent, message) },
             ));
         };
         // A script sent by its source times out by a timer of ours, after which fred may still send it.
