@@ -95,7 +95,7 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
         bed.admin.reset_stats().await;
         guard.unlock().await.unwrap();
         for task in tasks {
-            task.await.unwrap();
+            bed::ends("a waiter", task).await.unwrap();
         }
         let (scripts, _) = sent(bed).await;
         // Handed over up to 16 times before it goes back to the server.
@@ -122,7 +122,7 @@ async fn passing_on_inside_a_process_costs_nothing() {
             .await;
         sent(bed).await;
         guard.unlock().await.unwrap();
-        let guard = waiting.await.unwrap();
+        let guard = bed::ends("the waiter", waiting).await.unwrap();
         assert_eq!(sent(bed).await, (0, 0));
         guard.unlock().await.unwrap();
     })

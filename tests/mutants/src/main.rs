@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn the_time_limit_is_above_the_one_of_the_bed() {
         let bed = include_str!("../../bed/src/lib.rs");
-        let limit = bed.split_once("const LIMIT: Duration = Duration::from_secs(").and_then(|(_, rest)| rest.split_once(')'));
+        let limit =
+            bed.split_once("const LIMIT: Duration = Duration::from_secs(").and_then(|(_, rest)| rest.split_once(')'));
         let limit: u64 = limit.expect("the bed has a LIMIT in seconds").0.parse().unwrap();
         assert!(super::ENDS_WITHIN.as_secs() > limit, "the bed's LIMIT is {limit} s");
     }
