@@ -32,7 +32,7 @@ pub mod wire;
 pub use place::Place;
 
 /// Time limit of a whole test body: ten waits of [`PATIENCE`], and more than all rounds of two [`refusal`]s.
-const LIMIT: Duration = Duration::from_secs(900);
+pub const LIMIT: Duration = Duration::from_secs(900);
 
 /// What the counter of a fenced lock begins with.
 pub const COUNTER: &str = "redisson_lock_token:";
