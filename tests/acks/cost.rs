@@ -95,6 +95,6 @@ async fn calls_that_gain_nothing_wait_for_no_replica() {
     }
     assert!(!waiting.is_finished(), "granted without a replica");
     servers.node(1).cont();
-    waiting.await.unwrap().unwrap().unlock().await.unwrap();
+    bed::ends("the waiter", waiting).await.unwrap().unwrap().unlock().await.unwrap();
     end(strict).await;
 }

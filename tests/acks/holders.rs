@@ -2,15 +2,20 @@
 
 use std::time::Duration;
 
-use bed::{deadline, eventually};
+use bed::{deadline, eventually, moved};
 use distlock::{Acks, Acquire, Client, DistLock, Error, Flavour, Released};
 
 use crate::lanes::blocked;
 use crate::{FLAVOURS, builder, client, end, had, had_as, in_step, ms, nothing_left, patient, secs, servers};
 
-/// A renewal here would move a deadline by [`BEYOND`].
-const NEAR: Duration = ms(500);
+/// A renewal here would move a deadline by this or more.
 const BEYOND: Duration = secs(1);
+
+/// A deadline has not moved. Two looks at one deadline differ by less than half of [`BEYOND`], also where the test stands still in
+/// between: the best of ten looks counts.
+fn stays(moved: Duration, what: &str) {
+    assert!(moved <= BEYOND / 2, "{what}: the deadline has moved by {moved:?}");
+}
 
 fn is_refused<T>(outcome: &Result<T, Error>) -> bool {
     matches!(outcome, Err(Error::Replicas { got: 0, wanted: 1, .. }))
@@ -45,7 +50,7 @@ async fn renewal_that_no_replica_acknowledges_moves_no_deadline() {
     let round = strict.renew_now().await;
     assert_eq!((round.renewed, round.lost), (0, 0), "{round:?}");
     for ((guard, before), flavour) in guards.iter().zip(&deadlines).zip(FLAVOURS) {
-        assert!(deadline(guard) <= *before + NEAR, "{flavour}: an unacknowledged renewal moves no deadline");
+        stays(moved(guard, *before), &format!("{flavour}: an unacknowledged renewal"));
         let left = servers.node(0).admin().pttl(&name(flavour)).await;
         assert!(left > 1_000_000, "{flavour}: the primary has renewed it: {left} ms");
     }
@@ -77,7 +82,7 @@ async fn partial_release_moves_no_deadline() {
                 let before = deadline(&outer);
                 tokio::time::sleep(BEYOND).await;
                 assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1), "{flavour}");
-                assert!(deadline(&outer) <= before + NEAR, "{acks:?} {flavour} {lease:?}: the deadline has moved");
+                stays(moved(&outer, before), &format!("{acks:?} {flavour} {lease:?}"));
                 outer.unlock().await.unwrap();
             }
         }
@@ -105,14 +110,10 @@ async fn lost_lock_is_signalled_without_waiting_for_replicas() {
             });
             let lost = bed::ends(&format!("{acks:?} {flavour}: the signal of the loss"), taken.lost()).await;
             assert!(matches!(lost, Error::Lost { why: distlock::Lost::Gone, .. }), "{flavour}: {lost:?}");
-            assert!(
-                kept.is_held() && deadline(&kept) <= before + NEAR,
-                "{flavour}: no replica has acknowledged the renewal: held {}, deadline moved by {:?}",
-                kept.is_held(),
-                deadline(&kept) - before
-            );
+            assert!(kept.is_held(), "{flavour}: the other lock of the command is lost");
+            stays(moved(&kept, before), &format!("{flavour}: a renewal that no replica has acknowledged"));
             servers.node(1).cont();
-            let renewed = renewing.await.unwrap();
+            let renewed = bed::ends("the renewal", renewing).await.unwrap();
             assert_eq!((renewed.renewed, renewed.failed, renewed.lost), (1, 0, 1), "{flavour}");
             assert!(deadline(&kept) > before, "{flavour}");
             kept.unlock().await.unwrap();
@@ -136,7 +137,8 @@ async fn extension_that_no_replica_acknowledges_moves_no_deadline() {
         servers.node(1).stop();
         let refused = guard.extend(secs(3_000)).await;
         assert!(is_refused(&refused), "{flavour}: {refused:?}");
-        assert!(guard.is_held() && deadline(&guard) <= before + NEAR, "{flavour}");
+        assert!(guard.is_held(), "{flavour}");
+        stays(moved(&guard, before), &format!("{flavour}: an extension that was refused"));
         servers.node(1).cont();
         in_step(&servers).await;
         eventually("the extension is acknowledged", async || guard.extend(secs(3_000)).await.is_ok()).await;
@@ -193,7 +195,7 @@ async fn fair_lock_that_is_passed_on_is_granted_once_a_replica_has_it() {
             assert!(!waiting.is_finished(), "granted without a replica");
         }
         servers.node(1).cont();
-        let guard = waiting.await.unwrap().unwrap();
+        let guard = bed::ends("the waiter", waiting).await.unwrap().unwrap();
         if acks != Acks::Off {
             let there = servers.node(1).admin().hgetall("passed").await;
             assert!(there.contains_key(&bed::text(guard.owner())), "{there:?}");
@@ -220,11 +222,12 @@ async fn hand_off_keeps_the_hold_and_the_deadline_that_replicas_have() {
     bed::becomes("waiting tasks", 1, async || strict.stats().waiting).await;
     servers.node(1).stop();
     let before = deadline(&first);
+    tokio::time::sleep(BEYOND).await;
     first.unlock().await.unwrap();
-    let (second, _) = next.await.unwrap();
+    let (second, _) = bed::ends("the next holder", next).await.unwrap();
     let owner = bed::text(second.owner());
     assert!(there.contains_key(&owner), "handed off, not acquired again: {there:?}");
-    assert!(deadline(&second) <= before + NEAR, "replicas know no later deadline");
+    stays(moved(&second, before), "a hand-off, of which replicas know no later deadline");
     servers.node(0).kill();
     servers.node(1).cont();
     let there = servers.node(1).admin().hgetall("handed").await;

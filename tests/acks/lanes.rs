@@ -111,7 +111,7 @@ async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missin
     futures::future::join_all(late).await;
     servers.node(1).cont();
     for lane in waiting {
-        lane.await.unwrap();
+        bed::ends("a lane", lane).await.unwrap();
     }
     end(strict).await;
 }
@@ -130,7 +130,7 @@ async fn crowd_that_comes_at_once_takes_all_lanes() {
     bed::eventually("all lanes are taken", async || blocked(&servers, 3).await).await;
     servers.node(1).cont();
     for one in crowd {
-        one.await.unwrap();
+        bed::ends("one of the calls", one).await.unwrap();
     }
     end(strict).await;
 }
@@ -147,7 +147,7 @@ async fn wait_in_the_queue_of_a_lane_times_out_when_the_server_is_silent() {
     servers.node(0).cont();
     servers.node(1).cont();
     for lane in waiting {
-        lane.await.unwrap();
+        bed::ends("a lane", lane).await.unwrap();
     }
     end(strict).await;
 }

@@ -47,7 +47,7 @@ async fn unacknowledged_acquire_is_retried_within_the_wait() {
     }
     assert!(!waiting.is_finished(), "no replica has acknowledged");
     servers.node(1).cont();
-    let guard = waiting.await.unwrap().unwrap();
+    let guard = bed::ends("the waiter", waiting).await.unwrap().unwrap();
     assert!(guard.is_held());
     guard.unlock().await.unwrap();
     end(strict).await;

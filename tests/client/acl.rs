@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use bed::{Bed, PATIENCE, becomes, ends, eventually, in_vain, is_cluster, ms, reentrant, secs, with_longer_waits};
+use bed::{
+    Bed, PATIENCE, becomes, ends, eventually, in_vain, is_cluster, ms, reentrant, secs, waits_in_vain,
+    with_longer_waits,
+};
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer, Released};
 
 const PAGE: &str = include_str!("../../docs/acl.md");
@@ -134,13 +137,13 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
     let writer = tokio::spawn(async move { writing.lock_for(PATIENCE).await });
     eventually("it waits", async || one.stats().waiting == 1 || writer.is_finished()).await;
     first.unlock().await?;
-    let Some(guard) = writer.await.expect("it ends")? else { return Ok(held_back) };
+    let Some(guard) = bed::ends("the waiting writer", writer).await.expect("no panic")? else { return Ok(held_back) };
     let reading = theirs.read();
     let reader = tokio::spawn(async move { reading.lock_for(PATIENCE).await });
     eventually("it waits", async || two.stats().waiting == 1 || reader.is_finished()).await;
     guard.extend(secs(60)).await?;
     let guard = guard.downgrade().await?;
-    drop(reader.await.expect("it ends")?);
+    drop(bed::ends("the waiting reader", reader).await.expect("no panic")?);
     guard.unlock().await?;
     for half in [&mine.read() as &dyn DistLock, &mine.write()] {
         let guard = half.lock().await?;
@@ -167,7 +170,7 @@ async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::R
             inner.unlock().await?;
         }
         outer.unlock().await?;
-        drop(waiter.await.expect("it ends")?);
+        drop(bed::ends("the waiter", waiter).await.expect("no panic")?);
     }
     eventually("it is given back", async || two.stats().under_way + two.stats().holds == 0).await;
     let guard = mine.lock().await?;
@@ -234,7 +237,7 @@ async fn plain_turns(one: &Client, two: &Client, lease: Duration) -> distlock::R
     eventually("it waits", async || two.stats().waiting == 1 || waiter.is_finished()).await;
     tokio::time::sleep(ms(50)).await;
     guard.unlock().await?;
-    drop(waiter.await.expect("it ends")?);
+    drop(bed::ends("the waiter", waiter).await.expect("no panic")?);
     eventually("it is given back", async || two.stats().under_way + two.stats().holds == 0).await;
     let guard = mine.acquire(Acquire::new().owner(&me)).await?;
     mine.force_unlock().await?;
@@ -339,7 +342,7 @@ async fn queue(one: &Client, two: &Client) {
     let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
     let queued = async || fair.queue_len().await.unwrap();
     becomes("places in the queue", 1, queued).await;
-    assert!(in_vain(&one.fair("fair").lock_for(ms(50)).await));
+    waits_in_vain(ms(50), async |wait| one.fair("fair").lock_for(wait).await).await;
     becomes("places in the queue", 1, queued).await;
     let left = async || fair.queue().await.unwrap().waiters[0].remaining;
     let mut last = left().await;

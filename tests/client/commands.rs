@@ -112,7 +112,7 @@ async fn turns(one: &Client, other: &Client, flavour: Flavour) {
         eventually("the second client waits", async || other.stats().waiting > before).await;
         eventually("the waiter's attempts are answered", async || other.stats().under_way == 0).await;
         guard.unlock().await.unwrap();
-        waiter.await.unwrap();
+        bed::ends("the waiter", waiter).await.unwrap();
     } else {
         guard.unlock().await.unwrap();
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bed::{Bed, PATIENCE, ends, idle, in_vain, ms, reentrant, run_on, secs};
+use bed::{Bed, PATIENCE, ends, idle, in_vain, ms, reentrant, run_on, secs, waits_in_vain};
 use distlock::{Acquire, Backoff, Builder, Client, DistLock, Error, Flavour, Prefer, RedLock};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 
@@ -108,7 +108,7 @@ async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
         let next = tokio::spawn(async move { next.lock_for(PATIENCE).await });
         tokio::time::sleep(ms(20)).await;
         guard.unlock().await.unwrap();
-        let next = next.await.unwrap_or_else(|_| panic!("{name}: a waiter panicked"));
+        let next = ends("the waiter", next).await.unwrap_or_else(|_| panic!("{name}: a waiter panicked"));
         let guard = next.unwrap().unwrap_or_else(|| panic!("{name}: {flavour}: not woken"));
         // Polls, and is not woken.
         let other = lock.lock_for(ms(30)).await;
@@ -122,7 +122,7 @@ async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
     tokio::time::sleep(ms(20)).await;
     drop(late.lock_for(ms(20)).await);
     reading.unlock().await.unwrap();
-    drop(writing.await.unwrap());
+    drop(ends("the waiting writer", writing).await.unwrap());
     // Fails, and tries again.
     for _ in 0..2 {
         let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
@@ -262,7 +262,8 @@ async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
         }
         let longest = Backoff::exponential(ms(1), f64::MAX, secs(86_400)).unwrap();
         let held = other.spin("spin").lock().await.unwrap();
-        assert!(in_vain(&client.spin("spin").backoff(longest).lock_for(ms(50)).await));
+        let spin = client.spin("spin").backoff(longest);
+        waits_in_vain(ms(50), async |wait| spin.lock_for(wait).await).await;
         held.unlock().await.unwrap();
     })
     .await;

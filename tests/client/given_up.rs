@@ -75,7 +75,7 @@ async fn a_release_by_owner_waits_for_the_mark_of_a_hold_that_was_just_given_up(
 #[tokio::test]
 async fn a_release_by_owner_takes_a_hold_that_is_given_up_meanwhile() {
     each(async |bed, flavour| {
-        let client = bed.client().await;
+        let client = bed.still_client().await;
         let lock = client.lock(flavour, "x");
         let me = client.owner();
         let (goes, guard) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
@@ -95,7 +95,7 @@ async fn a_release_by_owner_takes_a_hold_that_is_given_up_meanwhile() {
 #[tokio::test]
 async fn a_lost_guard_that_is_given_up_takes_no_other_hold() {
     each(async |bed, flavour| {
-        let client = bed.client().await;
+        let client = bed.still_client().await;
         let lock = client.lock(flavour, "x");
         let me = client.owner();
         let (lost, guard) = (enter(&*lock, &me).await, enter(&*lock, &me).await);

@@ -71,7 +71,7 @@ async fn a_loss_that_is_found_during_a_hand_off_reaches_the_next_holder() {
             metrics::with_local_recorder(&stop, || drop(held));
         });
         is_there.recv_timeout(PATIENCE).expect("the release reaches its second step");
-        let round = renewal.await.unwrap();
+        let round = bed::ends("the renewal", renewal).await.unwrap();
         go.send(()).unwrap();
         gives_back.join().unwrap();
 

@@ -139,7 +139,7 @@ async fn each_outcome_is_counted_once_and_timed() {
             tokio::time::sleep(ms(100)).await;
             assert_eq!(one.renew_now().await.renewed, 1);
             guard.unlock().await.unwrap();
-            waiter.await.unwrap();
+            bed::ends("the waiter", waiter).await.unwrap();
 
             // Lost by force.
             let guard = lock.lock().await.unwrap();

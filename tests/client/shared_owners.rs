@@ -80,7 +80,7 @@ async fn an_extend_in_flight_cuts_no_lease_of_another_hold() {
         ends("the extend is on its way", slow.fired()).await;
         let me: Owner = theirs.state().await.unwrap().holders[0].0.parse().unwrap();
         let held = theirs.acquire(Acquire::new().owner(&me).lease(secs(600))).await.unwrap().unwrap();
-        let guard = extending.await.unwrap();
+        let guard = ends("the extension", extending).await.unwrap();
         let lasts = async || ms(bed.admin.pttl("x").await.try_into().unwrap());
         let (promised, left) = (held.remaining(), lasts().await);
         assert!(held.is_held() && left > secs(200), "{flavour}: {left:?} left, {promised:?} promised");

@@ -17,8 +17,7 @@ async fn a_long_list_is_taken_whole_or_not_at_all() {
         let late = other.reentrant("m01200").lock().await.unwrap();
         let only = vec!["m01200".to_owned()];
         assert!(lock.try_lock().await.unwrap().is_none());
-        let waited = lock.lock_for(ms(700)).await;
-        assert!(bed::in_vain(&waited), "{waited:?}");
+        bed::waits_in_vain(ms(700), async |wait| lock.lock_for(wait).await).await;
         idle(&client).await;
         assert_eq!(bed.admin.keys().await, only);
         let waiting = waiter(lock.clone());

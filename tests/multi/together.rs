@@ -7,7 +7,7 @@ use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock, Striped};
 use tokio::sync::Barrier;
 
 use crate::rig::{Second, member, multi, only_keys, waits_at};
-use bed::{PATIENCE, ends, enter, idle, in_vain, ms, passer, reentrant, secs};
+use bed::{PATIENCE, ends, enter, idle, in_vain, ms, passer, reentrant, secs, waits_in_vain};
 
 /// Plain members, that one script takes, and others between them.
 const MIXED: [(Flavour, &str); 6] = [
@@ -33,8 +33,7 @@ async fn a_member_held_by_a_stranger_leaves_the_others_free() {
                 let how = || if owned { Acquire::new().owner(&client.owner()) } else { Acquire::new() };
                 assert!(lock.acquire(how().wait(ms(0))).await.unwrap().is_none(), "{name}");
                 only_keys(&bed.admin, &[name]).await;
-                let outcome = ends("a wait of 40 ms", lock.acquire(how().wait(ms(40)))).await;
-                assert!(in_vain(&outcome), "{name}: {outcome:?}");
+                waits_in_vain(ms(40), async |wait| lock.acquire(how().wait(wait)).await).await;
                 idle(&client).await;
                 only_keys(&bed.admin, &[name]).await;
                 let waiting = tokio::time::timeout(ms(40), lock.acquire(how())).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bed::{Bed, Counter, PATIENCE, ends, eventually, in_vain, ms, secs, with_longer_waits};
+use bed::{Bed, Counter, PATIENCE, ends, eventually, ms, secs, waits_in_vain, with_longer_waits};
 use distlock::{DistLock as _, Error, Lost, PlainValue, Released};
 use distlock_support::peer::{Library, Peer};
 use tokio::task::JoinSet;
@@ -28,7 +28,8 @@ pub async fn each_keeps_the_other_out_until_it_gives_back(library: Library) {
             let theirs = waiter.await.unwrap().expect("ours is given back");
 
             let before = value(bed, "job").await;
-            assert!(lock.try_lock().await.unwrap().is_none() && in_vain(&lock.lock_for(ms(50)).await));
+            assert!(lock.try_lock().await.unwrap().is_none());
+            waits_in_vain(ms(50), async |wait| lock.lock_for(wait).await).await;
             assert_eq!(lock.state().await.unwrap().holders.len(), 1);
             assert_eq!(value(bed, "job").await, before);
             let waiting = lock.clone();
@@ -70,7 +71,7 @@ pub async fn what_is_extended_or_renewed_is_not_to_be_had(library: Library) {
         assert!(peer.extend(theirs, secs(60)).await);
         let left = lock.remaining_ttl().await.unwrap().expect("it is held");
         assert!(left > secs(20), "{left:?}");
-        assert!(in_vain(&lock.lock_for(ms(300)).await));
+        waits_in_vain(ms(300), async |wait| lock.lock_for(wait).await).await;
         assert!(peer.release(theirs).await);
         // Ours, by its watchdog.
         let guard = lock.lock().await.unwrap();

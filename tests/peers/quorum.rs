@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bed::{PATIENCE, becomes, ends, in_vain, ms, secs};
+use bed::{PATIENCE, becomes, ends, ms, secs, waits_in_vain};
 use distlock::{Client, DistLock as _, Error, Flavour, RedLock, Released};
 use distlock_support::peer::{Library, Peer};
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
@@ -80,7 +80,8 @@ async fn a_majority_of_ours_and_of_theirs_meet(library: Library) {
 
         // Theirs.
         let theirs = peer.lock("job", LONG, PATIENCE).await.expect("it is free");
-        assert!(lock.try_lock().await.unwrap().is_none() && in_vain(&lock.lock_for(ms(200)).await));
+        assert!(lock.try_lock().await.unwrap().is_none());
+        waits_in_vain(ms(200), async |wait| lock.lock_for(wait).await).await;
         assert!(peer.extend(theirs, LONG).await);
         let waiting = lock.clone();
         let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });

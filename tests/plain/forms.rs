@@ -133,7 +133,7 @@ async fn what_is_handed_over_keeps_its_value() {
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
         becomes("waiters", 1, async || client.stats().waiting).await;
         guard.unlock().await.unwrap();
-        let guard = waiter.await.unwrap();
+        let guard = bed::ends("the waiter", waiter).await.unwrap();
         assert_eq!(value(bed, "job").await, before);
         assert_eq!(client.renew_now().await.renewed, 1);
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);

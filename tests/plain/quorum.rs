@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bed::{becomes, ends, in_vain, ms, secs};
+use bed::{becomes, ends, ms, secs, waits_in_vain};
 use distlock::{Acquire, Client, DistLock, Error, Flavour, RedLock, Released};
 use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
 
@@ -107,8 +107,7 @@ async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
         for at in [&[0, 1][..], &[1, 2], &[0, 1, 2]] {
             assert_eq!(three.takes(at, secs(600)).await, at.len());
             assert!(lock.try_lock().await.unwrap().is_none());
-            let waited = lock.lock_for(ms(150)).await;
-            assert!(in_vain(&waited), "{waited:?}");
+            waits_in_vain(ms(150), async |wait| lock.lock_for(wait).await).await;
             // Of theirs, by the name that they have on all servers.
             let holders = lock.state().await.unwrap().holders;
             assert_eq!(holders, [(three.stranger(0).value.to_owned(), 1)], "{at:?}");

@@ -60,10 +60,11 @@ pub async fn warm(bed: &Bed) -> Client {
     client
 }
 
-/// How many scripts were run since the last time, and how often `SET` was by itself. Forgets both.
+/// How many scripts were run since the last time, and how often `SET` was sent by itself. Waiters may subscribe; nothing else is sent.
 pub async fn sent(bed: &Bed) -> (u64, u64) {
-    let stats = bed.admin.commandstats().await;
-    bed.admin.reset_stats().await;
-    let count = |name: &str| stats.get(name).copied().unwrap_or_default();
-    (count("eval") + count("evalsha"), count("set"))
+    let mut sent = bed::cost::sent(bed).await;
+    let [eval, evalsha, set, _] =
+        ["eval", "evalsha", "set", "subscribe"].map(|name| sent.remove(name).unwrap_or_default());
+    assert!(sent.is_empty(), "other commands: {sent:?}");
+    (eval + evalsha, set)
 }

@@ -1,6 +1,6 @@
 //! Beside those who use other libraries: they tell nobody, and hear nothing.
 
-use bed::{Bed, ends, in_vain, ms, secs};
+use bed::{Bed, ends, ms, secs, waits_in_vain};
 use distlock::{DistLock, Error, Lost, NotHeld, Released};
 use tokio::task::JoinSet;
 
@@ -34,8 +34,7 @@ async fn each_keeps_the_other_out_and_neither_gives_back_the_others() {
             guard.unlock().await.unwrap();
             assert!(other.takes("job", secs(600)).await, "{theirs:?}");
             assert!(lock.try_lock().await.unwrap().is_none());
-            let waited = lock.lock_for(ms(30)).await;
-            assert!(in_vain(&waited), "{waited:?}");
+            waits_in_vain(ms(30), async |wait| lock.lock_for(wait).await).await;
             let refused = lock.release(&owner).await;
             assert!(
                 matches!(&refused, Err(Error::NotHeld { why: NotHeld::HeldBy { owner }, .. }) if owner == theirs),
@@ -49,8 +48,7 @@ async fn each_keeps_the_other_out_and_neither_gives_back_the_others() {
         }
         // Bytes that are no text are somebody all the same.
         let () = bed.admin.cmd_bytes(&[&b"SET"[..], b"job", b"\xff\x00\xfe"]).await;
-        let waited = lock.lock_for(ms(30)).await;
-        assert!(in_vain(&waited), "{waited:?}");
+        waits_in_vain(ms(30), async |wait| lock.lock_for(wait).await).await;
         assert_eq!(lock.state().await.unwrap().holders.len(), 1);
         assert!(lock.force_unlock().await.unwrap());
     })

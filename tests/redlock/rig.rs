@@ -1,14 +1,12 @@
 //! Independent servers, a proxy before each, users of a RedLock over them, and the check that nothing is left at the end.
 
-use std::time::Duration;
-
 use distlock::{Acquire, Builder, Client, DistLock as _, Error, Flavour, Guard, RedLock, Result};
 use distlock_support::server::Builder as ServerBuilder;
 use distlock_support::{Admin, Proxy, RedisServer};
 use futures::future::join_all;
 use parking_lot::Mutex;
 
-use bed::{PATIENCE, Place, becomes, ends, eventually, idle, is_cluster, ms, on_each, secs};
+use bed::{LIMIT, PATIENCE, Place, becomes, ends, eventually, idle, is_cluster, ms, on_each, secs};
 
 /// The ways for a server to be away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,10 +240,9 @@ pub async fn everywhere(body: impl AsyncFn(&Five)) {
 
 /// Runs a test body over these servers.
 pub async fn run(five: Five, body: impl AsyncFnOnce(&Five)) {
-    let limit = Duration::from_secs(400);
-    tokio::time::timeout(limit, body(&five))
+    tokio::time::timeout(LIMIT, body(&five))
         .await
-        .unwrap_or_else(|_| panic!("the test has not ended within {limit:?}"));
+        .unwrap_or_else(|_| panic!("the test has not ended within {LIMIT:?}"));
     five.end().await;
 }
 

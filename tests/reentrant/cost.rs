@@ -1,7 +1,7 @@
 //! The cost of the reentrant lock.
 
 use bed::cost::{only, passed_on, renewal, sent, turns, warm};
-use bed::{Bed, becomes, reentrant, secs};
+use bed::{Bed, at_one, becomes, reentrant, secs};
 use distlock::{Acquire, Client, DistLock, Flavour, ReentrantLock};
 
 async fn begin(bed: &Bed) -> (Client, ReentrantLock) {
@@ -82,7 +82,7 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
 
         guard.unlock().await.unwrap();
         for task in tasks {
-            task.await.unwrap();
+            bed::ends("a waiter", task).await.unwrap();
         }
         let served = sent(bed).await;
         // A lock is handed over up to 16 times before it goes back to the server: 100 tasks take it in at least 6 series,
@@ -102,7 +102,10 @@ async fn passing_on_inside_a_process_costs_nothing() {
         // A task that waits for long enough subscribes, and looks once.
         let [scripts, subscribed] =
             ["evalsha", "subscribe"].map(|command| all.get(command).copied().unwrap_or_default());
-        assert!(scripts <= subscribed && subscribed <= 1, "{all:?}");
+        assert!(
+            scripts <= subscribed && subscribed <= 1 && scripts + subscribed == all.values().sum::<u64>(),
+            "{all:?}"
+        );
     })
     .await;
 }
@@ -144,11 +147,31 @@ async fn ten_thousand_acquires_make_no_new_connection() {
             })
             .collect();
         for task in tasks {
-            task.await.unwrap();
+            bed::ends("a waiter", task).await.unwrap();
         }
         assert_eq!(connections().await, before);
         let commands = sent(bed).await.get("evalsha").copied().unwrap_or_default();
         assert!(commands <= 20_000, "more than two commands an acquire and release: {commands}");
     })
+    .await;
+}
+
+/// The measure itself: a `GET` of a client counts; one inside a script and what the administrator sends do not.
+#[tokio::test]
+async fn plain_commands_of_clients_are_counted_and_commands_inside_scripts_are_not() {
+    at_one(
+        |client, name| client.lock(Flavour::Reentrant, name),
+        async |bed| {
+            bed.still_client().await;
+            let other = redis::Client::open(format!("redis://{}", bed.server.addr())).unwrap();
+            let mut other = other.get_multiplexed_async_connection().await.unwrap();
+            sent(bed).await;
+            let () = redis::cmd("GET").arg("a").query_async(&mut other).await.unwrap();
+            let script = "return redis.call('GET', KEYS[1])";
+            let () = redis::cmd("EVAL").arg(script).arg(1).arg("a").query_async(&mut other).await.unwrap();
+            assert!(!bed.admin.exists("a").await);
+            assert_eq!(sent(bed).await, only(&[("eval", 1), ("get", 1)]));
+        },
+    )
     .await;
 }

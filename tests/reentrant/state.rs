@@ -71,7 +71,7 @@ async fn the_trace_that_redisson_leaves() {
         assert_eq!(told(), 0);
 
         assert_eq!(outer.unlock().await.unwrap(), Released::Free);
-        let second = waiter.await.unwrap();
+        let second = bed::ends("the waiter", waiter).await.unwrap();
         expect(bed, second.owner(), 1, WATCHDOG).await;
         becomes("messages", 1, async || told()).await;
 

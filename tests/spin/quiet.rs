@@ -4,7 +4,7 @@ use distlock::{Acquire, Backoff, DistLock};
 use tokio::task::JoinSet;
 
 use crate::rig::spin;
-use bed::{becomes, ends, idle, in_vain, ms, secs};
+use bed::{becomes, ends, idle, ms, secs, waits_in_vain};
 
 /// All that two clients do with spin locks, waiting for each other included: not one command of pub/sub.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,8 +35,7 @@ async fn not_one_message_and_not_one_subscription() {
         }
         let [ours, theirs] = clients.each_ref().map(|client| client.spin("job"));
         let guard = ours.lock().await.unwrap();
-        let outcome = theirs.lock_for(ms(100)).await;
-        assert!(in_vain(&outcome), "{outcome:?}");
+        waits_in_vain(ms(100), async |wait| theirs.lock_for(wait).await).await;
         assert!(theirs.force_unlock().await.unwrap());
         drop(guard);
         idle(&clients[0]).await;
@@ -67,8 +66,7 @@ async fn a_login_without_a_right_to_any_message_will_do() {
         inner.unlock().await.unwrap();
         guard.unlock().await.unwrap();
         let guard = waiter.await.unwrap();
-        let outcome = lock.lock_for(ms(100)).await;
-        assert!(in_vain(&outcome), "{outcome:?}");
+        waits_in_vain(ms(100), async |wait| lock.lock_for(wait).await).await;
         assert!(lock.is_locked().await.unwrap() && lock.force_unlock().await.unwrap());
         drop(guard);
         idle(&theirs).await;

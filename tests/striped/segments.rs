@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use bed::{becomes, ends, idle, in_vain, ms, passer, reentrant, secs, waiter};
+use bed::{becomes, ends, idle, ms, passer, reentrant, secs, waiter, waits_in_vain};
 use distlock::{Acquire, Client, DistLock, Flavour, Guard, Released, Striped};
 use tokio::task::JoinHandle;
 
@@ -46,8 +46,7 @@ async fn there_are_as_many_holders_as_segments_and_no_more() {
             }
             for lock in [&striped, &theirs] {
                 assert!(lock.try_lock().await.unwrap().is_none());
-                let outcome = ends("a wait of 60 ms", lock.lock_for(ms(60))).await;
-                assert!(in_vain(&outcome), "{outcome:?}");
+                waits_in_vain(ms(60), async |wait| lock.lock_for(wait).await).await;
                 assert!(lock.all().try_lock().await.unwrap().is_none());
             }
             for guard in guards {

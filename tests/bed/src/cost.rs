@@ -5,64 +5,27 @@ use std::sync::Arc;
 
 use distlock::{Acquire, Backoff, Client, DistLock, Flavour, Guard};
 
-use crate::{Bed, becomes, idle, on_each, secs};
-
-/// Commands that scripts run on the server. `INFO commandstats` counts them like commands that a client sent.
-const INSIDE_SCRIPTS: [&str; 31] = [
-    "exists",
-    "hexists",
-    "hincrby",
-    "hset",
-    "hget",
-    "hkeys",
-    "hgetall",
-    "pexpire",
-    "pttl",
-    "del",
-    "type",
-    "time",
-    "lindex",
-    "lrange",
-    "lpop",
-    "lrem",
-    "rpush",
-    "zadd",
-    "zincrby",
-    "zrange",
-    "zrem",
-    "zscore",
-    "hmget",
-    "hdel",
-    "hlen",
-    "hrandfield",
-    "set",
-    "zcount",
-    "incr",
-    "get",
-    "persist",
-];
+use crate::{Bed, becomes, ends, idle, on_each, secs};
 
 /// Commands of the client's connections, subscriptions and topology, not of an operation. When they are sent depends on the clock.
 /// `tests/client/housekeeping.rs` asserts how many there are.
 pub const HOUSEKEEPING: [&str; 10] =
     ["ping", "unsubscribe", "sunsubscribe", "punsubscribe", "cluster|", "role", "hello", "auth", "sentinel|", "select"];
 
-/// True for a command that [`Admin`](distlock_support::Admin) sends to inspect the server, and for PUBLISH.
-fn observes(name: &str) -> bool {
-    ["config", "info", "client", "latency", "publish", "spublish", "monitor"].iter().any(|own| name.starts_with(own))
-}
-
-/// Commands that operations of clients sent since the last call, by name. Does not count housekeeping ([`HOUSEKEEPING`]), commands that
-/// only observe, and commands that scripts run.
+/// Commands that operations of clients sent since the last call or the last `reset_stats` of the bed's administrator, by name. Does not
+/// count housekeeping ([`HOUSEKEEPING`]), commands that scripts run, and those of administrators.
+///
+/// # Panics
+/// Where no client was connected after [`Bed::still_builder`]: its timers may add commands.
 pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
-    let mut stats = bed.admin.commandstats().await;
+    let tape = bed.tape.get().expect("commands are counted from the first client of still_builder() or still_client()");
+    let mut sent = tape.sent().await;
     bed.admin.reset_stats().await;
-    stats.retain(|name, _| {
-        let name = name.as_str();
-        let keeps_house = HOUSEKEEPING.iter().any(|own| name.starts_with(own));
-        !observes(name) && !keeps_house && !INSIDE_SCRIPTS.contains(&name)
-    });
-    stats
+    // A new connection names itself, and asks for the server's version.
+    let is_own =
+        |name: &str| HOUSEKEEPING.iter().chain(&["client", "info"]).any(|own| name == own.trim_end_matches('|'));
+    sent.retain(|name, _| !is_own(name));
+    sent
 }
 
 /// So many of these, and nothing else.
@@ -128,27 +91,15 @@ pub async fn steps(bed: &Bed, client: &Client, flavour: Flavour) {
 }
 
 /// One round of renewals keeps all of `guards`, by so many commands.
-///
-/// A new connection or slot triggers extra confirmations. Then the next round is counted, three at most.
 pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64) {
-    let expected = only(&[("evalsha", commands)]);
-    let mut counts = Vec::new();
-    while counts.len() < 3 {
-        sent(bed).await;
-        let round = client.renew_now().await;
-        assert_eq!((round.renewed, round.failed, round.lost), (guards.len(), 0, 0));
-        counts.push(sent(bed).await);
-        if counts.last() == Some(&expected) {
-            return;
-        }
-        becomes("commands in flight", 0, async || client.stats().under_way).await;
-    }
-    panic!("a round for {} holds: expected {expected:?}, counted {counts:?}", guards.len());
+    becomes("commands in flight", 0, async || client.stats().under_way).await;
+    sent(bed).await;
+    let round = client.renew_now().await;
+    assert_eq!((round.renewed, round.failed, round.lost), (guards.len(), 0, 0));
+    assert_eq!(sent(bed).await, only(&[("evalsha", commands)]), "a round for {} holds", guards.len());
 }
 
-/// What it costs to hand a lock over fifty times inside a process. Returns the lowest count of up to three rounds.
-///
-/// A new connection or slot triggers extra confirmations. Then the next round is counted.
+/// What it costs to hand a lock over fifty times inside a process.
 pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
     let client = bed.connect(bed.still_builder().handoff_time(secs(600)).handoff_limit(1000)).await;
     let lock: Arc<dyn DistLock> = match flavour {
@@ -157,24 +108,17 @@ pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
         _ => client.lock(flavour, "x"),
     };
     let mut guard = lock.lock().await.unwrap();
-    let mut counts = Vec::new();
-    while counts.len() < 3 {
-        becomes("commands in flight", 0, async || client.stats().under_way).await;
-        sent(bed).await;
-        for _ in 0..50 {
-            let next = lock.clone();
-            let next = tokio::spawn(async move { next.lock().await.unwrap() });
-            becomes("waiting tasks", 1, async || client.stats().waiting).await;
-            guard.unlock().await.unwrap();
-            guard = next.await.unwrap();
-        }
-        counts.push(sent(bed).await);
-        if counts.last().is_some_and(|count| !count.contains_key("evalsha")) {
-            break;
-        }
+    becomes("commands in flight", 0, async || client.stats().under_way).await;
+    sent(bed).await;
+    for _ in 0..50 {
+        let next = lock.clone();
+        let next = tokio::spawn(async move { next.lock().await.unwrap() });
+        becomes("waiting tasks", 1, async || client.stats().waiting).await;
+        guard.unlock().await.unwrap();
+        guard = ends("the next holder", next).await.unwrap();
     }
+    let count = sent(bed).await;
     guard.unlock().await.unwrap();
     assert_eq!(sent(bed).await.get("evalsha"), Some(&1), "{flavour}");
-    let scripts = |count: &BTreeMap<String, u64>| count.get("evalsha").copied().unwrap_or_default();
-    counts.into_iter().min_by_key(scripts).unwrap_or_default()
+    count
 }

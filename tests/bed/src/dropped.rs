@@ -124,7 +124,7 @@ pub async fn drops(bed: &Bed, count: u64) {
         .collect();
     let mut dropped = 0;
     for task in tasks {
-        dropped += task.await.unwrap();
+        dropped += ends("a task that drops acquires", task).await.unwrap();
     }
     assert!(dropped >= count, "{dropped} dropped");
     for guard in held {
@@ -151,7 +151,7 @@ pub async fn waiters_dropped_in_the_queue(bed: &Bed) {
         })
         .collect();
     for task in tasks {
-        task.await.unwrap();
+        ends("a waiter in the queue", task).await.unwrap();
     }
     nothing_left(bed, &client, 1).await;
 }

@@ -12,7 +12,7 @@ use sha1::{Digest as _, Sha1};
 use super::ms;
 
 /// How long a command may take where [`ACTIONS`] are done to it.
-pub const TIMEOUT: Duration = ms(300);
+pub const TIMEOUT: Duration = ms(1000);
 
 /// Every way in which a network treats one command.
 pub const ACTIONS: [Action; 9] = [
@@ -25,7 +25,7 @@ pub const ACTIONS: [Action; 9] = [
     Action::Duplicate,
     Action::Delay(ms(50)),
     // Longer than a command may take.
-    Action::DelayReply(ms(500)),
+    Action::DelayReply(ms(1500)),
 ];
 
 /// Drops a future after `polls` polls, or after `pause` if that is not zero.

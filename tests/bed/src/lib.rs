@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
@@ -12,6 +12,7 @@ use distlock_support::proxy::Proxy;
 use distlock_support::{Admin, Baseline, Cluster, RedisServer, assert_nothing_left};
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 pub mod cost;
@@ -25,12 +26,13 @@ pub mod pest;
 mod place;
 pub mod scripts;
 pub mod session;
+mod tape;
 pub mod wire;
 
 pub use place::Place;
 
-/// Time limit of a whole test body; more than four waits of [`PATIENCE`].
-const LIMIT: Duration = Duration::from_secs(400);
+/// Time limit of a whole test body: ten waits of [`PATIENCE`], and more than all rounds of two [`refusal`]s.
+pub const LIMIT: Duration = Duration::from_secs(900);
 
 /// What the counter of a fenced lock begins with.
 pub const COUNTER: &str = "redisson_lock_token:";
@@ -46,13 +48,17 @@ pub struct Bed {
     baseline: Baseline,
     clients: Mutex<Vec<Client>>,
     proxies: Mutex<Vec<Arc<Proxy>>>,
+    /// True once the test has asked for a client whose commands may be counted.
+    counts: AtomicBool,
+    tape: OnceCell<tape::Tape>,
 }
 
 impl Bed {
     async fn over(server: Place, make: Make) -> Self {
         let admin = server.admin().await;
         let baseline = Baseline::take(&admin).await;
-        Self { server, admin, make, baseline, clients: Mutex::default(), proxies: Mutex::default() }
+        let (clients, proxies) = (Mutex::default(), Mutex::default());
+        Self { server, admin, make, baseline, clients, proxies, counts: AtomicBool::default(), tape: OnceCell::new() }
     }
 
     /// A lock of the flavour under test.
@@ -65,8 +71,13 @@ impl Bed {
         builder(&self.server.url())
     }
 
-    /// A builder for cost tests: no timer of the client fires during a test, so the clock cannot add a command.
+    /// A builder for cost tests. These timers do not fire during a test: renewals, pings, polls of waiters, the end of a subscription,
+    /// scans, and retries after a command timeout. Timers of the flavours stay: a waiter of a fair lock refreshes its place, and what
+    /// is held back for a writer ends after `hold_back`. A test that counts while a task waits sets these, or counts less exactly.
+    ///
+    /// Commands are counted ([`cost::sent`]) from the first client that is connected after this call.
     pub fn still_builder(&self) -> Builder {
+        self.counts.store(true, Ordering::Relaxed);
         let hour = secs(3600);
         let builder = self.builder().watchdog(hour).command_timeout(PATIENCE).poll_cap(hour).subscription_linger(hour);
         builder.subscribe_timeout(PATIENCE).ping_interval(hour).scan_interval(hour)
@@ -77,9 +88,14 @@ impl Bed {
         self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
     }
 
-    /// Connects; the client is shut down at the end of the test. Over several servers, waits until all its connections are open.
+    /// Connects; the client is shut down at the end of the test. Over several servers, and where commands are counted
+    /// ([`still_builder`](Self::still_builder)), waits until all its connections are open.
     pub async fn connect(&self, builder: Builder) -> Client {
-        let several = Topology::of_tests() != Topology::Single;
+        let counts = self.counts.load(Ordering::Relaxed);
+        if counts {
+            self.tape.get_or_init(async || tape::Tape::start(&self.server).await).await;
+        }
+        let several = counts || Topology::of_tests() != Topology::Single;
         let others = async || self.admin.others().await.into_iter().map(|other| other.id);
         let before: BTreeSet<u64> = if several { others().await.collect() } else { BTreeSet::new() };
         let client = builder.connect().await.unwrap_or_else(|error| panic!("connect: {error:?}"));
@@ -131,7 +147,7 @@ impl Bed {
     }
 
     /// Nothing is held, waited for or under way; and after the shutdown no key, channel, connection or task is left.
-    async fn end(self) {
+    async fn end(mut self) {
         let clients = std::mem::take(&mut *self.clients.lock());
         for client in &clients {
             idle(client).await;
@@ -147,6 +163,7 @@ impl Bed {
         }
         drop(clients);
         self.proxies.lock().clear();
+        drop(self.tape.take());
         self.sweep_counters().await;
         assert_nothing_left(&self.admin, &self.baseline).await;
         self.server.leave(&self.admin).await;
@@ -154,7 +171,8 @@ impl Bed {
 }
 
 /// A builder over the transport under test (`DISTLOCK_TRANSPORT=direct`: the crate's own connections instead of fred), with timeouts
-/// that a slow machine keeps.
+/// that a slow machine keeps. A command has 10 s, the most that the default watchdog allows; a process that stands still for longer
+/// finds the replies when it goes on, and a server that does is for [`Bed::still_builder`].
 pub fn builder(url: &str) -> Builder {
     Client::builder(url).direct(is_direct()).command_timeout(secs(10)).connect_timeout(PATIENCE)
 }
@@ -371,14 +389,33 @@ pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mu
 /// release its locks before it does.
 ///
 /// # Panics
-/// After seven rounds: no machine is 64 times too slow for its first wait.
+/// After seven rounds, because no machine is 64 times too slow for its first wait; or after a wait of [`PATIENCE`] or more.
 pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration) -> Option<T>) -> T {
-    for doublings in 0..7 {
-        if let Some(outcome) = round(first * 2_u32.pow(doublings)).await {
+    let mut wait = first;
+    for _ in 0..7 {
+        if let Some(outcome) = round(wait).await {
             return outcome;
         }
+        if wait >= PATIENCE {
+            break;
+        }
+        wait *= 2;
     }
-    panic!("no wait from {first:?} to {:?} was long enough", first * 64)
+    panic!("no wait from {first:?} to {wait:?} was long enough")
+}
+
+/// Waits for a lock that somebody else holds, until the wait runs out without it. On a slow machine a command may be in flight at that
+/// moment: the outcome is a command timeout, and the wait is repeated with twice the time.
+///
+/// # Panics
+/// With any other outcome, and where no wait is long enough.
+pub async fn waits_in_vain(first: Duration, attempt: impl AsyncFn(Duration) -> Result<Option<Guard>>) {
+    with_longer_waits(first, async |wait| match attempt(wait).await {
+        Ok(None) => Some(()),
+        outcome if in_vain(&outcome) => None,
+        outcome => panic!("a wait of {wait:?} for a lock that somebody else holds: {outcome:?}"),
+    })
+    .await;
 }
 
 /// The error that connecting fails with. Where the machine was too slow for the expected one, it connects again with twice the time.
@@ -443,7 +480,8 @@ pub async fn freed(lock: &Arc<dyn DistLock>) {
     eventually("the lock is free", async || !lock.is_locked().await.unwrap()).await;
 }
 
-/// Whether a short wait ended without the lock; also true for a command timeout, because a busy machine may not answer within the wait.
+/// True if a short wait ended without the lock, or by a command timeout, because a busy machine may not answer within the wait. Where
+/// only the end of the wait is right, use [`waits_in_vain`].
 pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
     match outcome {
         Ok(None) | Err(Error::Timeout { step: Step::Command, .. }) => true,
@@ -456,6 +494,11 @@ pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
 /// ten reads.
 pub fn deadline(guard: &Guard) -> Instant {
     (0..10).map(|_| guard.deadline()).max().expect("ten looks")
+}
+
+/// How far a guard's deadline has moved since an earlier look by [`deadline`].
+pub fn moved(guard: &Guard, before: Instant) -> Duration {
+    deadline(guard).saturating_duration_since(before)
 }
 
 /// Every flavour that is one lock.

@@ -23,6 +23,30 @@ const ALLOWED: [(&str, &str); 13] = [
     ("sim_fidelity/cluster/net.rs", "how long a server remembers its vote"),
 ];
 
+/// Files that end a wait after a time of their own, or compare times. Make it shorter, never longer: wait for an event (`bed::ends`,
+/// `bed::becomes`), and move a rule about time to `sim/timing`.
+const BOUNDED: [(&str, &str); 19] = [
+    ("acks/holders.rs", "whether a deadline has moved"),
+    ("client/acl.rs", "a time of the server between two others"),
+    ("client/durations.rs", "drops a connect that never ends"),
+    ("client/lifecycle.rs", "waits until a deadline moves"),
+    ("client/traps/commands.rs", "drops an acquire"),
+    ("cluster/flavours.rs", "whether deadlines have moved"),
+    ("conformance/suite/waiting.rs", "drops acquires"),
+    ("fair/peer.rs", "drops acquires"),
+    ("fair/rig.rs", "ends of leases by the server's clock"),
+    ("interop/fair_mixed.rs", "drops acquires"),
+    ("interop/failover.rs", "compares speed with Redisson in one run; ./x test leaves it out"),
+    ("interop/held.rs", "looks once, without a wait"),
+    ("interop/rig.rs", "ends of leases by the server's clock"),
+    ("interop/rw_mixed.rs", "drops acquires"),
+    ("multi/together.rs", "drops an acquire"),
+    ("redlock/rig.rs", "one try of many"),
+    ("reentrant/state.rs", "drops acquires"),
+    ("spin/quiet.rs", "looks again and again"),
+    ("striped/cancel.rs", "drops acquires"),
+];
+
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -65,8 +89,12 @@ fn tests_that_the_page_of_faults_names_exist() {
     };
     let names = page.split('`').skip(1).step_by(2).filter(is_test);
     let is_missing = |name: &&str| {
-        let last = name.trim_end_matches("..").rsplit("::").next().unwrap();
-        !code.contains(&format!(" {last}"))
+        let last = name.rsplit("::").next().unwrap();
+        match last.strip_suffix("..") {
+            Some(beginning) => !code.contains(&format!("fn {beginning}")),
+            // A function, or a case of `bed::cases!`.
+            None => !code.contains(&format!("fn {last}(")) && !code.contains(&format!(" {last} = ")),
+        }
     };
     let missing: Vec<_> = names.filter(is_missing).collect();
     assert!(missing.is_empty(), "docs/faults.md names tests that do not exist: {missing:#?}");
@@ -146,9 +174,8 @@ fn directories_of_tests_are_made_by_the_reaper() {
     assert!(files.is_empty(), "these make directories by themselves (use support::reaper::Folder): {files:#?}");
 }
 
-/// A slow machine would make them red. Rules about time are in tests/sim.
-#[test]
-fn tests_of_real_servers_read_no_clock() {
+/// The test files of real servers that have such a line, as paths below `tests/`.
+fn files_with(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     for entry in fs::read_dir(tests).unwrap() {
@@ -158,15 +185,34 @@ fn tests_of_real_servers_read_no_clock() {
             sources(&folder, &mut files);
         }
     }
-    let mut readers = Vec::new();
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap();
-        if ["Instant", "SystemTime", "monotonic_ns", ".elapsed("].iter().any(|clock| text.contains(clock)) {
-            readers.push(file.strip_prefix(tests).unwrap().to_str().unwrap().replace('\\', "/"));
-        }
-    }
-    let wrong: Vec<_> = readers.iter().filter(|reader| ALLOWED.iter().all(|(allowed, _)| allowed != reader)).collect();
-    assert!(wrong.is_empty(), "these read a clock (move the rule to tests/sim/timing): {wrong:#?}");
-    let stale: Vec<_> = ALLOWED.iter().filter(|(allowed, _)| !readers.iter().any(|reader| reader == allowed)).collect();
-    assert!(stale.is_empty(), "these read no clock any more: {stale:?}");
+    files.retain(|file| fs::read_to_string(file).unwrap().lines().any(&is_wanted));
+    files.iter().map(|file| file.strip_prefix(tests).unwrap().to_str().unwrap().replace('\\', "/")).collect()
+}
+
+/// These files are on the list, and no others.
+fn are_listed(files: &[String], list: &[(&str, &str)], what: &str) {
+    let wrong: Vec<_> = files.iter().filter(|file| list.iter().all(|(listed, _)| listed != file)).collect();
+    assert!(wrong.is_empty(), "these {what}: {wrong:#?}");
+    let stale: Vec<_> = list.iter().filter(|(listed, _)| !files.iter().any(|file| file == listed)).collect();
+    assert!(stale.is_empty(), "take these off the list of files that {what}: {stale:?}");
+}
+
+/// A slow machine would make them red. Rules about time are in tests/sim.
+#[test]
+fn tests_of_real_servers_read_no_clock() {
+    let reads =
+        |line: &str| ["Instant", "SystemTime", "monotonic_ns", ".elapsed("].iter().any(|clock| line.contains(clock));
+    are_listed(&files_with(reads), &ALLOWED, "read a clock (move the rule to tests/sim/timing)");
+}
+
+/// Waits that end by a time of the test's own, times of the server, and deadlines: the same by other names.
+#[test]
+fn tests_of_real_servers_set_no_bounds_of_their_own() {
+    let bounds = |line: &str| {
+        let sets = ["time::timeout(", ".within(", "cmd(&[\"TIME\"", "deadline(&", ".deadline()"];
+        // A slow machine makes none of these red: limits that are generous, and events that must not come.
+        let harmless = ["PATIENCE", "LIMIT", "None", "is_err()", "fn "];
+        sets.iter().any(|word| line.contains(word)) && !harmless.iter().any(|word| line.contains(word))
+    };
+    are_listed(&files_with(bounds), &BOUNDED, "bound a time (wait for an event: bed::ends, bed::becomes)");
 }

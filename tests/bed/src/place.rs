@@ -105,6 +105,15 @@ impl Place {
         }
     }
 
+    /// The servers that commands of clients go to.
+    pub(crate) fn servers(&self) -> Vec<&RedisServer> {
+        match self {
+            Self::Three(three) => three.cluster.nodes().iter().map(Node::server).collect(),
+            Self::Set(set) => vec![set.primary()],
+            Self::One(server) | Self::Alone(server) => vec![server],
+        }
+    }
+
     /// How many servers have slots.
     pub(crate) fn primaries(&self) -> usize {
         match self {

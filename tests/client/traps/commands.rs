@@ -6,7 +6,7 @@ use distlock_support::proxy::{Action, Matcher};
 use crate::rig::elsewhere;
 use bed::fault::{assert_doubt, brisk, script, warm};
 use bed::harm::{TIMEOUT, sha};
-use bed::{PATIENCE, builder, eventually, idle, ms, reentrant, secs, with_longer_waits};
+use bed::{PATIENCE, builder, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
 /// Trap 1: options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes out by
 /// `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and for the
@@ -75,7 +75,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
                     std::thread::sleep(ms(1));
                 }
                 std::thread::sleep(2 * TIMEOUT);
-                match taking.await.unwrap() {
+                match ends("the acquire", taking).await.unwrap() {
                     Err(Error::Timeout { step: Step::Command, .. }) => idle(&client).await,
                     Err(error) => panic!("round {round}: {error}"),
                     Ok(taken) => break taken.expect("nobody has it"),

@@ -44,7 +44,7 @@ async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
         .await;
         assert!(silent.has_fired());
         for request in requests {
-            request.await.unwrap();
+            bed::ends("a request", request).await.unwrap();
         }
         // What ran unseen on the silent connection is undone.
         becomes("keys", Vec::<String>::new(), async || bed.admin.keys().await).await;

@@ -23,6 +23,7 @@ pub async fn a_wait_ends_without_the_lock_and_disturbs_nobody(bed: &Subject<'_>)
         assert!(poll!(&mut waiter).is_pending() && poll!(&mut here).is_pending(), "somebody else holds it");
         // Behind another client's holder, and behind one of this client.
         for rival in [&lock, &beside] {
+            // A command timeout, too: the waiters before it are not polled meanwhile.
             let outcome = ends("a short wait", rival.lock_for(wait)).await;
             assert!(in_vain(&outcome), "after a wait of {wait:?}: {outcome:?}");
             assert!(rival.try_lock().await.unwrap().is_none());

@@ -25,6 +25,9 @@ pub(crate) struct Mutant {
     pub(crate) replace: String,
     /// Arguments of `cargo test`: one target, then filters.
     tests: Vec<String>,
+    /// True where a test that does not end is how the defect shows. Elsewhere a run that reaches its time limit catches nothing.
+    #[serde(default)]
+    pub(crate) hangs: bool,
 }
 
 /// A test binary.

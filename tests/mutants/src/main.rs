@@ -5,7 +5,8 @@
 //! 2. Copies the tracked files to `target/mutants/tree`. Unchanged files keep their times, so that a second run builds little.
 //! 3. The control: runs the tests of the chosen mutants on the unchanged copy. They must pass.
 //! 4. For each mutant: changes one file, builds, runs the mutant's tests, restores the file. The mutant is *caught* if a test
-//!    fails, or hangs until the time limit. A mutant that does not compile is broken, and counts as not caught.
+//!    fails. A run that does not end within its limit is a result of its own: it counts as caught only where the list says
+//!    `hangs = true`. A mutant that does not compile is broken, and counts as not caught.
 //! 5. Prints a row for each mutant and the sums; the output of each run is in `target/mutants/logs`.
 
 mod cargo;
@@ -36,8 +37,11 @@ Without names: all mutants of tests/mutants/mutants.toml.
                 read from the current directory
   --target DIR  where the copy is built; target/mutants unless said";
 
-/// Time limit of a mutant's tests: three times the control, plus this. A test still running then counts as hung.
+/// Time limit of the tests of a mutant with `hangs = true`: three times the control, plus this.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
+
+/// The same for all other mutants. Above `LIMIT` of the bed, so that a test that waits for ever fails before, by its own message.
+const ENDS_WITHIN: Duration = Duration::from_secs(1000);
 
 /// The command line.
 struct Args {
@@ -91,11 +95,12 @@ fn run(args: &Args) -> Result<bool> {
     let took = control(&cargo, &mutants)?;
     let mut report = Report::begin(&mutants);
     for mutant in &mutants {
-        let limit = took.get(&mutant.target()).copied().unwrap_or_default() * 3 + HANGS_AFTER;
+        let limit = took.get(&mutant.target()).copied().unwrap_or_default() * 3;
+        let limit = limit + if mutant.hangs { HANGS_AFTER } else { ENDS_WITHIN };
         let planted = tree.plant(mutant)?;
         let ran = cargo.test(&mutant.name, &mutant.target(), mutant.filters(), limit);
         planted.restore()?;
-        report.row(mutant, &Outcome::of(&ran?));
+        report.row(mutant, &Outcome::of(&ran?, mutant.hangs));
     }
     Ok(report.end())
 }
@@ -131,5 +136,18 @@ fn check_control(target: &Target, filters: &[&str], ran: &Ran) -> Result<()> {
     match filters.iter().find(is_empty) {
         Some(filter) => Err(format!("no test of {} is called {filter:?}", target.name())),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Otherwise a test that waits for ever on a slow machine would be a run that did not end, and not a failed test.
+    #[test]
+    fn the_time_limit_is_above_the_one_of_the_bed() {
+        let bed = include_str!("../../bed/src/lib.rs");
+        let limit =
+            bed.split_once("const LIMIT: Duration = Duration::from_secs(").and_then(|(_, rest)| rest.split_once(')'));
+        let limit: u64 = limit.expect("the bed has a LIMIT in seconds").0.parse().unwrap();
+        assert!(super::ENDS_WITHIN.as_secs() > limit, "the bed's LIMIT is {limit} s");
     }
 }

@@ -11,7 +11,10 @@ use crate::server::RedisServer;
 use line::Line;
 
 /// The name every admin connection gives itself; [`Admin::others`] leaves them all out.
-const NAME: &str = "distlock-admin";
+pub const NAME: &str = "distlock-admin";
+
+/// `MONITOR` does not show `CONFIG RESETSTAT`; it shows `ECHO` of this, which [`Admin::reset_stats`] sends before.
+pub const RESET: &str = "the stats are reset";
 
 /// By this channel sentinels hear of each other.
 const SENTINELS: &str = "__sentinel__:hello";
@@ -222,6 +225,7 @@ impl Admin {
 
     /// Sets the counters of [`Admin::commandstats`] to zero.
     pub async fn reset_stats(&self) {
+        let _: String = self.cmd(&["ECHO", RESET]).await;
         self.cmd(&["CONFIG", "RESETSTAT"]).await
     }
 

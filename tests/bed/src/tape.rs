@@ -1,0 +1,103 @@
+//! Counts the commands that clients send themselves. `INFO commandstats` counts what scripts run under the same names, so this listens
+//! to `MONITOR`, which marks such commands by `lua`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use distlock_support::RedisServer;
+use distlock_support::admin::{Admin, RESET};
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use crate::{Place, eventually};
+
+/// The commands of all servers of a place since [`Admin::reset_stats`].
+pub(crate) struct Tape(Vec<Ear>);
+
+/// A command: the address of the connection that has sent it, and its words.
+type Call = (String, Vec<String>);
+
+struct Ear {
+    admin: Admin,
+    calls: Arc<Mutex<Vec<Call>>>,
+    task: JoinHandle<()>,
+}
+
+impl Tape {
+    pub(crate) async fn start(place: &Place) -> Self {
+        Self(join_all(place.servers().into_iter().map(Ear::open)).await)
+    }
+
+    /// How many of each command clients have sent, without administrators. Names are in lower case, and the same for sharded channels.
+    pub(crate) async fn sent(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for name in join_all(self.0.iter().map(Ear::sent)).await.concat() {
+            *counts.entry(name).or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl Ear {
+    async fn open(server: &RedisServer) -> Self {
+        let admin = Admin::connect(server).await;
+        let mut stream = TcpStream::connect(server.addr()).await.expect("a server of the test is up");
+        let name = distlock_support::admin::NAME;
+        stream.write_all(format!("CLIENT SETNAME {name}\r\nMONITOR\r\n").as_bytes()).await.expect("MONITOR is sent");
+        let mut lines = BufReader::new(stream).lines();
+        for _ in ["SETNAME", "MONITOR"] {
+            assert_eq!(lines.next_line().await.expect("a reply of the server").as_deref(), Some("+OK"));
+        }
+        let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+        let heard = Arc::clone(&calls);
+        let task = tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                if let Some(call) = call(&line) {
+                    heard.lock().push(call);
+                }
+            }
+        });
+        Self { admin, calls, task }
+    }
+
+    async fn sent(&self) -> Vec<String> {
+        let mark = format!("heard {}", self.calls.lock().len());
+        let _: String = self.admin.cmd(&["ECHO", &mark]).await;
+        let is_heard = async || self.calls.lock().iter().any(|(_, words)| words.last() == Some(&mark));
+        eventually("MONITOR has shown all commands", is_heard).await;
+        let list = self.admin.client_list().await;
+        let admins: Vec<_> = list.iter().filter(|c| c.name == distlock_support::admin::NAME).map(|c| &c.addr).collect();
+        let mut calls = self.calls.lock();
+        let is_reset = |(_, words): &Call| words.last().is_some_and(|word| word == RESET);
+        if let Some(at) = calls.iter().rposition(is_reset) {
+            calls.drain(..=at);
+        }
+        let own = calls.iter().filter(|(from, _)| !admins.contains(&from));
+        own.filter_map(|(_, words)| words.first().map(|name| plain(&name.to_lowercase()).to_owned())).collect()
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A line such as `+1700000000.123 [0 127.0.0.1:5000] "get" "key"`; none for a command inside a script.
+fn call(line: &str) -> Option<Call> {
+    let (from, words) = line.split_once('[')?.1.split_once(']')?;
+    let from = from.split_once(' ')?.1;
+    let words = words.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    (from != "lua").then(|| (from.to_owned(), words))
+}
+
+/// The name of the command for channels of all slots.
+fn plain(name: &str) -> &str {
+    match name {
+        "ssubscribe" | "sunsubscribe" | "spublish" => &name[1..],
+        _ => name,
+    }
+}
