@@ -66,7 +66,8 @@ pub struct Options {
     pub handoff_time: Duration,
     /// Let the processes that a release told have the lock before this one has it again, for 10 ms each at the most. true.
     pub take_turns: bool,
-    /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s; 100 ms to 5 min.
+    /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s; 100 ms to 5 min. All clients of a lock need
+    /// the same value: each judges the waiters of the others by its own.
     pub fair_wait: Duration,
     /// Fair locks: for how long a waiter of Java that came by `lock()` keeps its place. 5 min; 1 ms to ten years. Where Java has
     /// another value, this is to be the same. (Redisson: `fairLockWaitTimeout`)

@@ -93,7 +93,8 @@ where
 pub(super) async fn follow(subscriber: Client, mut demotions: Demotions) {
     loop {
         demotions.reported().await;
-        tracing::warn!("the connection for messages follows that for commands: reconnecting");
+        let error = "the server was demoted";
+        tracing::warn!(%error, "the connection for messages follows that for commands: reconnecting");
         demotions.dials();
         let _ = subscriber.force_reconnection().await;
     }

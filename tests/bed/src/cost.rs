@@ -21,9 +21,10 @@ pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
     let tape = bed.tape.get().expect("commands are counted from the first client of still_builder() or still_client()");
     let mut sent = tape.sent().await;
     bed.admin.reset_stats().await;
-    // A new connection names itself, and asks for the server's version.
-    let is_own =
-        |name: &str| HOUSEKEEPING.iter().chain(&["client", "info"]).any(|own| name == own.trim_end_matches('|'));
+    // A new connection names itself, and asks for the server's version and for its sharded messages; a spare one quits.
+    let is_own = |name: &str| {
+        HOUSEKEEPING.iter().chain(&["client", "info", "pubsub", "quit"]).any(|own| name == own.trim_end_matches('|'))
+    };
     sent.retain(|name, _| !is_own(name));
     sent
 }
