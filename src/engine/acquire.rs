@@ -126,7 +126,11 @@ impl Request {
         let outcome = match acquiring.instrument(span).await {
             // The attempt goes on in the background, and is undone.
             Err(_) if self.ran_out.load(Ordering::Relaxed) => Ok(None),
-            Err(error @ Error::WrongType { .. }) => Err(self.engine.with_type(error, &*self.protocol).await),
+            Err(error @ Error::WrongType { .. }) => {
+                let most = self.engine.options.command_timeout;
+                let limit = if self.deadline.is_once() { most } else { self.deadline.at_most(most) };
+                Err(self.engine.with_type(error, &*self.protocol, limit).await)
+            }
             outcome => outcome.map_err(|error| error.about(&self.protocol.name().as_written)),
         };
         if self.others_may_wait_as_owner() && matches!(outcome, Ok(Some(_))) {

@@ -202,13 +202,13 @@ impl Engine {
     }
 
     /// Adds the type of the lock's key to [`Error::WrongType`]. Costs a command after such a refusal.
-    pub(crate) async fn with_type(&self, error: Error, protocol: &dyn Protocol) -> Error {
+    pub(crate) async fn with_type(&self, error: Error, protocol: &dyn Protocol, limit: Duration) -> Error {
         let (name, expected) = (protocol.name(), if protocol.nature().by_set { "string" } else { "hash" });
         let Error::WrongType { name: named, message, .. } = error else { return error };
         let call = Call { script: &TYPE, keys: 1, words: vec![Arg::Text(name.key.clone())] };
-        let reply = self.topology.run(name, call).await;
+        let reply = tokio::time::timeout(limit, self.topology.run(name, call)).await;
         let found = match &reply {
-            Ok(Reply::Text(found)) => Some(String::from_utf8_lossy(found)),
+            Ok(Ok(Reply::Text(found))) => Some(String::from_utf8_lossy(found)),
             _ => None,
         };
         // Another key of the lock has the wrong type, or the key is gone by now.

@@ -310,7 +310,8 @@ impl GuardRelease {
             owed.push((*number, over.as_nanos()));
         }
         hold.book().owe(owed);
-        if let Some(left_out) = engine.warnings.due("release", &error.brief()) {
+        let what = if goes_on { "release, retried" } else { "release, given up" };
+        if let Some(left_out) = engine.warnings.due(what, &error.brief()) {
             tracing::warn!(lock.name = %hold.name().as_written, %error, goes_on, left_out, "release failed");
         }
         if !goes_on && hold.book().counted_down(self.tenure) {

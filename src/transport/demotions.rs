@@ -8,13 +8,17 @@
 //!    on it are in doubt, as with a lost connection.
 //!
 //! The report comes before any reply of the new connection is handed on. Other connections hand on no reply that was read after a report.
-//! So a lock that was acquired at the new primary is never looked for at the old one.
+//! So a lock that was acquired at the new primary after a report is not looked for at the old one.
 //!
 //! Nothing is reported when the refusal arrives: the others would dial at once, might still reach the old primary, and would stay there.
 //! A dial that begins after the report reaches what the reporter has reached, or something newer.
 //!
-//! Reconnects end because a connection that is replaced by rule 3 reports nothing. Each report takes a refused command and a dial,
-//! which backs off. While the endpoint still leads to the old primary, connections dial again at the rate of that back-off. Once it leads
+//! A gap: a reporter that dialled before the endpoint was switched is back at the old primary. It is refused, and dials again, with its
+//! next write. Until then it may say that a lock is not held which others acquired at the new primary. So may a connection that no
+//! report has reached, while another one breaks by itself and reaches the new primary.
+//!
+//! Reconnects end because a connection that is replaced by rule 3 reports nothing. Each report needs one refused command and one dial.
+//! Dials back off. While the endpoint still leads to the old primary, connections dial again at the rate of that back-off. Once it leads
 //! to the new one, no command is refused, and each connection dials once more at most after the last report.
 
 use std::sync::Arc;

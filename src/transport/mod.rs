@@ -40,7 +40,7 @@ use crate::error::{Error, Step};
 pub use crate::world::Moment;
 pub use crate::world::World;
 
-/// The message for a server whose reply is none of Redis' protocol, behind the server's name.
+/// Appended to the server's name when its reply is not RESP.
 const FOREIGN: &str = "what answers there does not speak Redis's protocol: check the host and the port, and whether it speaks TLS (rediss://)";
 
 /// One key or argument of a script.

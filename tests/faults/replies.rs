@@ -139,6 +139,8 @@ async fn held(fake: &Fake, client: &Client) -> Guard {
         loop {
             match client.reentrant("a").lock().await {
                 Ok(guard) => return guard,
+                // An odd reply may be taken for the reply to the command before, so that the connection is one reply behind.
+                Err(error) if error.to_string().contains("unexpected reply") => {}
                 Err(error) => assert!(error.is_retryable(), "{error:?}"),
             }
         }

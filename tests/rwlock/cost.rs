@@ -83,8 +83,8 @@ async fn give_back(bed: &Bed, guards: Vec<Guard>) {
     assert_eq!(bed.admin.keys().await, Vec::<String>::new());
 }
 
-/// The commands that so many calls at once cost: the first few go alone, all others go in full commands, but for some that are
-/// sent when those are answered. In a cluster, where calls that touch keys beside their own go alone, a command a call.
+/// The commands that so many calls at once cost. The first few go alone, and all others in full commands. The replies to the first ones
+/// may trigger a few partial commands. In a cluster, where calls that touch keys beside their own go alone, a command a call.
 fn few(calls: usize) -> RangeInclusive<u64> {
     let calls = calls as u64;
     if bed::is_cluster() {

@@ -73,7 +73,7 @@ fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     } else if fields <= FEW {
         assert!(over < LATE, "{what}: the hash has {} ms of {longest}", after.left);
     } else if before.left + LATE <= before.longest() + SLACK && fields <= SEARCHED {
-        // Whoever lasts clearly within the slack of the hash decided; at the edge of it a millisecond says so or not.
+        // A reader that lasts to within the slack of the hash decided. Within 1 ms of the slack either result is valid.
         assert!(over < SLACK + LATE, "{what}: the hash has {} ms, nobody more than {longest}", after.left);
     }
     if !java {

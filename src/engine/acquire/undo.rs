@@ -15,7 +15,7 @@ pub(super) struct Undo {
     doubted: bool,
     /// True for a mark.
     marks: bool,
-    /// The explicit lease that the acquire asked for. The undo is retried until it is over.
+    /// The explicit lease that the acquire asked for. The undo is retried for at least that long.
     lease: Option<Duration>,
 }
 

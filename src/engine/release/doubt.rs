@@ -12,7 +12,7 @@ use super::send::{lease_left, lease_left_to_others, send, send_release};
 use crate::engine::Engine;
 use crate::engine::acquire::admission::once;
 use crate::engine::clock::harmless_from;
-use crate::engine::hold::{Hold, Target, drift_margin};
+use crate::engine::hold::{Hold, Target};
 use crate::engine::ledger::{End, Entry as _};
 use crate::engine::protocol::{Giving, LeaseLeft, Protocol, Release};
 use crate::error::Result;
@@ -28,24 +28,17 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) 
         // A crowd may leave all at once. After a command timeout it is undone all the same.
         let _admitted = engine.undos.admit(hold.name(), once(engine.options.command_timeout)).await;
         let order = hold.in_order().await;
-        let (held, lease_left, is_alone) = {
+        let (held, lease_left) = {
             let book = hold.book();
-            let is_alone = target.number == 0 && book.count() == 0;
-            (book.holds().any(|number| number == target.number), lease_left(engine, hold, &book), is_alone)
+            (book.holds().any(|number| number == target.number), lease_left(engine, hold, &book))
         };
         if held && target.number == 0 {
             // The lock was acquired after all: the copy is looked for when the hold ends.
             hold.book().doubt(target.number);
             return;
         }
-        // An owner of its own leaves nothing but the lock's hash, which ends with its lease. That begins by the last moment of the acquire.
-        let ends_with_lease = is_alone && !hold.protocol.nature().shared && !waits_in_redis(&hold.protocol);
-        let until = match lease {
-            Some(lease) if ends_with_lease => {
-                harmless_from(engine.now(), engine.options.command_timeout) + lease + drift_margin(lease)
-            }
-            lease => engine.now() + engine.options.watchdog.max(lease_left.span()).max(lease.unwrap_or_default()),
-        };
+        // Also where the lease is shorter: an acquire that has no last moment may run late, and its lease begins then.
+        let until = engine.now() + engine.options.watchdog.max(lease_left.span()).max(lease.unwrap_or_default());
         let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().as_written, ?undone, doubted, "undid an acquire");
         if matches!(undone, Ok(Release::Free(1..))) {

@@ -111,27 +111,3 @@ async fn a_late_copy_of_an_acquire_that_failed_is_given_back() {
         done(client, &fake).await;
     }
 }
-
-/// After an explicit lease that is over by any clock nothing is left to undo. The acquire may run as late as a command timeout after it was
-/// sent, and its lease begins then.
-#[tokio::test(start_paused = true)]
-async fn an_undo_is_retried_until_a_short_explicit_lease_is_over_and_no_longer() {
-    let (client, fake) = client(|_| ());
-    fake.next("acquire", Fate::Lost(true));
-    (0..1_000).for_each(|_| fake.next("release", Fate::Lost(false)));
-    let outcome = client.reentrant("a").acquire(Acquire::new().wait(secs(0)).lease(secs(1))).await;
-    assert!(matches!(outcome, Err(Error::Connection { outcome_unknown: true, .. })), "{outcome:?}");
-    tokio::time::sleep(ms(1_500)).await;
-    let early = fake.sent("release").len();
-    tokio::time::sleep(ms(2_400)).await;
-    let until = fake.sent("release").len();
-    assert!(until > early, "{until} after the command timeout, {early} after the lease");
-    // From here on one command looks for a late copy of the acquire.
-    tokio::time::sleep(ms(1_000)).await;
-    let before = fake.sent("release").len();
-    tokio::time::sleep(secs(60)).await;
-    let all = fake.sent("release").len();
-    assert!(all <= before + 1, "{before}, then {all}");
-    fake.calm();
-    done(client, &fake).await;
-}

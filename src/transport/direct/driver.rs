@@ -41,7 +41,8 @@ pub(super) async fn drive(
     let _end = EndOnDrop(Arc::clone(&connection));
     let mut limits = Limits::default();
     let (mut pauses, mut outage, mut next) = (Pauses::default(), Outage::default(), first);
-    let mut was_demoted = false;
+    // The number of reports when this connection met a demotion.
+    let mut met = None;
     loop {
         let (opened, is_new) = match next.take() {
             Some(opened) => (opened, false),
@@ -51,7 +52,8 @@ pub(super) async fn drive(
         };
         let Opened { reader, writer, input } = opened;
         connection.up(writer);
-        if std::mem::take(&mut was_demoted) {
+        // Where another connection has reported since the refusal, this one was dialled after that, and has found the same server.
+        if met.take().is_some_and(|count| count == demotions.dialed()) {
             demotions.report();
         }
         let since = Instant::now();
@@ -60,7 +62,7 @@ pub(super) async fn drive(
             listener.reconnected();
         }
         let (why, served) = serve(&connection, &mut limits, &demotions, reader, input).await;
-        was_demoted = served.is_demoted;
+        met = served.is_demoted.then(|| demotions.count());
         connection.down(why.at(&dialer.server));
         outage.begins(&listener);
         pauses.stood(since.elapsed(), served.is_of_use);

@@ -45,13 +45,13 @@ pub(super) struct Connection {
     heal: Notify,
     /// Demotions that the connections to this endpoint have met.
     demotions: Demotions,
-    /// Number of reported demotions that this connection has followed. `DEMOTED` from a refusal as by a replica until it is replaced.
+    /// Number of reported demotions that this connection has followed. `DEMOTED` after a `READONLY`, until the connection is replaced.
     followed: watch::Sender<u64>,
     /// Why there is no connection, while there is none.
     trouble: Mutex<Option<fred::error::Error>>,
 }
 
-/// A value of `Connection::followed`. No count of reports gets there.
+/// A value of `Connection::followed`, larger than any count of reports.
 const DEMOTED: u64 = u64::MAX;
 
 pub(super) type ErrorReceiver = Receiver<(fred::error::Error, Option<Server>)>;
@@ -159,8 +159,8 @@ impl Connection {
             None => self.run_script(&call, script_cache).await,
         };
         match outcome {
-            // Sent before another connection reported a demotion, so perhaps to the server that was demoted.
-            Ok(_) if self.demotions.count() != followed => {
+            // A demotion was met since it was sent, so perhaps it went to the server that was demoted.
+            Ok(_) if self.demotions.count() != followed || *self.followed.borrow() != followed => {
                 let message = format!("{}: the connection was given up: its server was demoted", self.server);
                 Err(Fault::new(FaultKind::Lost, message))
             }
@@ -248,7 +248,7 @@ pub(super) async fn name_connection(client: Client, name: Arc<str>) {
 }
 
 /// Tells the listener when a connection for commands is back. Replaces a connection that was taken for dead, and one whose server was
-/// demoted, be it met by another connection.
+/// demoted, also when another connection met the demotion.
 pub(super) async fn keep_connection(
     connection: Arc<Connection>,
     mut reconnects: Receiver<Server>,

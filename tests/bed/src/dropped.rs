@@ -124,7 +124,8 @@ pub async fn drops(bed: &Bed, count: u64) {
         .collect();
     let mut dropped = 0;
     for task in tasks {
-        dropped += ends("a task that drops acquires", task).await.unwrap();
+        // As long as it takes: the bed's limit ends the test.
+        dropped += task.await.unwrap();
     }
     assert!(dropped >= count, "{dropped} dropped");
     for guard in held {

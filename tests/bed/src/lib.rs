@@ -171,8 +171,8 @@ impl Bed {
 }
 
 /// A builder over the transport under test (`DISTLOCK_TRANSPORT=direct`: the crate's own connections instead of fred), with timeouts
-/// that a slow machine keeps. A command has 10 s, the most that the default watchdog allows; a process that stands still for longer
-/// finds the replies when it goes on, and a server that does is for [`Bed::still_builder`].
+/// that a slow machine keeps. A command has 10 s, the most that the default watchdog allows. A longer pause of this process is harmless.
+/// If the server may pause for longer, use [`Bed::still_builder`].
 pub fn builder(url: &str) -> Builder {
     Client::builder(url).direct(is_direct()).command_timeout(secs(10)).connect_timeout(PATIENCE)
 }
@@ -421,7 +421,7 @@ pub async fn waits_in_vain(first: Duration, attempt: impl AsyncFn(Duration) -> R
 /// The error that connecting fails with. Where the machine was too slow for the expected one, it connects again with twice the time.
 ///
 /// # Panics
-/// When it connects, or when the expected error does not come in seven rounds. Each round prints its error.
+/// When it connects, or when the expected error does not come in five rounds. Each round prints its error.
 pub async fn refusal(builder: &Builder, is_expected: impl Fn(&Error) -> bool) -> Error {
     with_longer_waits(secs(6), async |wait| {
         let connecting = builder.clone().connect_timeout(wait).connect();

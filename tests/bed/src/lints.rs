@@ -23,7 +23,7 @@ const ALLOWED: [(&str, &str); 13] = [
     ("sim_fidelity/cluster/net.rs", "how long a server remembers its vote"),
 ];
 
-/// Files that end a wait after a time of their own, or compare times. Make it shorter, never longer: wait for an event (`bed::ends`,
+/// Files that end a wait after a time of their own, or compare times. Remove entries, and add none: wait for an event (`bed::ends`,
 /// `bed::becomes`), and move a rule about time to `sim/timing`.
 const BOUNDED: [(&str, &str); 19] = [
     ("acks/holders.rs", "whether a deadline has moved"),
@@ -205,7 +205,7 @@ fn tests_of_real_servers_read_no_clock() {
     are_listed(&files_with(reads), &ALLOWED, "read a clock (move the rule to tests/sim/timing)");
 }
 
-/// Waits that end by a time of the test's own, times of the server, and deadlines: the same by other names.
+/// Time limits without a clock type: waits with a time of the test's own, times of the server, and deadlines.
 #[test]
 fn tests_of_real_servers_set_no_bounds_of_their_own() {
     let bounds = |line: &str| {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use distlock_support::RedisServer;
 use distlock_support::admin::{Admin, RESET};
@@ -64,7 +65,8 @@ impl Ear {
     }
 
     async fn sent(&self) -> Vec<String> {
-        let mark = format!("heard {}", self.calls.lock().len());
+        static MARKS: AtomicU64 = AtomicU64::new(0);
+        let mark = format!("mark {}", MARKS.fetch_add(1, Ordering::Relaxed));
         let _: String = self.admin.cmd(&["ECHO", &mark]).await;
         let is_heard = async || self.calls.lock().iter().any(|(_, words)| words.last() == Some(&mark));
         eventually("MONITOR has shown all commands", is_heard).await;

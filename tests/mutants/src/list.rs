@@ -25,7 +25,7 @@ pub(crate) struct Mutant {
     pub(crate) replace: String,
     /// Arguments of `cargo test`: one target, then filters.
     tests: Vec<String>,
-    /// True where a test that does not end is how the defect shows. Elsewhere a run that reaches its time limit catches nothing.
+    /// True if the defect makes a test hang. Without it, a run that reaches its time limit does not count as caught.
     #[serde(default)]
     pub(crate) hangs: bool,
 }
