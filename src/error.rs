@@ -41,7 +41,7 @@ pub enum Error {
         outcome_unknown: bool,
         /// The underlying error.
         source: Option<Arc<dyn StdError + Send + Sync>>,
-        /// The lock and the server, as far as they are known.
+        /// The lock and the server, where they are known.
         origin: Origin,
     },
     /// The lock was held and is not any more, without having been released by its guard.
@@ -78,7 +78,7 @@ pub enum Error {
     Server {
         /// The server's text, its first word the code (`OOM`, `NOAUTH`, `READONLY`, ...).
         message: String,
-        /// The lock and the server, as far as they are known.
+        /// The lock and the server, where they are known.
         origin: Origin,
     },
     /// A step took longer than allowed. In the background an acquire is undone, and a release is retried.
@@ -86,7 +86,7 @@ pub enum Error {
     Timeout {
         /// Which step.
         step: Step,
-        /// The lock and the server, as far as they are known.
+        /// The lock and the server, where they are known.
         origin: Origin,
     },
     /// This owner holds the lock in a way that it would wait for itself. Nothing was changed.
@@ -118,7 +118,7 @@ pub enum Error {
         got: usize,
         /// So many have to.
         wanted: usize,
-        /// The lock and the server, as far as they are known.
+        /// The lock and the server, where they are known.
         origin: Origin,
     },
     /// This server, or this build, cannot do that.

@@ -238,7 +238,7 @@ impl GuardRelease {
             if !passes || engine.now() >= until || hold.book().ending() > 1 {
                 break (order, sent, tried.outcome, plan);
             }
-            // Another command of this owner goes first: no caller waits for the release.
+            // No caller waits for the release: other commands of this owner come before it.
             hold.book().owe(plan.owed);
             drop(order);
             tokio::time::sleep(engine.pause(0).min(until.since(engine.now()))).await;

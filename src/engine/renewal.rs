@@ -33,7 +33,7 @@ pub(crate) struct Round {
     pub(crate) renewed: usize,
     pub(crate) failed: usize,
     pub(crate) lost: usize,
-    /// Why the last of those that failed did.
+    /// The error of the last renewal that failed.
     pub(crate) cause: Option<Arc<str>>,
 }
 

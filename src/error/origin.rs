@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Error, Step, after};
 
-/// The lock and the server that an error is about, as far as they are known.
+/// The lock and the server that an error is about. Either is `None` where it is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin(Option<Box<Named>>);
 
@@ -39,6 +39,19 @@ impl Origin {
     }
 }
 
+/// The origin of an error, shared or mutable like the reference.
+macro_rules! origin_of {
+    ($error:expr) => {
+        match $error {
+            Error::Connection { origin, .. }
+            | Error::Server { origin, .. }
+            | Error::Timeout { origin, .. }
+            | Error::Replicas { origin, .. } => Some(origin),
+            _ => None,
+        }
+    };
+}
+
 impl Error {
     pub(crate) fn timeout(step: Step) -> Self {
         Self::Timeout { step, origin: Origin::default() }
@@ -64,23 +77,11 @@ impl Error {
     /// Which lock and which server the error is about. None for kinds that have a name of their own, or none.
     #[must_use]
     pub const fn origin(&self) -> Option<&Origin> {
-        match self {
-            Self::Connection { origin, .. }
-            | Self::Server { origin, .. }
-            | Self::Timeout { origin, .. }
-            | Self::Replicas { origin, .. } => Some(origin),
-            _ => None,
-        }
+        origin_of!(self)
     }
 
     const fn origin_mut(&mut self) -> Option<&mut Origin> {
-        match self {
-            Self::Connection { origin, .. }
-            | Self::Server { origin, .. }
-            | Self::Timeout { origin, .. }
-            | Self::Replicas { origin, .. } => Some(origin),
-            _ => None,
-        }
+        origin_of!(self)
     }
 
     /// The same error, of this lock, unless it names another.

@@ -41,8 +41,8 @@ async fn strike(admin: &Admin, deeds: &[Deed]) -> u64 {
     done
 }
 
-/// Tasks that read and write. Of the sections of a task, every eighth ends while the deeds are done: beside its release, and the
-/// acquires of those that it lets in. So they are as often on a slow machine as on a fast one. Counts what was done.
+/// Tasks that read and write. Every eighth section of a task ends while faults are injected, so that they hit its release and the acquires
+/// that follow. Faults are counted by sections: a slow machine gets as many as a fast one. Returns the number of faults.
 async fn contend(clients: &[Client], admin: &Arc<Admin>, deeds: &'static [Deed]) -> u64 {
     let inside = Arc::<Inside>::default();
     let mut running = JoinSet::new();

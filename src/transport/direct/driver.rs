@@ -93,6 +93,7 @@ async fn serve(
 ) -> (Trouble, Served) {
     let mut seen = demotions.clone();
     let mut reported = pin!(seen.reported());
+    let mut is_registered = false;
     let mut served = Served {
         reader,
         input,
@@ -105,7 +106,9 @@ async fn serve(
     };
     let why = poll_fn(|context| {
         connection.driver.register(context.waker());
-        if reported.as_mut().poll(context).is_ready() {
+        // Polled once, to be woken by a report: each poll takes a lock.
+        let is_first = !std::mem::replace(&mut is_registered, true);
+        if is_first && reported.as_mut().poll(context).is_ready() || demotions.is_behind() {
             return Poll::Ready(follows());
         }
         if let Err(why) = served.read(connection, demotions, context) {

@@ -122,11 +122,11 @@ impl Connection {
     /// there were; None if that takes too long.
     async fn follows(&self) -> Option<u64> {
         let has_followed = |followed: &u64| *followed == self.demotions.count();
-        let mut followed = self.followed.subscribe();
-        let at_once = *followed.borrow();
+        let at_once = *self.followed.borrow();
         if has_followed(&at_once) {
             return Some(at_once);
         }
+        let mut followed = self.followed.subscribe();
         // Never an error: the sender is in `self`.
         let waiting = async { followed.wait_for(has_followed).await.ok().map(|followed| *followed) };
         within(self.timeout, waiting).await?
