@@ -139,7 +139,7 @@ pub enum Error {
         /// The server's text.
         message: String,
         /// The type of the key as `TYPE` says it (`string`, `list`, ...). None if it is not known, or if not the lock's own key but a key
-        /// beside it has the wrong type. Only acquires ask for it.
+        /// beside it has the wrong type. Only acquires ask for it, and not those of a multi lock by one command.
         found: Option<Arc<str>>,
     },
 }
