@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::Client;
 use crate::config::url::trimmed;
 use crate::config::{Acks, Options, Prefer, Secret, Sharded, Tls};
@@ -12,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::owner::client_id;
 use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
+use crate::runtime::standstill::within;
 use crate::topology::url::{Kind, ServersUrl};
 use crate::topology::{Primary, Settings, Topology};
 use crate::transport::Transport;
@@ -55,7 +58,7 @@ impl Builder {
         watchdog_batch: usize,
         /// How long a command may take. Defaults to 3 s.
         command_timeout: Duration,
-        /// How long connecting may take. Defaults to 10 s.
+        /// How long connecting may take, before the one `WAIT` of strict [`Acks`]. Defaults to 10 s.
         connect_timeout: Duration,
         /// How often an operation is tried again after errors that pass. Defaults to 4.
         retry_attempts: u32,
@@ -228,10 +231,13 @@ impl Builder {
 
     /// Connects. As [`Client::connect`].
     pub async fn connect(self) -> Result<Client> {
-        let preflight = self.options.preflight;
+        let Options { preflight, connect_timeout, .. } = self.options;
+        let began = Instant::now();
         let client = self.start(false).await?;
         if preflight {
-            preflight::probe(client.engine()).await;
+            // A server that does not answer to this fails the first acquire.
+            let left = connect_timeout.saturating_sub(began.elapsed());
+            let _ = within(left, preflight::probe(client.engine())).await;
         }
         Ok(client)
     }

@@ -21,9 +21,11 @@ const ENCODE: &str = "the URL has an @ behind a /, a ? or a #: write these chara
 /// socket may contain it.
 pub(crate) fn trimmed(url: &str) -> Result<&str> {
     let url = url.trim();
-    let is_path =
-        url.split_once("://").is_some_and(|(scheme, _)| matches!(scheme, "unix" | "redis+unix" | "valkey+unix"));
-    if url.contains(char::is_whitespace) && !is_path {
+    let checked = match url.split_once("://") {
+        Some(("unix" | "redis+unix" | "valkey+unix", rest)) => rest.split_once('/').map_or(rest, |(login, _)| login),
+        _ => url,
+    };
+    if checked.contains(char::is_whitespace) {
         return Err(Error::config(
             "the URL contains white space: write a space of a password or a name percent-encoded (%20)",
         ));
@@ -158,6 +160,7 @@ mod tests {
             "redis-sentinel://a, b/set",
             "redis ://h",
             "redis://secret\t/0",
+            "unix://:secret word@/run/redis.sock",
         ] {
             let error = trimmed(url).unwrap_err().to_string();
             assert!(error.contains("white space") && !error.contains("secret"), "{url:?}: {error}");

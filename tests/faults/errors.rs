@@ -6,6 +6,7 @@ use distlock_support::RedisServer;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
+use crate::fake::Fake;
 use crate::rig::HOUR;
 use bed::fault::brisk;
 use bed::{PATIENCE, builder, ends, eventually, reentrant, refusal, secs};
@@ -86,6 +87,21 @@ async fn connecting_without_hello_fails_at_once_and_names_the_transport_that_wor
     let client = builder(&server.url()).direct(true).connect().await.unwrap();
     client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
     client.shutdown(PATIENCE).await.unwrap();
+}
+
+/// A server that completes the handshake and then falls silent holds up `connect` for `connect_timeout`, not for the timeout of the
+/// command that checks the login's rights.
+#[tokio::test]
+async fn connecting_to_a_server_that_falls_silent_ends_with_the_connect_timeout() {
+    let server = Fake::start().await;
+    server.set(|_| None);
+    for direct in [false, true] {
+        let connecting =
+            builder(&server.url()).direct(direct).watchdog(HOUR * 24).command_timeout(HOUR).connect_timeout(secs(1));
+        let client = ends("connecting", connecting.connect()).await.unwrap();
+        // What the login may do is not known. The first command says that the server is silent.
+        assert!(client.reentrant("a").lock_for(secs(1)).await.is_err());
+    }
 }
 
 /// What listens there is no Redis: a web server, SSH, a database, TLS.

@@ -1,11 +1,11 @@
 //! Inputs that make no sense, keys that are something else, clients that are closed.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock::{Acquire, Client, DistLock, Error, Lost, Result};
 
 use crate::subject::{Subject, cause, waiting};
+use bed::cost::{only, sent};
 use bed::{Bed, PATIENCE, ends, freed, ms, secs, waits_in_vain};
 
 const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -28,15 +28,9 @@ async fn every_call(client: &Client, lock: &dyn DistLock) -> Vec<(&'static str, 
     ]
 }
 
-/// Scripts that the server has run.
-async fn scripts_run(bed: &Bed) -> u64 {
-    let stats: BTreeMap<String, u64> = bed.admin.commandstats().await;
-    ["eval", "evalsha"].iter().filter_map(|name| stats.get(*name)).sum()
-}
-
 pub async fn impossible_names_are_refused_unsent(bed: &Subject<'_>) {
     let client = bed.still_client().await;
-    let before = scripts_run(bed).await;
+    sent(bed).await;
     for name in [String::new(), "x".repeat(5 * 1024)] {
         let lock = bed.lock(&client, &name);
         for (call, outcome) in every_call(&client, &*lock).await {
@@ -45,7 +39,7 @@ pub async fn impossible_names_are_refused_unsent(bed: &Subject<'_>) {
             assert!(what.contains("name") && what.len() < 200, "{call}: {what}");
         }
     }
-    assert_eq!(scripts_run(bed).await, before);
+    assert_eq!(sent(bed).await, only(&[]));
     // 4 KiB is the longest.
     let longest = "x".repeat(4 * 1024 - bed.added_to_names());
     let guard = bed.lock(&client, &longest).lock().await.unwrap();
@@ -57,7 +51,7 @@ pub async fn impossible_leases_are_refused_unsent(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
     let held = bed.lock(&client, "held").lock_leased(secs(60)).await.unwrap();
-    let before = scripts_run(bed).await;
+    sent(bed).await;
     let odd = [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(999), TEN_YEARS + ms(1), Duration::MAX];
     for lease in odd {
         let ways = [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(1)).owner(held.owner())];
@@ -68,7 +62,7 @@ pub async fn impossible_leases_are_refused_unsent(bed: &Bed) {
         assert!(matches!(lock.lock_leased(lease).await, Err(Error::Config { .. })), "{lease:?}");
         assert!(matches!(held.extend(lease).await, Err(Error::Config { .. })), "{lease:?}");
     }
-    assert_eq!(scripts_run(bed).await, before);
+    assert_eq!(sent(bed).await, only(&[]));
     assert!(held.is_held() && !lock.is_locked().await.unwrap());
     held.unlock().await.unwrap();
 }
