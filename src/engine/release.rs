@@ -320,6 +320,14 @@ impl GuardRelease {
         }
     }
 
+    /// Counts a release that found no hold. A guard that was lost before its release is counted as lost only: whether the server still
+    /// has its hold depends on the time.
+    fn note_not_held(&self) {
+        if self.was_held {
+            super::metrics::release_failed(self.hold.protocol.flavour());
+        }
+    }
+
     /// Books what a release came to, and notifies whom it concerns.
     fn book_answer(&self, answer: Answered) -> Result<Released> {
         let Self { engine, hold, tenure, .. } = self;
@@ -363,7 +371,7 @@ impl GuardRelease {
             Release::NotHeld(holder) => {
                 lock_is_free(engine, hold, 0);
                 let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
-                super::metrics::release_failed(hold.protocol.flavour());
+                self.note_not_held();
                 Err(Error::NotHeld { name, why })
             }
             Release::NotThere(_) => {
@@ -371,7 +379,7 @@ impl GuardRelease {
                 if hold.book().counted_down(*tenure) {
                     nothing_is_left(engine, hold);
                 }
-                super::metrics::release_failed(hold.protocol.flavour());
+                self.note_not_held();
                 Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
             }
             odd @ (Release::Which(_) | Release::TooLate(_)) => {
