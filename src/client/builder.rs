@@ -58,7 +58,7 @@ impl Builder {
         watchdog_batch: usize,
         /// How long a command may take. Defaults to 3 s.
         command_timeout: Duration,
-        /// How long connecting may take, before the one `WAIT` of strict [`Acks`]. Defaults to 10 s.
+        /// How long connecting may take. What is asked of the server after that has [`command_timeout`](Self::command_timeout). Defaults to 10 s.
         connect_timeout: Duration,
         /// How often an operation is tried again after errors that pass. Defaults to 4.
         retry_attempts: u32,
@@ -235,8 +235,8 @@ impl Builder {
         let began = Instant::now();
         let client = self.start(false).await?;
         if preflight {
-            // A server that does not answer to this fails the first acquire.
-            let left = connect_timeout.saturating_sub(began.elapsed());
+            // If the server does not answer, the first acquire fails. A server that was slow to connect to gets a little time all the same.
+            let left = connect_timeout.saturating_sub(began.elapsed()).max(connect_timeout / 10);
             let _ = within(left, preflight::probe(client.engine())).await;
         }
         Ok(client)

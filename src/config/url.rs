@@ -22,7 +22,7 @@ const ENCODE: &str = "the URL has an @ behind a /, a ? or a #: write these chara
 pub(crate) fn trimmed(url: &str) -> Result<&str> {
     let url = url.trim();
     let checked = match url.split_once("://") {
-        Some(("unix" | "redis+unix" | "valkey+unix", rest)) => rest.split_once('/').map_or(rest, |(login, _)| login),
+        Some(("unix" | "redis+unix" | "valkey+unix", rest)) => rest.split_once("@/").map_or("", |(login, _)| login),
         _ => url,
     };
     if checked.contains(char::is_whitespace) {
@@ -161,6 +161,7 @@ mod tests {
             "redis ://h",
             "redis://secret\t/0",
             "unix://:secret word@/run/redis.sock",
+            "unix://:a/secret b@/run/redis.sock",
         ] {
             let error = trimmed(url).unwrap_err().to_string();
             assert!(error.contains("white space") && !error.contains("secret"), "{url:?}: {error}");

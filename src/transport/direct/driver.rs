@@ -43,11 +43,12 @@ pub(super) async fn drive(
     let (mut pauses, mut outage, mut next) = (Pauses::default(), Outage::default(), first);
     // The number of reports when this connection met a demotion.
     let mut met = None;
-    let mut has_stood = false;
     loop {
-        let opened = match next.take() {
-            Some(opened) => opened,
-            None => limits.beside(&connection, connect(&connection, &dialer, &mut pauses, &mut demotions)).await,
+        let (opened, is_new) = match next.take() {
+            Some(opened) => (opened, false),
+            None => {
+                (limits.beside(&connection, connect(&connection, &dialer, &mut pauses, &mut demotions)).await, true)
+            }
         };
         let Opened { reader, writer, input } = opened;
         connection.up(writer);
@@ -57,9 +58,7 @@ pub(super) async fn drive(
         }
         let since = Instant::now();
         outage.ends(&listener);
-        if std::mem::replace(&mut has_stood, true)
-            && let Some(listener) = listener.get().and_then(Weak::upgrade)
-        {
+        if is_new && let Some(listener) = listener.get().and_then(Weak::upgrade) {
             listener.reconnected();
         }
         let (why, served) = serve(&connection, &mut limits, &demotions, reader, input).await;

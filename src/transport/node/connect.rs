@@ -237,11 +237,6 @@ impl Node {
             address,
         };
         let clients: Vec<_> = node.clients().collect();
-        let hear = || -> Vec<_> {
-            node.connections.iter().map(|one| (one.client.reconnect_rx(), one.client.error_rx())).collect()
-        };
-        // The first event of a lazy connection says that it is up, so it must not be missed.
-        let heard_from_the_start = lazily.then(hear);
         for client in &clients {
             node.connect_tasks.lock().push(client.connect());
         }
@@ -293,12 +288,10 @@ impl Node {
                 )));
                 tasks.push(tokio::spawn(follow(subscriber.clone(), demotions.clone())));
             }
-            for (connection, (reconnects, errors)) in
-                node.connections.iter().zip(heard_from_the_start.unwrap_or_else(hear))
-            {
+            for connection in &node.connections {
+                let (reconnects, errors) = (connection.client.reconnect_rx(), connection.client.error_rx());
                 tasks.push(tokio::spawn(keep_connection(
                     Arc::clone(connection),
-                    lazily,
                     reconnects,
                     errors,
                     Arc::clone(&listener),

@@ -248,10 +248,9 @@ pub(super) async fn name_connection(client: Client, name: Arc<str>) {
 }
 
 /// Tells the listener when a connection for commands is back. Replaces a connection that was taken for dead, and one whose server was
-/// demoted, also when another connection met the demotion. `lazily`: the connection is not up yet.
+/// demoted, also when another connection met the demotion.
 pub(super) async fn keep_connection(
     connection: Arc<Connection>,
-    lazily: bool,
     mut reconnects: Receiver<Server>,
     mut errors: ErrorReceiver,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
@@ -275,11 +274,11 @@ pub(super) async fn keep_connection(
             },
             reconnect = reconnects.recv() => match reconnect {
                 Ok(_) | Err(RecvError::Lagged(_)) => {
-                    let is_first = connection.stood.fetch_add(1, Ordering::Release) == 0 && lazily;
+                    connection.stood.fetch_add(1, Ordering::Release);
                     *connection.trouble.lock() = None;
                     tokio::spawn(name_connection(connection.client.clone(), Arc::clone(&name)));
                     outage.ends(&listener);
-                    if !is_first && let Some(listener) = listener.get().and_then(Weak::upgrade) {
+                    if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                         listener.reconnected();
                     }
                 }

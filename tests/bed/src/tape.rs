@@ -35,10 +35,18 @@ impl Tape {
     /// How many of each command clients have sent, without administrators. Names are in lower case, and the same for sharded channels.
     pub(crate) async fn sent(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
-        for name in join_all(self.0.iter().map(Ear::sent)).await.concat() {
-            *counts.entry(name).or_default() += 1;
+        for words in join_all(self.0.iter().map(Ear::sent)).await.concat() {
+            if let Some(name) = words.first() {
+                *counts.entry(plain(&name.to_lowercase()).to_owned()).or_default() += 1;
+            }
         }
         counts
+    }
+
+    /// How many of these commands have a word with this name in it. The texts of scripts do not count.
+    pub(crate) async fn naming(&self, word: &str) -> usize {
+        let all = join_all(self.0.iter().map(Ear::sent)).await.concat();
+        all.iter().filter(|words| words.iter().any(|one| one.len() < 200 && one.contains(word))).count()
     }
 }
 
@@ -64,7 +72,7 @@ impl Ear {
         Self { admin, calls, task }
     }
 
-    async fn sent(&self) -> Vec<String> {
+    async fn sent(&self) -> Vec<Vec<String>> {
         static MARKS: AtomicU64 = AtomicU64::new(0);
         let mark = format!("mark {}", MARKS.fetch_add(1, Ordering::Relaxed));
         let _: String = self.admin.cmd(&["ECHO", &mark]).await;
@@ -77,8 +85,7 @@ impl Ear {
         if let Some(at) = calls.iter().rposition(is_reset) {
             calls.drain(..=at);
         }
-        let own = calls.iter().filter(|(from, _)| !admins.contains(&from));
-        own.filter_map(|(_, words)| words.first().map(|name| plain(&name.to_lowercase()).to_owned())).collect()
+        calls.iter().filter(|(from, _)| !admins.contains(&from)).map(|(_, words)| words.clone()).collect()
     }
 }
 
