@@ -45,7 +45,7 @@
 //!
 //! - [`DistLock`]: what every lock can do, with the cost of each call. [`Guard`]: what a held lock can do.
 //! - [`Builder`]: the options. [`Error`]: what can go wrong.
-//! - [`guide`]: semantics, wire format, other libraries, observability, performance, writing a flavour.
+//! - [`guide`]: guarantees, a page per mechanism, wire format, operation, performance, writing a flavour.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -27,7 +27,7 @@ tokio::task_local! {
 ///
 /// As text it can travel to another process (`Display`, `FromStr`, serde), which may come in as this owner or release what
 /// it holds. Every hold is counted for itself, whoever took it: a guard gives back what its own acquire took, and nothing
-/// else. See `docs/semantics.md` for what is promised of owners that several act as.
+/// else. See `docs/owners.md` for what is promised of owners that several act as.
 #[derive(Clone)]
 pub struct Owner(Arc<Inner>);
 

@@ -14,7 +14,7 @@ use crate::Result;
 pub(crate) struct Mutant {
     /// Says what is wrong.
     pub(crate) name: String,
-    /// A heading of docs/semantics.md, or another page of docs/.
+    /// The page of docs/ that promises the rule.
     pub(crate) mechanism: String,
     /// The rule that does not hold any more.
     pub(crate) breaks: String,
