@@ -1,4 +1,4 @@
-//! Guides: the pages of `docs/`, for reading beside the API.
+//! Guides: the pages of `docs/`.
 
 #[doc = include_str!("../docs/semantics.md")]
 pub mod semantics {}
