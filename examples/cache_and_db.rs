@@ -1,17 +1,19 @@
 //! A cache that must agree with its database: `cargo run --example cache_and_db`.
 //!
-//! 4 processes show and edit one article. It is kept in a database as three rows, and shown from a cache, which whoever
-//! misses fills from the rows. An edit writes the rows, one after the other, and then throws the cached page away. Two
-//! things go wrong where readers and editors do not know of one another: a page is put together from old rows and new
-//! ones (torn), and a page that was read before an edit gets into the cache after it and stays there (stale).
+//! Four processes show and edit one article. A database keeps it as three rows. Readers take the page from a cache;
+//! on a miss they read the rows and fill the cache. An edit writes the rows one after the other, and then deletes the
+//! cached page. Without a lock, two things go wrong:
 //!
-//! With a read-write lock readers come in side by side, and never beside an editor. They come in an endless stream here,
-//! so the lock prefers writers. The editor, when it is done, changes its hold into one for reading, and fills the cache
-//! with its own page before anybody can edit again.
+//! - A page is built from old and new rows (torn).
+//! - A page that was read before an edit gets into the cache after the edit, and stays there (stale).
 //!
-//! Runs without the lock, and then with it: `--without-lock` stops after the first. Fails if a page is torn or stale under
-//! the lock, or none is without: then the race it is to prevent was not there. Starts a Redis of its own unless `REDIS_URL`
-//! names one; that is the database as well.
+//! With a read-write lock, readers run side by side but never during an edit. Here readers come in an endless stream,
+//! so the lock prefers writers. After an edit, the editor downgrades its hold to a read lock. It fills the cache with
+//! its own page before anybody can edit again.
+//!
+//! Runs without the lock, and then with it; `--without-lock` stops after the first part. Fails if a page is torn or
+//! stale with the lock. Also fails if no page is torn or stale without it: then there was no race to prevent. Starts
+//! its own Redis unless `REDIS_URL` names one; this server is the database too.
 
 mod private_server;
 
@@ -26,14 +28,14 @@ use tokio::task::JoinSet;
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const PROCESSES: usize = 4;
-/// In each process, beside one editor.
+/// Readers in each process, in addition to one editor.
 const READERS: usize = 8;
 const ROWS: usize = 3;
 const SPAN: Duration = Duration::from_millis(1_500);
-/// Without a lock it goes wrong hundreds of times; should it not, once more.
+/// Without a lock hundreds of pages are wrong. If none is, the run is repeated.
 const ATTEMPTS: u32 = 3;
 
-/// What came of it.
+/// The counts of a run.
 #[derive(Clone, Copy, Default)]
 struct Tally {
     reads: u64,
@@ -55,7 +57,7 @@ impl Tally {
     }
 }
 
-/// One process's view of the article. A row's text is the number of the edit that wrote it.
+/// One process's access to the article. The text of a row is the number of the edit that wrote it.
 struct Article {
     redis: Admin,
     prefix: String,
@@ -67,12 +69,12 @@ impl Article {
         format!("{}article:{what}", self.prefix)
     }
 
-    /// The number of the last edit that was completed.
+    /// Returns the number of the last complete edit.
     async fn last_edit(&self) -> u64 {
         self.redis.cmd::<Option<u64>>(&["GET", &self.key("edit")]).await.unwrap_or(0)
     }
 
-    /// The page, from the cache; if it is not there, from the database, and into the cache.
+    /// Returns the page from the cache. On a miss, reads it from the database and fills the cache.
     async fn page(&self) -> Vec<u64> {
         let cache = self.key("cache");
         let cached: Option<String> = self.redis.cmd(&["GET", &cache]).await;
@@ -89,7 +91,7 @@ impl Article {
         rows
     }
 
-    /// Reads the page and looks whether it is whole, and no older than what was complete before it was asked for.
+    /// Reads the page. Checks that it is whole, and not older than the last edit that was complete before the read.
     async fn read(&self) -> Tally {
         let complete = self.last_edit().await;
         let page = self.page().await;
@@ -98,7 +100,7 @@ impl Article {
         Tally { reads: 1, torn: torn.into(), stale: stale.into(), edits: 0 }
     }
 
-    /// Writes all rows, one after the other, and throws the cached page away.
+    /// Writes all rows one after the other, and deletes the cached page.
     async fn edit(&self) -> Tally {
         let edit = (self.last_edit().await + 1).to_string();
         for row in 0..ROWS {
@@ -112,7 +114,7 @@ impl Article {
     async fn read_one(&self) -> Outcome<Tally> {
         let Some(lock) = &self.lock else { return Ok(self.read().await) };
         let guard = lock.read().lock().await?;
-        // Stopped, and told as an error, should the lock be lost meanwhile.
+        // If the lock is lost, `run` stops the read and returns an error.
         let tally = guard.run(self.read()).await?;
         guard.unlock().await?;
         Ok(tally)
@@ -122,7 +124,7 @@ impl Article {
         let Some(lock) = &self.lock else { return Ok(self.edit().await) };
         let guard = lock.write().lock().await?;
         let mut tally = guard.run(self.edit()).await?;
-        // Readers come in again; the next editor does not, until the cache is filled.
+        // Readers can enter again. The next editor must wait until the cache is filled.
         let guard = guard.downgrade().await?;
         tally.add(guard.run(self.read()).await?);
         guard.unlock().await?;
@@ -130,7 +132,7 @@ impl Article {
     }
 }
 
-/// A child process: connects, waits for the start, reads and edits for a while, reports.
+/// Runs a child process: connects, waits for the start, reads and edits for a while, reports.
 async fn site() -> Outcome<()> {
     let (url, prefix, locked) = (std::env::var("URL")?, std::env::var("PREFIX")?, std::env::var("LOCKED")? == "yes");
     let client = Client::builder(&url).name_prefix(&prefix).connect().await?;
@@ -165,7 +167,7 @@ async fn site() -> Outcome<()> {
     Ok(())
 }
 
-/// All processes for a while, with the lock or without.
+/// Runs all processes for a while, with or without the lock.
 async fn run(server: &private_server::Server, locked: bool) -> Outcome<Tally> {
     let locked = if locked { "yes" } else { "no" };
     let env = [("URL", server.url.as_str()), ("PREFIX", server.prefix.as_str()), ("LOCKED", locked)];
@@ -191,7 +193,7 @@ async fn run(server: &private_server::Server, locked: bool) -> Outcome<Tally> {
     Ok(sum)
 }
 
-/// Forgets the article.
+/// Deletes the article.
 async fn forget(server: &private_server::Server) {
     let admin = Admin::from_url(&server.url).await;
     let rows = (0..ROWS).map(|row| format!("row:{row}"));
@@ -200,7 +202,7 @@ async fn forget(server: &private_server::Server) {
     }
 }
 
-/// Runs both ways, and says how it went.
+/// Runs both ways and prints the results.
 async fn compare(server: &private_server::Server, ways: &[bool]) -> Outcome<()> {
     println!("An article in {ROWS} rows, cached; {PROCESSES} processes of {READERS} readers and an editor each.\n");
     println!("{:<22} {:>8} {:>8} {:>12} {:>12}", "", "reads", "edits", "torn pages", "stale pages");

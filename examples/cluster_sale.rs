@@ -1,11 +1,13 @@
-//! `./x demo --cluster`: 4 clients of 16 tasks each sell 2 000 tickets under a fenced lock in a cluster of three primaries, and in
-//! the middle of it the primary that has the lock is killed.
+//! Sells tickets in a cluster while a primary dies: `./x demo --cluster`.
 //!
-//! A cluster replicates asynchronously: the primary that is promoted may not know of the last grant, and two tasks may think that they
-//! hold the lock. So the stock, which lies on a server of its own as the database of a shop would, takes a sale only with a
-//! number higher than any before it. A sale that is refused is made anew.
+//! Four clients with 16 tasks each sell 2 000 tickets under a fenced lock, in a cluster of three primaries. In the
+//! middle of the sale, the primary that has the lock is killed.
 //!
-//! Fails if not exactly what there is is sold.
+//! A cluster replicates asynchronously. The promoted replica may not know the last grant, and then two tasks believe
+//! that they hold the lock. So the stock accepts a sale only with a token larger than all earlier ones. The stock is
+//! on a separate server, like the database of a shop. A refused sale is repeated.
+//!
+//! Fails unless exactly the stock is sold.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -22,14 +24,15 @@ const TICKETS: u64 = 2_000;
 const CLIENTS: u64 = 4;
 const TASKS: u64 = 16;
 
-/// Sells one ticket less than `ARGV[2]`, if the number is higher than that of every sale before. 1: sold, 0: refused.
+/// Sells a ticket: writes the stock `ARGV[2] - 1` if the token `ARGV[1]` is larger than that of every earlier sale.
+/// Returns 1 if the ticket was sold, 0 if the sale was refused.
 const SELL: &str = "
 if tonumber(ARGV[1]) <= tonumber(redis.call('get', KEYS[2]) or '0') then return 0 end
 redis.call('set', KEYS[2], ARGV[1])
 redis.call('set', KEYS[1], ARGV[2] - 1)
 return 1";
 
-/// What all tasks write down.
+/// The record that all tasks share.
 #[derive(Default)]
 struct Till {
     /// When each ticket was sold.
@@ -39,7 +42,7 @@ struct Till {
     lost: u64,
 }
 
-/// One task: sells until nothing is left.
+/// Runs a task that sells until nothing is left.
 async fn sell(lock: FencedLock, stock: Arc<Admin>, till: Arc<Mutex<Till>>, mut dice: Numbers) {
     loop {
         let guard = match lock.lock().await {
@@ -49,14 +52,14 @@ async fn sell(lock: FencedLock, stock: Arc<Admin>, till: Arc<Mutex<Till>>, mut d
                 continue;
             }
         };
-        // A fenced lock's has one.
+        // A guard of a fenced lock always has a token.
         let token = guard.fencing_token().map_or_else(|_| String::new(), |token| token.to_string());
         let sale = guard.run(async {
             let left: u64 = stock.cmd(&["GET", "stock"]).await;
             if left == 0 {
                 return None;
             }
-            // Seat, price, card: up to a millisecond.
+            // Choosing a seat and paying takes up to a millisecond.
             tokio::time::sleep(Duration::from_micros(dice.below(1_000))).await;
             Some(stock.cmd::<u64>(&["EVAL", SELL, "2", "stock", "last", &token, &left.to_string()]).await == 1)
         });
@@ -70,7 +73,7 @@ async fn sell(lock: FencedLock, stock: Arc<Admin>, till: Arc<Mutex<Till>>, mut d
                 Err(_) => till.lost += 1,
             }
         }
-        // Failing that, the lease ends it.
+        // If the release fails, the lock ends with its lease.
         let _ = guard.unlock().await;
         if matches!(sale, Ok(None)) {
             return;

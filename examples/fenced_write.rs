@@ -1,13 +1,16 @@
-//! A holder that is paused for longer than its lease, and writes when it wakes: `cargo run --example fenced_write`.
+//! A holder pauses for longer than its lease and writes when it wakes: `cargo run --example fenced_write`.
 //!
-//! Two processes withdraw from one account: each takes the lock, reads the balance, writes it back less so much. The first
-//! is stopped (`SIGSTOP`: what a long pause of a machine or a collector looks like) between its last look at its guard and
-//! its write. The lock runs out, the second one has its turn, the first wakes and writes what it reckoned before. No lock can
-//! prevent that. The storage can, where every write carries the token of its section: once without, and once with the check
-//! that the crate's `fenced` module shows, for SQL (`SQLite`) and for Redis.
+//! Two processes withdraw from one account. Each acquires the lock, reads the balance, and writes the reduced
+//! balance. The first process is stopped between its last check of its guard and its write. (`SIGSTOP` acts like a
+//! long pause of the machine or of a garbage collector.) The lock expires, and the second process withdraws. Then the
+//! first one wakes and writes its outdated balance.
 //!
-//! Starts a Redis of its own unless `REDIS_URL` names one. Fails if a late write goes through where tokens are checked; or
-//! if it does not where they are not, for then nothing was shown.
+//! No lock can prevent this. The storage can, if every write carries the fencing token of its section. The example
+//! runs without the check of the token, and then with the check that the docs of the module `fenced` show, for SQL
+//! (`SQLite`) and for Redis.
+//!
+//! Starts its own Redis unless `REDIS_URL` names one. Fails if a late write succeeds although tokens are checked.
+//! Also fails if it does not succeed without the check, because then the example has shown nothing.
 
 mod private_server;
 
@@ -20,26 +23,26 @@ use rusqlite::Connection;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What is in the account, and what each of the two takes out of it.
+/// The balance of the account, and the two withdrawals.
 const BALANCE: i64 = 100;
 const FIRST: i64 = 30;
 const SECOND: i64 = 50;
 
-/// How long the lock lasts. The watchdog's would end as well: who is stopped renews nothing.
+/// The lease of the lock. A lock with the watchdog would expire too, because a stopped process renews nothing.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// Both storages write only if the last who wrote had no larger token. `<=`: a section may write more than once.
+/// Both storages write only if no earlier write had a larger token. `<=`, because a section may write more than once.
 const CHECKED_SQL: &str = "UPDATE account SET balance = ?1, fence = ?2 WHERE id = 1 AND fence <= ?2";
 const CHECKED_LUA: &str = "
     if tonumber(redis.call('hget', KEYS[1], 'fence') or 0) > tonumber(ARGV[2]) then return 0 end
     redis.call('hset', KEYS[1], 'fence', ARGV[2], 'balance', ARGV[1])
     return 1";
 
-/// The same without a look at the token.
+/// The same without the check of the token.
 const BLIND_SQL: &str = "UPDATE account SET balance = ?1, fence = ?2 WHERE id = 1";
 const BLIND_LUA: &str = "redis.call('hset', KEYS[1], 'fence', ARGV[2], 'balance', ARGV[1]) return 1";
 
-/// One account, kept in two places.
+/// One account, kept in two storages.
 struct Account {
     sql: Connection,
     redis: Admin,
@@ -55,7 +58,7 @@ impl Account {
         Ok(Self { sql, redis, key: format!("{}accounts:1", place.prefix), checked })
     }
 
-    /// A new account, of both storages.
+    /// Creates the account in both storages.
     async fn create(place: &Place, checked: bool) -> Outcome<Self> {
         let account = Self::open(place, checked).await?;
         account.sql.execute_batch(&format!(
@@ -68,13 +71,13 @@ impl Account {
         Ok(account)
     }
 
-    /// The balance, as SQL and Redis have it.
+    /// Returns the balance in SQL and in Redis.
     async fn read(&self) -> Outcome<[i64; 2]> {
         let sql = self.sql.query_row("SELECT balance FROM account WHERE id = 1", [], |row| row.get(0))?;
         Ok([sql, self.redis.cmd(&["HGET", &self.key, "balance"]).await])
     }
 
-    /// Writes the balances, in the section of this token; tells which storage took it.
+    /// Writes the balances with a token. Returns which storage accepted the write.
     async fn write(&self, balance: [i64; 2], token: u64) -> Outcome<[bool; 2]> {
         let (sql, lua) = if self.checked { (CHECKED_SQL, CHECKED_LUA) } else { (BLIND_SQL, BLIND_LUA) };
         let rows = self.sql.execute(sql, (balance[0], i64::try_from(token)?))?;
@@ -84,7 +87,7 @@ impl Account {
     }
 }
 
-/// Where everything is.
+/// Where the lock and the account are stored.
 struct Place {
     url: String,
     prefix: String,
@@ -97,7 +100,7 @@ impl Place {
     }
 }
 
-/// The first holder: a process of its own, so that it can be stopped. Does everything right, as far as one process can.
+/// Runs the first holder, in its own process so that it can be stopped. It is as careful as a single process can be.
 async fn first() -> Outcome<()> {
     let place = Place { url: std::env::var("URL")?, prefix: std::env::var("PREFIX")?, file: std::env::var("FILE")? };
     let account = Account::open(&place, std::env::var("CHECKED")? == "true").await?;
@@ -108,7 +111,7 @@ async fn first() -> Outcome<()> {
         let guard = lock.lock_leased(LEASE).await?;
         let token = guard.token().ok_or("a fenced lock has a token")?;
         let balance = account.read().await?;
-        // As late as can be: and yet there is always a moment between this and the write.
+        // This is the last possible check, yet time always passes between the check and the write.
         if !guard.is_held() {
             continue;
         }
@@ -119,7 +122,7 @@ async fn first() -> Outcome<()> {
         }
         let taken = account.write(balance.map(|balance| balance - FIRST), token).await?;
         child::say(&format!("{token} {} {}", taken[0], taken[1]));
-        // Lost in the pause, or given back: either way the next section starts from what is true now.
+        // The lock is lost or released. In both cases the next section reads the current balance.
         let _ = guard.unlock().await;
         if taken == [true, true] {
             break;
@@ -132,7 +135,7 @@ async fn first() -> Outcome<()> {
     Ok(())
 }
 
-/// What the first holder says of a write: its token, and whether each storage took it.
+/// Parses the first holder's report of a write: the token, and whether each storage accepted it.
 async fn told(holder: &mut Child) -> Outcome<(u64, [bool; 2])> {
     let line = holder.line().await.ok_or_else(|| format!("the first holder failed: {}", holder.output()))?;
     let mut words = line.split(' ');
@@ -140,7 +143,7 @@ async fn told(holder: &mut Child) -> Outcome<(u64, [bool; 2])> {
     Ok((word()?.parse()?, [word()?.parse()?, word()?.parse()?]))
 }
 
-/// Both withdrawals, with the first holder paused in the middle of its own.
+/// Runs both withdrawals; the first holder pauses in the middle of its own.
 async fn withdraw(place: &Place, client: &Client, checked: bool) -> Outcome<()> {
     let account = Account::create(place, checked).await?;
     let checked_text = checked.to_string();

@@ -1,9 +1,9 @@
-//! A cache entry that is expensive to make and that everybody wants: `cargo run --example hot_cache`.
+//! A cache entry that is expensive to build and in high demand: `cargo run --example hot_cache`.
 //!
-//! When it expires, all readers miss at once. One of them rebuilds it under the lock; the others wait for the lock, look
-//! again, and find it. Without the second look each would rebuild it in turn.
+//! When the entry expires, all readers miss at once. One reader rebuilds it under the lock. The others wait for the
+//! lock, check the cache again, and find the entry. Without the second check, each of them would rebuild it in turn.
 //!
-//! Starts a Redis of its own unless `REDIS_URL` names one.
+//! Starts its own Redis unless `REDIS_URL` names one.
 
 mod private_server;
 
@@ -18,7 +18,6 @@ use tokio::task::JoinSet;
 const READERS: usize = 100;
 const EXPIRIES: u32 = 5;
 
-/// One process's view of the entry.
 struct Cache {
     redis: Admin,
     key: String,
@@ -36,7 +35,7 @@ impl Cache {
             return Ok(value);
         }
         let guard = self.lock.lock().await?;
-        // Somebody may have rebuilt it while we waited.
+        // Another reader may have rebuilt the entry meanwhile.
         let value = match self.look().await {
             Some(value) => value,
             None => guard.run(self.rebuild()).await?,
@@ -45,7 +44,7 @@ impl Cache {
         Ok(value)
     }
 
-    /// Expensive.
+    /// Builds the entry, which is expensive.
     async fn rebuild(&self) -> String {
         let number = self.rebuilds.fetch_add(1, Ordering::SeqCst) + 1;
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -74,7 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let admin = Admin::from_url(&server.url).await;
     for expiry in 1..=EXPIRIES {
-        // It expires now.
+        // Expire the entry.
         let _: () = admin.cmd(&["DEL", &key]).await;
         let began = Instant::now();
         let mut readers = JoinSet::new();

@@ -1,10 +1,11 @@
-//! A job that is due in every instance of a service and must run in one: `cargo run --example only_one`.
+//! A job that all instances of a service schedule and only one of them must run: `cargo run --example only_one`.
 //!
-//! Three instances are woken by the same clock tick. Each asks for the lock once; who does not get it skips this tick.
-//! The lock alone says "not two at a time". To say "once a tick" as well, whoever gets it looks whether the tick is done
-//! already (an instance whose clock is late comes when the first has finished), and marks it as done.
+//! A clock tick wakes three instances. Each tries to acquire the lock once, and skips the tick if the lock is busy.
+//! The lock only guarantees that the job does not run twice at the same time. To run it once per tick, the holder
+//! also checks whether the job is done for this tick, and marks it as done. This matters for an instance with a late
+//! clock, which gets the lock after the first instance has finished.
 //!
-//! Starts a Redis of its own unless `REDIS_URL` names one.
+//! Starts its own Redis unless `REDIS_URL` names one.
 
 mod private_server;
 
@@ -20,7 +21,7 @@ use tokio::task::JoinSet;
 const INSTANCES: usize = 3;
 const TICKS: u32 = 5;
 
-/// What the instances have done, to check on them.
+/// Counts what the instances do, for the final check.
 #[derive(Default)]
 struct Tally {
     running: AtomicU32,
@@ -28,7 +29,7 @@ struct Tally {
     skips: AtomicU32,
 }
 
-/// The job itself. It stands for something that takes a while and must not run twice at a time.
+/// The job. It stands for work that takes a while and must not run twice at the same time.
 async fn report(instance: usize, tick: u32, tally: &Tally) {
     assert_eq!(tally.running.fetch_add(1, Ordering::SeqCst), 0, "two instances at a time");
     tokio::time::sleep(Duration::from_millis(30)).await;
@@ -37,7 +38,7 @@ async fn report(instance: usize, tick: u32, tally: &Tally) {
     println!("tick {tick}: instance {instance} runs the report");
 }
 
-/// One instance's answer to one tick of the clock.
+/// Handles one tick in one instance.
 async fn on_tick(
     client: &Client,
     redis: &Admin,
@@ -56,7 +57,7 @@ async fn on_tick(
         tally.skips.fetch_add(1, Ordering::SeqCst);
         println!("tick {tick}: instance {instance} skips it: it is done");
     } else {
-        // Should the lock be lost, the job is stopped at its next await, and this returns why.
+        // If the lock is lost, the job stops at its next await, and `run` returns the error.
         guard.run(report(instance, tick, tally)).await?;
         let _: () = redis.cmd(&["SET", done, &tick.to_string(), "EX", "3600"]).await;
     }
@@ -79,7 +80,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         instances.spawn(async move {
             for tick in 1..=TICKS {
                 clock.wait().await;
-                // The last instance's clock is late.
+                // The clock of the last instance is late.
                 tokio::time::sleep(Duration::from_millis(if instance + 1 == INSTANCES { 60 } else { 0 })).await;
                 on_tick(&client, &redis, &done, instance, tick, &tally).await?;
             }

@@ -1,12 +1,15 @@
-//! The main job, `./x demo`: 4 processes of 16 tasks each sell 2 000 tickets, four times over: without a lock, with a
-//! lock in each process, with distlock, and with distlock's striped lock.
+//! Sells tickets without overselling: `./x demo`.
 //!
-//! The stock is a plain number in Redis. A sale reads it, thinks for a moment, and writes back one less; two sales at
-//! the same time sell the same ticket twice. For the striped lock the stock is cut into 8 numbers, each under a lock of its
-//! own, so that 8 sales go on at a time.
+//! Four processes with 16 tasks each sell 2 000 tickets, in four ways: without a lock, with a lock in each process,
+//! with distlock, and with distlock's striped lock.
 //!
-//! Starts a Redis of its own unless `REDIS_URL` names one. Fails if distlock does not sell exactly what there is, or if
-//! those without it do: then the race it is to prevent was not there. And if 8 segments are not faster than one lock.
+//! The stock is a plain number in Redis. A sale reads it, waits for a moment, and writes it back reduced by one. Two
+//! sales at the same time sell the same ticket twice. For the striped lock the stock is split into 8 numbers with a
+//! lock each, so that 8 sales can run in parallel.
+//!
+//! Starts its own Redis unless `REDIS_URL` names one. Fails if distlock does not sell exactly the stock, or if 8
+//! segments are not faster than one lock. Also fails if the ways without distlock sell exactly the stock: then there
+//! was no race to prevent.
 
 mod private_server;
 
@@ -24,15 +27,15 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const TICKETS: u64 = 2_000;
 const PROCESSES: usize = 4;
 const TASKS: u64 = 16;
-/// Without a lock the stock may jump up again and again; no process sells more than this.
+/// The limit of a process's sales. Without a lock the stock may jump up again and again.
 const ENOUGH: u64 = 20 * TICKETS;
 const SEGMENTS: usize = 8;
 const ATTEMPTS: u32 = 3;
 
-/// The ways that have to sell what there is, and no more.
+/// The modes that must sell exactly the stock.
 const EXACT: [&str; 2] = ["distlock", "striped"];
 
-/// What keeps two sales apart.
+/// The protection of a sale.
 #[derive(Clone)]
 enum Between {
     Nothing,
@@ -41,36 +44,36 @@ enum Between {
     Striped(Striped),
 }
 
-/// What is sold, and how often a lock was taken for it.
+/// Tickets sold, and locks acquired for them.
 #[derive(Clone, Copy, Default)]
 struct Sold {
     tickets: u64,
     locks: u64,
 }
 
-/// One process's till.
+/// One process's access to the stock.
 struct Till {
     redis: Admin,
-    /// The keys of the stock: one, or one a segment.
+    /// The keys of the stock: one, or one per segment.
     stock: Vec<String>,
     between: Between,
 }
 
 impl Till {
-    /// Sells one ticket of this segment of the stock. False when there is none left in it.
+    /// Sells one ticket of a segment. Returns false if the segment is sold out.
     async fn sell(&self, segment: usize, dice: &mut Numbers) -> bool {
         let stock = &self.stock[segment];
         let left: u64 = self.redis.cmd(&["GET", stock]).await;
         if left == 0 {
             return false;
         }
-        // Seat, price, card: up to a millisecond.
+        // Choosing a seat and paying takes up to a millisecond.
         tokio::time::sleep(Duration::from_micros(dice.below(1_000))).await;
         let _: () = self.redis.cmd(&["SET", stock, &(left - 1).to_string()]).await;
         true
     }
 
-    /// One task: sells until nothing is left.
+    /// Runs a task that sells until nothing is left.
     async fn work(&self, mut dice: Numbers) -> Outcome<Sold> {
         let mut sold = Sold::default();
         let mut open: Vec<usize> = (0..self.stock.len()).collect();
@@ -84,7 +87,7 @@ impl Till {
                 }
                 Between::Distlock(lock) => {
                     let guard = lock.lock().await?;
-                    // Stopped, and told as an error, should the lock be lost meanwhile.
+                    // If the lock is lost, `run` stops the sale and returns an error.
                     let one = guard.run(self.sell(0, &mut dice)).await?;
                     guard.unlock().await?;
                     one
@@ -93,7 +96,7 @@ impl Till {
                     let taken = if open.len() == SEGMENTS {
                         lock.any(Acquire::new()).await?
                     } else {
-                        // Some are sold out: one of the others.
+                        // Some segments are sold out: take one of the others.
                         let at = open[dice.below(open.len() as u64) as usize];
                         lock.segment(at)
                             .ok_or("no such segment")?
@@ -124,7 +127,6 @@ impl Till {
     }
 }
 
-/// The keys of the stock.
 fn stock(prefix: &str, mode: &str) -> Vec<String> {
     match mode {
         "striped" => (0..SEGMENTS).map(|at| format!("{prefix}stock:{at}")).collect(),
@@ -132,7 +134,7 @@ fn stock(prefix: &str, mode: &str) -> Vec<String> {
     }
 }
 
-/// A child process: connects, waits for the start, sells, reports.
+/// Runs a child process: connects, waits for the start, sells and reports.
 async fn seller() -> Outcome<()> {
     let (url, prefix, mode) = (std::env::var("URL")?, std::env::var("PREFIX")?, std::env::var("MODE")?);
     let mut client = None;
@@ -181,7 +183,7 @@ async fn seller() -> Outcome<()> {
     Ok(())
 }
 
-/// One sale of all tickets by all processes: what was sold, and how long it took.
+/// Lets all processes sell the stock once. Returns the sales and the time.
 async fn sale(server: &private_server::Server, admin: &Admin, mode: &str) -> Outcome<(Sold, Duration)> {
     let stock = stock(&server.prefix, mode);
     for key in &stock {
@@ -229,7 +231,7 @@ async fn sale(server: &private_server::Server, admin: &Admin, mode: &str) -> Out
     Ok((sum, time))
 }
 
-/// Sells in all four ways, and says how it went.
+/// Sells in all four modes and prints the results.
 async fn compare(server: &private_server::Server, admin: &Admin) -> Outcome<()> {
     println!("{TICKETS} tickets, sold by {PROCESSES} processes with {TASKS} tasks each.");
     println!("A sale reads the stock from Redis, thinks for a moment, and writes back one less.\n");

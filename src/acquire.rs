@@ -1,4 +1,4 @@
-//! What an acquire is asked for.
+//! Options of one acquire.
 
 use std::time::Duration;
 
@@ -6,59 +6,61 @@ use crate::config::check_lease;
 use crate::error::Result;
 use crate::owner::Owner;
 
-/// How to acquire: how long to wait, for how long to hold, as whom.
+/// How to acquire: how long to wait, how long to hold, as which owner.
 ///
-/// Without a wait, an acquire waits until the lock is free. While the server is away it fails as [`DistLock::lock`](crate::DistLock::lock)
-/// says. Without a lease, the watchdog keeps the lock while the guard lives. Without an owner, a fresh one is made.
+/// Without a wait, an acquire waits until the lock is free; while the server is away it fails as
+/// [`DistLock::lock`](crate::DistLock::lock) says. Without a lease, the watchdog keeps the lock while the guard
+/// lives. Without an owner, a fresh one is created.
 #[derive(Clone, Debug, Default)]
 #[must_use = "pass it to acquire()"]
 pub struct Acquire {
     pub(crate) wait: Option<Duration>,
     pub(crate) lease: Option<Duration>,
     pub(crate) owner: Option<Owner>,
-    /// True when the owner must hold nothing yet.
+    /// True if an owner that already holds the lock is refused.
     pub(crate) not_reentrant: bool,
-    /// True when the owner, though it is given, was made for this acquire, and holds nothing.
+    /// True if the given owner was created for this acquire, so it holds nothing.
     pub(crate) holds_nothing: bool,
-    /// True for one of several locks that make up another one: its guard is a part of that one's.
+    /// True for a member of a group lock: its guard becomes a part of the group's guard.
     pub(crate) grouped: bool,
-    /// For how long the acquire that this one is a part of had waited when this one began: a reader's patience is counted from
-    /// the beginning of that.
+    /// Time that the enclosing group acquire had waited when this one began. A reader's `hold_back` counts from the
+    /// start of the whole acquire.
     pub(crate) waited_before: Duration,
-    /// True when the first failure ends the wait, because the caller then asks other servers.
+    /// True if the first failure ends the wait, because the caller then tries other servers.
     pub(crate) ends_with_failure: bool,
 }
 
 impl Acquire {
-    /// Waits without limit while somebody holds the lock, with a lease kept by the watchdog, as a fresh owner.
+    /// Returns the defaults: no limit on the wait while somebody holds the lock, a lease kept by the watchdog, a
+    /// fresh owner.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long the acquire may take, *everything included*: queueing, subscribing, every command. Zero asks once.
+    /// Limits the time of the acquire, *everything included*: queueing, subscribing, every command. Zero asks once.
     /// Defaults to no limit.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Hold for this long and no longer: an explicit lease is never renewed. At least 3 ms, since 1 % and 2 ms of
-    /// it are taken off for drift; rounded up to whole ms. Defaults to the watchdog.
+    /// Sets an explicit lease, which is never renewed. At least 3 ms, because 1 % and 2 ms are taken off for drift;
+    /// at most ten years; rounded up to whole milliseconds. Defaults to the watchdog.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Acquire as this owner: if it holds the lock already, it comes in once more. Defaults to the owner of the
+    /// Acquires as this owner. If the owner holds the lock already, it re-enters. Defaults to the owner of the
     /// enclosing [`Owner::scope`], else to a fresh one.
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
     }
 
-    /// Do not come in again: an owner that holds the lock already is told so at once, by
-    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), and keeps what it has, as with Redisson's non-reentrant locks.
-    /// Defaults to coming in again.
+    /// Refuses re-entry: an owner that already holds the lock gets
+    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock) at once and keeps its hold, as with Redisson's
+    /// non-reentrant locks. Defaults to allowing re-entry.
     pub fn not_reentrant(mut self) -> Self {
         self.not_reentrant = true;
         self

@@ -1,4 +1,4 @@
-//! What the servers of a client can do, as far as locks have a use for it: asked once, and remembered.
+//! Features of the servers that locks use. Queried once and remembered.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -20,49 +20,51 @@ static EVALSHA: Script = Script::bare("capabilities/evalsha", "EVALSHA");
 static PUBLISH: Script = Script::bare("capabilities/publish", "PUBLISH");
 static SPUBLISH: Script = Script::bare("capabilities/spublish", "SPUBLISH");
 
-/// The hash of no script.
+/// A well-formed hash that belongs to no script.
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
-/// Forks by the line of `INFO` that has their version; where none of these is there, it is Redis.
+/// Forks of Redis. The line `<fork>_version` of `INFO` names a fork's version; without such a line the server is
+/// Redis.
 const FORKS: [&str; 5] = ["valkey", "keydb", "dragonfly", "kvrocks", "garnet"];
 
-/// What the servers of a client can do, and may do for its login: [`Client::capabilities`].
+/// Features that the servers of a client support, and permit for its login: [`Client::capabilities`].
 ///
-/// Of several servers, what all of them can; `None` is what nobody knows, because no server has said so.
+/// With several servers, the features that all of them support. `None` means unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// What the server is: `redis`, `valkey` and so on.
+    /// Kind of server: `redis`, `valkey` and so on.
     pub server: Option<String>,
-    /// Its version; of several servers the lowest.
+    /// Version; with several servers the lowest.
     pub version: Option<String>,
-    /// Servers that have names: one, or the primaries of a cluster.
+    /// Number of servers that store names: one, or the primaries of a cluster.
     pub servers: usize,
-    /// True when each name's server is found by its slot: the client was connected by `redis-cluster://`.
+    /// True if the client routes names by slot: it was connected by `redis-cluster://`.
     pub cluster: bool,
-    /// Whether the server is one of a cluster. Where it is and [`cluster`](Self::cluster) is false, names of all other servers are
-    /// refused.
+    /// Whether the server belongs to a cluster. If it does and [`cluster`](Self::cluster) is false, names on the
+    /// other servers are refused.
     pub in_cluster: Option<bool>,
-    /// Whether the server knows `CLUSTER NODES`, which a client of a cluster needs.
+    /// Whether the server supports `CLUSTER NODES`, which a cluster client needs.
     pub cluster_nodes: Option<bool>,
-    /// Whether the server knows channels that are a slot's own. Those are used in a cluster, unless
+    /// Whether the server supports sharded channels. A cluster client uses them, unless
     /// [`Builder::sharded`](crate::Builder::sharded) says otherwise.
     pub sharded_channels: Option<bool>,
-    /// Whether messages can be sent and heard, by whichever channels the client uses. Without, who waits looks every
-    /// [`Options::poll_cap`](crate::Options::poll_cap).
+    /// Whether messages can be sent and received, on the kind of channels that the client uses. Without messages,
+    /// waiters poll every [`Options::poll_cap`](crate::Options::poll_cap).
     pub messages: Option<bool>,
-    /// Whether scripts run (`EVAL`). Without, there are no locks.
+    /// Whether scripts run (`EVAL`). Without scripts there are no locks.
     pub scripts: Option<bool>,
-    /// Whether the server knows scripts by their hash (`EVALSHA`). Without,
-    /// [`Builder::script_cache`](crate::Builder::script_cache) has to be off.
+    /// Whether the server runs scripts by their hash (`EVALSHA`). If not, turn
+    /// [`Builder::script_cache`](crate::Builder::script_cache) off.
     pub script_cache: Option<bool>,
-    /// Whether a script may touch keys that it does not declare, of several slots of a cluster's server. A client finds it out by the
-    /// first commands that many share ([`guide::clusters`](crate::guide::clusters)): `None` until then, and where there is no cluster.
+    /// Whether a script may access keys of several slots that it does not declare. The client learns this from its
+    /// first shared commands ([`guide::clusters`](crate::guide::clusters)): `None` until then, and without a cluster.
     pub undeclared_keys: Option<bool>,
 }
 
 impl Capabilities {
-    /// What is known to be missing, and what that means: a sentence each. Empty where nothing is.
+    /// Returns one sentence for each thing that is known to be missing: what it is and what follows. Empty if nothing
+    /// is missing.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         let no = |capability: Option<bool>| capability == Some(false);
@@ -78,7 +80,7 @@ impl Capabilities {
         all.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, what)| what).collect()
     }
 
-    /// What both of two servers can.
+    /// The features that both of two servers support.
     fn and(self, other: Self) -> Self {
         let both = |one: Option<bool>, other: Option<bool>| match (one, other) {
             (Some(false), _) | (_, Some(false)) => Some(false),
@@ -105,7 +107,7 @@ impl Capabilities {
         }
     }
 
-    /// Takes over what a server says of itself (`INFO server`).
+    /// Reads the server's `INFO server`.
     fn read_info(&mut self, info: &str) {
         let field = |name: &str| {
             let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -119,7 +121,7 @@ impl Capabilities {
     }
 }
 
-/// Which of two versions is the higher one, number by number.
+/// Compares two versions number by number.
 fn order(one: &str, other: &str) -> Ordering {
     let numbers = |version: &str| -> Vec<u32> {
         version.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
@@ -128,8 +130,10 @@ fn order(one: &str, other: &str) -> Ordering {
 }
 
 impl Client {
-    /// What the servers can do, and may do for this login, as far as locks have a use for it. What is
-    /// [`missing`](Capabilities::missing) is logged, once.
+    /// Returns the features that the servers support, and permit for this login. Covers the features that locks use.
+    /// If any is [`missing`](Capabilities::missing), that is logged once.
+    ///
+    /// # Examples
     ///
     /// ```no_run
     /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
@@ -141,11 +145,20 @@ impl Client {
     /// # }
     /// ```
     ///
-    /// *Cost*: nothing at connect. The first call, six commands and a subscription, which ends again, at each server, all in flight
-    /// together; every later one, of any clone, nothing: servers that join a cluster are not asked. A server logs what it refuses
-    /// (`ACL LOG`). *Cancel safety*: once begun it is carried through in the background. *Errors*:
-    /// [`Error::Connection`](crate::Error::Connection) and [`Error::Timeout`](crate::Error::Timeout) when one of the servers
-    /// does not answer; the next call asks again.
+    /// # Cost
+    ///
+    /// Nothing at connect. The first call sends six commands to each server, all at once, and makes a subscription
+    /// that is ended again. Later calls, also of clones, send nothing; servers that join a cluster later are not
+    /// queried. A server logs commands that it refuses (`ACL LOG`).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, the query is completed in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`](crate::Error::Connection) and [`Error::Timeout`](crate::Error::Timeout) if one of the
+    /// servers does not answer. The next call tries again.
     pub async fn capabilities(&self) -> Result<Capabilities> {
         let engine = Arc::clone(self.engine());
         engine.check_open()?;
@@ -168,7 +181,6 @@ impl Client {
     }
 }
 
-/// Asks each server.
 async fn find(engine: &Engine) -> Result<Capabilities> {
     let name = |n: u32| LockName::new(&engine.options.name_prefix, &format!("distlock:asks:{}:{n}", engine.id));
     let names = engine.topology.one_each(name);
@@ -176,7 +188,7 @@ async fn find(engine: &Engine) -> Result<Capabilities> {
     Ok(each.into_iter().reduce(Capabilities::and).unwrap_or_default())
 }
 
-/// Asks the server of a name.
+/// Queries the server of a name.
 async fn find_at(engine: &Engine, name: &LockName) -> Result<Capabilities> {
     let ask = async |script: &'static Script, words: &[&[u8]]| {
         let words = words.iter().map(|word| Arg::Text(Bytes::copy_from_slice(word))).collect();
@@ -208,7 +220,7 @@ async fn find_at(engine: &Engine, name: &LockName) -> Result<Capabilities> {
     found.sharded_channels = Some(sharded?.is_ok());
     found.scripts = Some(eval?.is_ok());
     found.script_cache = Some(evalsha?.map_or_else(|why| why.starts_with("NOSCRIPT"), |_| true));
-    // A subscription is tried again and again where its connection is away, so no answer says nothing.
+    // A subscription is retried while its connection is down, so a missing reply proves nothing.
     let heard = match heard {
         Ok(()) => Some(true),
         Err(fault) => (fault.kind == FaultKind::Refused).then_some(false),
@@ -217,7 +229,7 @@ async fn find_at(engine: &Engine, name: &LockName) -> Result<Capabilities> {
     Ok(found)
 }
 
-/// A server's answer, or its words where it refused; an error where there is none.
+/// A server's reply, or its text if it refused; an error if there is no reply.
 fn answered<T>(name: &LockName, outcome: Result<T, Fault>) -> Result<Result<T, String>> {
     match outcome {
         Ok(answer) => Ok(Ok(answer)),

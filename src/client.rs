@@ -1,4 +1,4 @@
-//! The client: connects, and owns one engine. Names no flavour.
+//! The client: it connects, and owns one engine. It names no flavour.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,45 +30,70 @@ mod told;
 
 pub use builder::Builder;
 
-/// A connection to one Redis or Valkey server, to a cluster, or to a primary that can be replaced, and all that its locks share: the
-/// connections, the renewal scheduler, the registry of waiters. Cheap to clone.
+/// A client of one Redis or Valkey server, of a cluster, or of a primary with failover.
 ///
-/// It lives on the tokio runtime that connected it: its tasks run there, and so does whatever has to be finished. Locks and
-/// guards may be used anywhere, on another runtime or on an executor that is not tokio's (`futures::executor::block_on`):
-/// what they do is then done by a task on the client's runtime, which has to be running meanwhile. When that runtime ends,
-/// what is under way ends with [`Error::RuntimeGone`], and what is held ends with its lease.
+/// All locks of a client share its connections, its renewal scheduler and its registry of waiters. Cheap to clone.
 ///
-/// When the last clone, lock and guard of it are gone, it shuts down in the background; [`shutdown`](Self::shutdown) does so
-/// in the open.
+/// # Runtime
+///
+/// A client lives on the tokio runtime that connected it: its tasks and all clean-up run there. Locks and guards work
+/// anywhere, on another runtime or on an executor that is not tokio's (`futures::executor::block_on`): their calls
+/// then run as tasks on the client's runtime, which must be running. When the client's runtime ends, calls in flight
+/// end with [`Error::RuntimeGone`], and held locks end with their leases.
+///
+/// # Shutdown
+///
+/// [`shutdown`](Self::shutdown) ends a client in an orderly way. When the last clone, lock and guard of a client are
+/// dropped, it shuts down in the background.
 #[derive(Clone)]
 pub struct Client(Arc<Handle>);
 
 impl Client {
-    /// Connects with the default options to one of these:
+    /// Connects with the default options.
     ///
-    /// - `redis://[user:password@]host[:port][/database]`, one server; `rediss://..` over TLS (a TLS feature is needed), or
-    ///   `unix://[user:password@]/path/to/socket`;
-    /// - `redis-cluster://[user:password@]host[:port],host[:port],..`, the cluster that these servers are some of
-    ///   ([`guide::clusters`](crate::guide::clusters));
-    /// - `redis-sentinel://[user:password@]host[:port],host[:port],../name[/database]`, the primary that these sentinels look after by
-    ///   that name ([`guide::sentinel`](crate::guide::sentinel));
-    /// - `redis-replicated://[user:password@]host[:port],host[:port],..[/database]`, that of these servers which is the primary.
+    /// # URLs
     ///
-    /// The query `?db=3` (or `?database=3`) names the database too, except in a cluster's URL. Any other query is refused, and so is a
-    /// fragment. Percent-encode the characters `/`, `?`, `#` and `%` in a login.
+    /// - `redis://[user:password@]host[:port][/database]`: one server. `rediss://..` is the same over TLS and needs a
+    ///   TLS feature; `unix://[user:password@]/path/to/socket` is a Unix socket.
+    /// - `redis-cluster://[user:password@]host[:port],host[:port],..`: the cluster that these servers belong to
+    ///   ([`guide::clusters`](crate::guide::clusters)).
+    /// - `redis-sentinel://[user:password@]host[:port],host[:port],../name[/database]`: the primary that these
+    ///   sentinels monitor under that name ([`guide::sentinel`](crate::guide::sentinel)).
+    /// - `redis-replicated://[user:password@]host[:port],host[:port],..[/database]`: the primary among these servers.
     ///
-    /// *Cost*: two connections, and one script that probes what this login may do; in a cluster, these for each primary, and before
-    /// that two connections, which end again, for each server named; two more to each sentinel, and one to each of the replicated
-    /// servers. Where replicas are to acknowledge, one `WAIT` for each primary. *Cancel safety*: dropped, nothing stays. *Errors*:
-    /// [`Error::Config`] for a URL that cannot work, and for a single server where a cluster or a sentinel was meant;
-    /// [`Error::Connection`] and [`Error::Timeout`] when the server, or each of those named, cannot be reached, or none is a primary;
-    /// [`Error::Server`] when it refuses the login or, of several, to tell which servers there are; [`Error::Unsupported`] where replicas
-    /// have to acknowledge and cannot be asked.
+    /// The query `?db=3` (or `?database=3`) names the database too, except in a cluster's URL. Any other query and
+    /// any fragment is refused. Percent-encode the characters `/`, `?`, `#` and `%` in a login.
+    ///
+    /// # Cost
+    ///
+    /// | servers | connections | commands |
+    /// |---|---|---|
+    /// | one server | two | one script that probes what this login may do |
+    /// | cluster | two to each primary ¹ | one script for each primary |
+    /// | sentinels | two to the primary, two to each sentinel | one script |
+    /// | replicated | two to the primary, one to each server | one script |
+    ///
+    /// ¹ First two to each server of the URL, which are closed again.
+    ///
+    /// If replicas must acknowledge, one `WAIT` more for each primary.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Config`]: the URL cannot work, or no tokio runtime is running. Also if a `redis-cluster://` URL
+    ///   names a server without a cluster, or a `redis-sentinel://` URL a server that is no sentinel or a name that
+    ///   the sentinels do not know.
+    /// - [`Error::Connection`], [`Error::Timeout`]: no server of the URL can be reached, or none is a primary.
+    /// - [`Error::Server`]: the server refuses the login; a server of several refuses to list the others.
+    /// - [`Error::Unsupported`]: replicas must acknowledge, but the server cannot ask them.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder(url).connect().await
     }
 
-    /// Options for a connection to this URL.
+    /// Returns a builder with the default options for this URL.
     pub fn builder(url: &str) -> Builder {
         Builder {
             target: Endpoint { url: Secret(url.to_owned()), ..Endpoint::default() },
@@ -81,7 +106,6 @@ impl Client {
         }
     }
 
-    /// A client over any transport, on the current runtime.
     #[cfg(any(test, feature = "unstable-transport"))]
     pub(crate) fn over(options: Options, node: Arc<dyn Transport>) -> Result<Self> {
         let options = options.checked()?;
@@ -97,23 +121,41 @@ impl Client {
         Self(Handle::new(engine))
     }
 
-    /// A client that speaks to its server over this transport, on the current runtime. Nothing is probed. Options that are
-    /// about connections are the transport's to heed. (Feature `unstable-transport`: no promise that it stays as it is.)
+    /// Returns a client that talks to its server over this transport, on the current runtime.
     ///
-    /// *Cost*: none. *Cancel safety*: never waits. *Errors*: [`Error::Config`] for options that cannot work, or without a
-    /// runtime.
+    /// Nothing is probed. Options about connections are left to the transport. The feature `unstable-transport` has
+    /// no stability promise.
+    ///
+    /// # Cost
+    ///
+    /// None.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if an option cannot work, or if no runtime is running.
     #[cfg(feature = "unstable-transport")]
     pub fn over_transport(transport: Arc<dyn Transport>, options: Options) -> Result<Self> {
         Self::over(options, transport)
     }
 
-    /// A client of a cluster whose servers it reaches by this connector, with this clock and these random numbers, on the current
-    /// runtime. `seeds`: `host:port` of some of its servers. What this login may do is not probed. Options that are about connections
-    /// are the connector's to heed. (Feature `unstable-transport`: no promise that it stays as it is.)
+    /// Returns a client of a cluster that reaches its servers by `connector`, on the current runtime.
     ///
-    /// *Cost*: a connection to each seed, which ends again, and one to each primary. *Cancel safety*: dropped, nothing stays. *Errors*:
-    /// [`Error::Config`] for options or seeds that cannot work, or without a runtime; as [`connect`](Self::connect) of a cluster that
-    /// cannot be reached.
+    /// `world` is its clock and source of random numbers. `seeds` are some servers of the cluster, as `host:port`.
+    /// The rights of the login are not probed. Options about connections are left to the connector. The feature
+    /// `unstable-transport` has no stability promise.
+    ///
+    /// # Cost
+    ///
+    /// One connection to each seed, which is closed again, and one to each primary.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if an option or a seed cannot work, or if no runtime is running. If the cluster cannot be
+    /// reached, the errors of [`connect`](Self::connect).
     #[cfg(feature = "unstable-transport")]
     pub async fn over_cluster(
         connector: Arc<dyn Connector>,
@@ -154,25 +196,25 @@ impl Client {
         Arc::clone(&self.0)
     }
 
-    /// The options in force.
+    /// Returns the options in force.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.0.engine().options
     }
 
-    /// This client's id: a uuid of version 8, the first part of its owners.
+    /// Returns this client's id: a uuid of version 8, the first part of its owners.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.0.engine().id
     }
 
-    /// A new owner, for re-entry: acquires with the same owner are one holder coming in again.
+    /// Returns a new owner, for re-entry: acquires with the same owner re-enter the lock.
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.0.engine().owner()
     }
 
-    /// What this client holds and waits for at the moment.
+    /// Returns what this client holds and waits for now.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let engine = self.0.engine();
@@ -184,14 +226,23 @@ impl Client {
         }
     }
 
-    /// Renews every watched lock now, as the scheduler does every third of the watchdog.
+    /// Renews every watched lock now, as the scheduler does at every third of the watchdog.
     ///
-    /// *Cost*: one command for every [`Options::watchdog_batch`] locks, all in flight together. *Cancel safety*: what
-    /// was sent takes effect. *Errors*: none; what could not be renewed is in the report and is tried again.
+    /// # Cost
+    ///
+    /// One command per [`Options::watchdog_batch`] locks, all in flight together.
+    ///
+    /// # Cancel safety
+    ///
+    /// Commands that were sent take effect.
+    ///
+    /// # Errors
+    ///
+    /// None. The result counts locks that could not be renewed; their renewal is retried.
     pub async fn renew_now(&self) -> Renewed {
         let engine = Arc::clone(self.0.engine());
         let round = self.0.engine().home().run(async move { Ok(renewal::round(&engine, Which::All).await) }).await;
-        // Without its runtime it can renew nothing.
+        // Without its runtime the client can renew nothing.
         let round: renewal::Round = round.unwrap_or_else(|_: Error| renewal::Round {
             failed: self.0.engine().holds.len(),
             ..renewal::Round::default()
@@ -199,22 +250,35 @@ impl Client {
         Renewed { renewed: round.renewed, failed: round.failed, lost: round.lost }
     }
 
-    /// Shuts down, as a service does at SIGTERM:
+    /// Shuts down, as a service does at SIGTERM.
     ///
-    /// 1. New and waiting acquires fail at once with [`Error::Closed`]. One whose command is in flight ends with its answer, or after one
-    ///    [`command_timeout`](crate::Options::command_timeout).
-    /// 2. Users have until `within` to release their guards. Meanwhile guards are renewed and may be extended, and locks may be asked for
-    ///    their state. A [downgrade](crate::Guard::downgrade) counts as an acquire. The step ends early once no guard is held.
+    /// 1. New and waiting acquires fail at once with [`Error::Closed`]. An acquire whose command is in flight ends
+    ///    with the reply, or after one [`command_timeout`](crate::Options::command_timeout).
+    /// 2. Users have until `within` to release their guards. Meanwhile guards are renewed and can be extended, and
+    ///    the state of locks can be read. A [downgrade](crate::Guard::downgrade) counts as an acquire. This step ends
+    ///    early once no guard is held.
     /// 3. Locks that are still held are released, and their guards report [`Error::Closed`]. Renewals stop.
-    /// 4. Releases and clean-ups in flight have the rest of `within`, or one [`command_timeout`](crate::Options::command_timeout) if that
-    ///    is longer. Then connections and tasks end.
+    /// 4. Releases and clean-ups in flight have the rest of `within`, or one
+    ///    [`command_timeout`](crate::Options::command_timeout) if that is longer. Then connections and tasks end.
     ///
     /// A shutdown takes at most `within` plus one `command_timeout`. A zero `within` releases all locks at once.
     ///
-    /// *Cost*: one command a held lock. *Cancel safety*: once begun it is carried through in the background. *Errors*: [`Error::Timeout`]
-    /// when the time was too short for the releases: unreleased locks end with their leases, and connections are closed nevertheless.
-    /// [`Error::Closed`] when the client was shut down before. [`Error::RuntimeGone`] when the client's runtime has ended: then nothing was
-    /// released.
+    /// # Cost
+    ///
+    /// One command per held lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, the shutdown is completed in the background.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Timeout`]: the time was too short for the releases. Unreleased locks end with their leases;
+    ///   connections are closed nevertheless.
+    /// - [`Error::Closed`]: the client was shut down before.
+    /// - [`Error::RuntimeGone`]: the client's runtime has ended, and nothing was released.
+    ///
+    /// # Examples
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -258,27 +322,27 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What a client holds and waits for.
+/// Counts of what a client holds and waits for, from [`Client::stats`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Locks held, or just being released.
+    /// Locks that are held, or whose release is in flight.
     pub holds: usize,
-    /// Acquires that wait.
+    /// Waiting acquires.
     pub waiting: usize,
-    /// Names that anybody holds, waits for or listens to.
+    /// Names that tasks of this client wait for, listen to, or may hand over to each other.
     pub names: usize,
-    /// Commands and clean-ups under way.
+    /// Commands and clean-ups in flight.
     pub under_way: usize,
 }
 
-/// What a round of renewal brought.
+/// Outcome of a round of renewals, from [`Client::renew_now`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Renewed {
-    /// Leases started anew.
+    /// Locks whose lease was restarted.
     pub renewed: usize,
-    /// Locks that could not be renewed; tried again until their lease ends.
+    /// Locks that could not be renewed. Their renewal is retried until their lease ends.
     pub failed: usize,
     /// Guards whose lock was found lost.
     pub lost: usize,

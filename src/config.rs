@@ -1,4 +1,4 @@
-//! Options, their defaults, and what makes no sense together.
+//! Options, their defaults, and the checks of their values.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,115 +16,125 @@ pub(crate) use credentials::Provider;
 pub use tls::Tls;
 pub(crate) use tls::{BUILT_IN, not_built_in};
 
-/// The longest lease that is sent: ten years. Redis itself overflows at some 292 million.
+/// The longest lease that is sent: ten years. Redis itself overflows at about 292 million years.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The longest that a socket may wait for the other side: the kernel counts milliseconds in 31 bits, and refuses more.
+/// The longest time that sent data may stay unacknowledged. The kernel counts milliseconds in 31 bits, and refuses
+/// more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// The shortest lease of which anything is left to hold: 1 % and 2 ms of it are taken off for drift.
+/// The shortest lease that leaves any time to hold: 1 % and 2 ms are taken off for drift.
 const SHORTEST_LEASE: Duration = Duration::from_millis(3);
 
 /// The longest time that a waiter of a fair lock may be silent: Redisson's `fairLockWaitTimeout`.
 const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
 
-/// The shortest watchdog that is accepted.
 pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
-/// Every option of a [`Client`](crate::Client), as it is in force. Set them on the [`Builder`](crate::Builder).
+/// All options of a [`Client`](crate::Client). Set them on the [`Builder`](crate::Builder).
 ///
-/// Where Redisson has the same option, the default is the same. Values out of the bounds told here are
-/// [`Error::Config`](crate::Error::Config) when a client connects; of times without an upper bound, what is longer than ten years is ten
-/// years. With the feature `serde` they are read and written by the names of these fields, as `Settings` tells.
+/// If Redisson has the same option, the default is the same. A value out of the bounds given here is
+/// [`Error::Config`](crate::Error::Config) at connect. Times without an upper bound are cut to ten years. With the
+/// feature `serde`, options are read and written by the names of these fields: see `Settings`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Lease of locks without an explicit lease; renewed at a third of it. 30 s; 100 ms to ten years, and at least three times
-    /// the [`command_timeout`](Self::command_timeout). (Redisson: `lockWatchdogTimeout`)
+    /// Lease of locks without an explicit lease, renewed every third of it. Default 30 s; 100 ms to ten years, and at
+    /// least three times the [`command_timeout`](Self::command_timeout). (Redisson: `lockWatchdogTimeout`)
     pub watchdog: Duration,
-    /// Locks renewed by one command. 100; 1 to 5000. (Redisson: `lockWatchdogBatchSize`)
+    /// Number of locks renewed per command. Default 100; 1 to 5000. (Redisson: `lockWatchdogBatchSize`)
     pub watchdog_batch: usize,
-    /// How long a command may take. 3 s; 1 ms to a third of the watchdog. (Redisson: `timeout`)
+    /// Time limit of a command. Default 3 s; 1 ms to a third of the watchdog. (Redisson: `timeout`)
     pub command_timeout: Duration,
-    /// How long connecting may take. 10 s; at least 1 ms. (Redisson: `connectTimeout`)
+    /// Time limit for connecting. Default 10 s; at least 1 ms. (Redisson: `connectTimeout`)
     pub connect_timeout: Duration,
-    /// How often an operation is tried again after errors that pass. 4. (Redisson: `retryAttempts`)
+    /// Number of retries of an operation after errors that pass. Default 4. (Redisson: `retryAttempts`)
     pub retry_attempts: u32,
-    /// Shortest and longest pause before such a retry, half of it random. 1 s and 2 s; at least 1 ms, and in this order. (Redisson: `retryDelay`)
+    /// Shortest and longest pause before such a retry; half of each pause is random. Default 1 s and 2 s; at least
+    /// 1 ms, the shortest first. (Redisson: `retryDelay`)
     pub retry_delay: (Duration, Duration),
-    /// How long a subscription may take before waiters poll instead. 7.5 s; at least 1 ms. (Redisson: `subscriptionTimeout`)
+    /// Time limit for subscribing; after it waiters poll instead. Default 7.5 s; at least 1 ms. (Redisson:
+    /// `subscriptionTimeout`)
     pub subscribe_timeout: Duration,
-    /// How long an unused subscription is kept for the next waiter. 5 s.
+    /// Time that an unused subscription is kept for the next waiter. Default 5 s.
     pub subscription_linger: Duration,
-    /// The longest a waiter sleeps without looking for itself, whatever it was told. 5 s; at least 10 ms.
+    /// The longest time that a waiter sleeps before it checks the lock by itself, even without any message. Default
+    /// 5 s; at least 10 ms.
     pub poll_cap: Duration,
-    /// How often the connection for messages is checked. 30 s; at least 10 ms. (Redisson: `pingConnectionInterval`)
+    /// Interval between checks of the connection for messages. Default 30 s; at least 10 ms. (Redisson:
+    /// `pingConnectionInterval`)
     pub ping_interval: Duration,
-    /// How many times in a row a lock is handed over inside this process before other processes get a turn. 16; 0 = never.
+    /// Number of hand-offs in a row inside this process, before other processes get a turn. Default 16; 0 turns
+    /// hand-offs off.
     pub handoff_limit: u32,
-    /// How long a lock is handed over inside this process before other processes get a turn. 50 ms.
+    /// Time for which a lock is handed over inside this process, before other processes get a turn. Default 50 ms.
     pub handoff_time: Duration,
-    /// Let the processes that a release told have the lock before this one has it again, for 10 ms each at the most. true.
+    /// After a release, lets other processes that received its message try before this one does, for at most 10 ms
+    /// each. Default true.
     pub take_turns: bool,
-    /// Fair locks: a waiter of ours that has stopped loses its place within this time. 5 s; 100 ms to 5 min. All clients of a lock need
-    /// the same value: each judges the waiters of the others by its own.
+    /// Fair locks: the time within which a stopped waiter of ours loses its place. Default 5 s; 100 ms to 5 min. All
+    /// clients of a lock need the same value, because each judges the waiters of the others by its own.
     pub fair_wait: Duration,
-    /// Fair locks: for how long a waiter of Java that came by `lock()` keeps its place. 5 min; 1 ms to ten years. Where Java has
-    /// another value, this is to be the same. (Redisson: `fairLockWaitTimeout`)
+    /// Fair locks: how long a waiter of Java that called `lock()` keeps its place. Default 5 min; 1 ms to ten years.
+    /// Set the value that Java uses. (Redisson: `fairLockWaitTimeout`)
     pub java_fair_wait: Duration,
-    /// Read-write locks: whom they prefer. Readers, as in Redisson.
+    /// Read-write locks: who is preferred. Default: readers, as in Redisson.
     pub prefer: Prefer,
-    /// Read-write locks that prefer writers: for how long a reader is held back by writers that wait. 1 s.
+    /// Read-write locks that prefer writers: how long waiting writers hold back a reader. Default 1 s.
     pub hold_back: Duration,
-    /// Connections for commands. 1, beside one for messages; up to 256.
+    /// Number of connections for commands, in addition to one for messages. Default 1; up to 256.
     pub pool_size: usize,
-    /// Put before every name. Empty; at most half the longest name. (Redisson: a `NameMapper` that does the same)
+    /// Prefix of every name. Default empty; at most half the longest name. (Redisson: a `NameMapper` that does the
+    /// same)
     pub name_prefix: String,
-    /// The name by which servers list the connections (`CLIENT LIST`): printable ASCII without spaces. `distlock-` and the client's
-    /// id. (Redisson: `clientName`)
+    /// Name by which servers list the connections (`CLIENT LIST`). Default: `distlock-` and the client's id.
+    /// Printable ASCII without spaces. (Redisson: `clientName`)
     pub client_name: String,
-    /// Send scripts by their hash. true. (Redisson: `useScriptCache`)
+    /// Sends scripts by their hash. Default true. (Redisson: `useScriptCache`)
     pub script_cache: bool,
-    /// Under load, send several acquires and releases in one command. true.
+    /// Sends several acquires and releases in one command under load. Default true.
     pub coalesce: bool,
-    /// Several servers: how often they are asked which of them has which slot, or is the primary, beside when there is a reason. 5 s in
-    /// clusters, 1 s with sentinels and replicated servers. (Redisson: `scanInterval`)
+    /// Several servers: how often the client refreshes which server has which slot, or is the primary. It also does
+    /// so whenever there is a reason. Default 5 s in clusters, 1 s with sentinels and replicated servers; at least
+    /// 10 ms. (Redisson: `scanInterval`)
     pub scan_interval: Duration,
-    /// Clusters: whether channels are a slot's own. Where the server knows such, as in Redisson.
+    /// Clusters: whether sharded channels are used. Default: if the servers know them, as in Redisson.
     pub sharded: Sharded,
-    /// Which replicas have to have an acquire and a renewal before it counts. As Redisson: one, where there are replicas; a single
-    /// server's are not asked. (Redisson: `checkLockSyncedSlaves`)
+    /// Which replicas must acknowledge an acquire or renewal before it counts. Default: Redisson's rule, which is one
+    /// replica if any is connected; a single server's replicas are not asked. (Redisson: `checkLockSyncedSlaves`)
     pub acks: Acks,
-    /// How long replicas have for that. 1 s; never longer than a third of the watchdog, so that a renewal can be repeated. (Redisson:
-    /// `slavesSyncTimeout`)
+    /// Time limit for acknowledgements. Default 1 s; at least 1 ms. Capped so that a renewal can fail and be
+    /// repeated: together with the `command_timeout` at a third of the watchdog, but never below a sixth of the
+    /// watchdog. (Redisson: `slavesSyncTimeout`)
     pub ack_timeout: Duration,
-    /// Sentinel: count a renewal only if most sentinels confirmed the primary within the last lease of the watchdog. A primary that is cut
-    /// off from them then keeps no lock for longer than that. Sentinels are asked every [`scan_interval`](Self::scan_interval), or six
-    /// times a lease if that is more often. Without Sentinel, connecting is [`Error::Config`]. false.
+    /// Sentinel: counts a renewal only if most sentinels confirmed the primary within the last lease of the watchdog.
+    /// So a primary that is cut off from them keeps no lock for longer than that. The client asks the sentinels every
+    /// [`scan_interval`](Self::scan_interval), or six times a lease if that is more often. Without Sentinel,
+    /// connecting fails with [`Error::Config`]. Default false.
     pub confirm_primary: bool,
-    /// Probe at connect whether this login may do all that locks need, and warn if not. true.
+    /// Probes at connect whether this login may do all that locks need, and warns if not. Default true.
     pub preflight: bool,
 }
 
-/// Whom a read-write lock prefers when both wait. See the [module](mod@crate::rwlock).
+/// Preference of a read-write lock when readers and writers wait. See the [module](mod@crate::rwlock).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Prefer {
-    /// Whoever comes for reading joins those who read: Redisson's rule. A stream of readers can keep writers out.
+    /// A new reader joins the current readers: Redisson's rule. A stream of readers can keep writers out.
     #[default]
     Readers,
-    /// A writer of ours that waits holds back readers of ours that come, for [`Options::hold_back`] at the most.
+    /// A waiting writer of ours holds back new readers of ours, for at most [`Options::hold_back`].
     Writers,
 }
 
-/// Whether the messages of a cluster go by channels that are a slot's own (`SSUBSCRIBE`), which only its primary carries, or by such
-/// that every server passes on to all others. All clients of a lock have to do the same, Java's too.
+/// Whether the messages of a cluster use sharded channels (`SSUBSCRIBE`), which only the primary of the slot carries,
+/// or channels that every server forwards to all others. All clients of a lock, Java's too, must use the same kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Sharded {
-    /// Where the server knows them, which is Redisson's rule.
+    /// Sharded channels if the server knows them: Redisson's rule.
     #[default]
     Auto,
     /// Always.
@@ -133,34 +143,38 @@ pub enum Sharded {
     Off,
 }
 
-/// How many replicas have to have what makes somebody a holder, or a holder for longer, before that counts: see
-/// [`guide::acknowledgement`](crate::guide::acknowledgement), with what each promises when a primary is lost.
+/// Number of replicas that must have an acquire, renewal or extension before it counts.
+/// [`guide::acknowledgement`](crate::guide::acknowledgement) compares the modes, and says what each promises when a
+/// primary is lost.
 ///
-/// Acquires, renewals and extensions are acknowledged; releases and queries never wait for replicas.
+/// Releases and queries never wait for replicas.
 ///
-/// *Cost*: acknowledged, an operation takes one round trip from the server to its replicas more, and shares one `WAIT` with those that
-/// are sent along with it, over three connections to each server made for that at the first use.
+/// # Cost
+///
+/// One more round trip, from the server to its replicas. Operations sent together share one `WAIT`. Each server gets
+/// up to three more connections, opened on demand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Acks {
-    /// None. What a primary has not passed on when it is lost is lost with it.
+    /// No replica. Writes that a primary has not replicated are lost with it.
     Off,
-    /// Redisson's rule, at best effort: an operation fails where replicas are connected and not one has it in time; without replicas,
-    /// over a single server (`redis://`), and where the server has no `WAIT`, it is as [`Off`](Self::Off).
+    /// Redisson's rule, best effort: an operation fails if replicas are connected and none acknowledges in time. Like
+    /// [`Off`](Self::Off) without replicas, over a single server (`redis://`), and if the server has no `WAIT`.
     #[default]
     Redisson,
-    /// At least so many, 1 or more. Fewer that are connected are too few as well. One survives the loss of one server at a time, where
-    /// the replica that has the most is promoted; but not `SENTINEL FAILOVER`, which promotes one while the primary lives on: that is what
-    /// [`All`](Self::All) survives.
+    /// At least this many replicas, 1 or more. The operation also fails if fewer are connected.
+    ///
+    /// `AtLeast(1)` survives the loss of one server at a time, if the replica with the most data is promoted. It does
+    /// not survive `SENTINEL FAILOVER`, which promotes a replica while the primary lives on; [`All`](Self::All) does.
     AtLeast(usize),
-    /// Every replica that is known of, those included that are away just now: any of them may be promoted. Over a single server as many
-    /// as were ever connected at once, and at least one.
+    /// Every known replica, even one that is away, because any of them may be promoted. Over a single server: the
+    /// largest number that was ever connected at once, and at least one.
     All,
 }
 
 impl Acks {
-    /// True where nobody is a holder without replicas.
+    /// True if an operation without acknowledgement never counts.
     pub(crate) const fn is_strict(self) -> bool {
         matches!(self, Self::AtLeast(_) | Self::All)
     }
@@ -202,44 +216,45 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How long replicas have to acknowledge something. A renewal goes out after a third of the watchdog, and is to have time to fail and
-    /// be repeated once before the lease ends: for both, the answer of the server and that of its replicas.
+    /// Time limit for acknowledgements. A renewal starts after a third of the watchdog, and must have time to fail
+    /// and be repeated before the lease ends. Each of both attempts waits for the server's answer and for its
+    /// replicas.
     pub(crate) fn acknowledged_within(&self) -> Duration {
         let third = self.watchdog / 3;
         self.ack_timeout.min(third.saturating_sub(self.command_timeout).max(third / 2))
     }
 
-    /// For how long what was sent may go without the kernel's acknowledgement.
+    /// Time for which sent data may stay unacknowledged by the peer's kernel (`TCP_USER_TIMEOUT`).
     pub(crate) fn user_timeout(&self) -> Duration {
         (self.command_timeout.max(Duration::from_secs(1)) * 2).min(LONGEST_SILENCE)
     }
 
-    /// How often the places of waiters are refreshed.
+    /// Interval at which waiters refresh their places in the queue.
     pub(crate) fn beat(&self) -> Duration {
         (self.fair_wait / 5).min(self.watchdog / 6).min(Duration::from_secs(1))
     }
 
-    /// The longest time between two refreshes, where no waiter's deadline is near. No longer, so that a place outlives two, and
-    /// what is left of it when the lock is passed on to it is enough of a lease.
+    /// The longest time between two refreshes, if no waiter's deadline is near. A place outlives two refreshes, and
+    /// the rest of it is lease enough when the lock is passed on to the waiter.
     pub(crate) fn longest_beat(&self) -> Duration {
         self.beat() * 11 / 5
     }
 
-    /// How long a waiter's place lasts without a refresh. A waiter that stops right after one is out within `fair_wait`,
-    /// the time included until somebody else looks, who knows when.
+    /// Time for which a waiter's place lasts without a refresh. A waiter that stops right after a refresh is out
+    /// within `fair_wait`, including the time until another client looks at the queue.
     pub(crate) fn entry_life(&self) -> Duration {
         self.fair_wait - self.beat() / 2
     }
 
-    /// For how long a lock is passed on to a waiter, until that renews it.
+    /// The lease of a lock that is passed on to a waiter, until the waiter renews it.
     pub(crate) fn first_lease(&self) -> Duration {
         self.entry_life().min(self.watchdog)
     }
 
-    /// Refuses what cannot work, with the reason; of what has no end, it is ten years.
+    /// Checks the options, and cuts times without an upper bound to ten years.
     pub(crate) fn checked(mut self) -> Result<Self> {
         self.validate()?;
-        // Times are reckoned with these.
+        // Calculations add and multiply these times.
         for span in [
             &mut self.connect_timeout,
             &mut self.retry_delay.0,
@@ -258,7 +273,7 @@ impl Options {
         Ok(self)
     }
 
-    /// Refuses options for Sentinel where there are no sentinels.
+    /// Refuses options for Sentinel if there are no sentinels.
     pub(crate) fn check_no_sentinels(&self) -> Result<()> {
         if self.confirm_primary {
             return Err(Error::config("confirm_primary is of use with redis-sentinel:// and rediss-sentinel:// only"));
@@ -266,7 +281,7 @@ impl Options {
         Ok(())
     }
 
-    /// Refuses what cannot work, with the reason.
+    /// Refuses options that cannot work, with the reason.
     pub(crate) fn validate(&self) -> Result<()> {
         // Exhaustive, so that a new option cannot be forgotten here.
         let Self {
@@ -369,7 +384,7 @@ impl Options {
     }
 }
 
-/// Text that never shows in `Debug`, errors or logs.
+/// Text that never appears in `Debug`, errors or logs.
 #[derive(Clone, Default)]
 pub(crate) struct Secret(pub(crate) String);
 
@@ -379,7 +394,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A duration as error messages show it, in whole milliseconds. Rounded down, so that an upper bound is allowed as it is shown.
+/// A duration as error messages show it, in whole milliseconds. Rounded down, so that a shown upper bound is
+/// accepted.
 pub(crate) fn shown(span: Duration) -> String {
     const YEAR: u64 = 365 * 24 * 3600;
     match span.as_secs() {
@@ -395,8 +411,8 @@ pub(crate) fn millis(span: Duration) -> i64 {
     i64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// Refuses leases that can never be held, and those that Redis would take for something else: below a millisecond it deletes
-/// the key at once, and an absurd one makes it fail after the count was written.
+/// Refuses leases that can never be held, and leases that Redis misinterprets: for less than a millisecond it deletes
+/// the key at once, and for a very long one it fails after the count was written.
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if lease < SHORTEST_LEASE {
         return Err(Error::config(format!(

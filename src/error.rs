@@ -1,4 +1,4 @@
-//! The errors of this crate. [`guide::errors`](crate::guide::errors) has a table of them, with what to do about each.
+//! The errors of this crate. [`guide::errors`](crate::guide::errors) says what to do about each.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,46 +10,46 @@ pub(crate) mod passing;
 pub use origin::Origin;
 use passing::Passing;
 
-/// What this crate's functions return.
+/// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything that can go wrong. A lock that is busy is no error but a value (`Ok(None)`).
+/// Everything that can go wrong. A busy lock is not an error: it is `Ok(None)`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The client was shut down.
     #[error("the client is shut down: connect a new one")]
     Closed,
-    /// The runtime that the client was connected on has ended, and with it all that the client had under way. Nothing can
-    /// be sent any more, and nobody cleans up: whatever was held or asked for ends with its lease.
+    /// The runtime of the client has ended, and all calls in flight with it. Nothing is sent any more, and nothing is
+    /// cleaned up: whatever the client held or requested ends with its lease.
     #[error(
         "the runtime that this client lives on has ended: nothing is sent any more, and what was held ends with its lease; connect a new client, on a runtime that lasts"
     )]
     RuntimeGone,
-    /// An option, a name or a duration that cannot work. Nothing was sent.
+    /// An impossible option, name or duration. Nothing was sent.
     #[error("{what}")]
     Config {
-        /// What is wrong and what would be right.
+        /// What is wrong, and what would be right.
         what: String,
     },
-    /// No usable connection, or it broke while a command was under way.
+    /// No usable connection, or the connection broke while a command was in flight.
     #[error("{}", self.text())]
     Connection {
         /// What the connection reported.
         message: String,
-        /// True when the command may have been carried out although its reply never came.
+        /// True if the command may have run although its reply never came.
         outcome_unknown: bool,
         /// The underlying error.
         source: Option<Arc<dyn StdError + Send + Sync>>,
-        /// The lock and the server, where they are known.
+        /// The lock and the server, if known.
         origin: Origin,
     },
-    /// The lock was held and is not any more, without having been released by its guard.
+    /// The lock was held and no longer is, although its guard did not release it.
     #[error("the lock {name:?} was lost: {why}; stop the work it protects")]
     Lost {
         /// The lock's name.
         name: Arc<str>,
-        /// How it was lost.
+        /// How the lock was lost.
         why: Lost,
     },
     /// A release or an extension of a lock that this owner does not hold. Nothing was changed.
@@ -57,11 +57,12 @@ pub enum Error {
     NotHeld {
         /// The lock's name.
         name: Arc<str>,
-        /// Why it is not.
+        /// Why the owner does not hold the lock.
         why: NotHeld,
     },
-    /// The release of a guard is not confirmed: the server does not answer, or refuses for the moment. The guard is gone. The release is
-    /// retried in the background until the lease is over. The end of the lease frees the lock at the latest.
+    /// The release of a guard is not confirmed: the server does not answer, or refuses with an error that passes. The
+    /// guard is gone. The release is retried in the background until the lease is over, and the end of the lease
+    /// frees the lock at the latest.
     #[error(
         "the release of the lock {name:?} is not confirmed ({}); it is retried in the background until the lease is over",
         why.brief()
@@ -69,65 +70,67 @@ pub enum Error {
     ReleasePending {
         /// The lock's name.
         name: Arc<str>,
-        /// Why it is not confirmed.
+        /// Why the release is not confirmed.
         #[source]
         why: Arc<Self>,
     },
-    /// The server carried the command out and refused it.
+    /// The server refused the command.
     #[error("{}", self.text())]
     Server {
-        /// The server's text, its first word the code (`OOM`, `NOAUTH`, `READONLY`, ...).
+        /// The server's text. Its first word is the code (`OOM`, `NOAUTH`, `READONLY`, ...).
         message: String,
-        /// The lock and the server, where they are known.
+        /// The lock and the server, if known.
         origin: Origin,
     },
-    /// A step took longer than allowed. In the background an acquire is undone, and a release is retried.
+    /// A step took too long. In the background an acquire is undone, and a release is retried.
     #[error("{}", self.text())]
     Timeout {
-        /// Which step.
+        /// The step.
         step: Step,
-        /// The lock and the server, where they are known.
+        /// The lock and the server, if known.
         origin: Origin,
     },
-    /// This owner holds the lock in a way that it would wait for itself. Nothing was changed.
+    /// This owner already holds the lock, so it would wait for itself. Nothing was changed.
     #[error("the lock {name:?} is held by the owner that wants it, which would wait for itself: {why}")]
     WouldDeadlock {
         /// The lock's name.
         name: Arc<str>,
-        /// In which way.
+        /// Why the owner would wait for itself.
         why: Deadlock,
     },
-    /// Too few of a lock's independent servers answered for a majority. What the others granted is given back.
+    /// Too few of a lock's independent servers answered for a majority. The grants of the others are released.
     #[error("the lock {name:?} needs {needed} of its servers, and {granted} granted it; one that did not: {why}")]
     NoQuorum {
         /// The lock's name.
         name: Arc<str>,
-        /// So many servers granted it.
+        /// Number of servers that granted the lock.
         granted: usize,
-        /// So many have to.
+        /// Number of grants that are needed.
         needed: usize,
-        /// What the last of those that failed reported.
+        /// The last error among the servers that failed.
         #[source]
         why: Arc<Self>,
     },
-    /// Too few replicas have what was asked for ([`Options::acks`](crate::Options::acks)). An acquire is undone, and may be tried again; of
-    /// an extension the guard relies on nothing, though the server may keep it.
+    /// Too few replicas acknowledged ([`Options::acks`](crate::Options::acks)). An acquire is undone, and may be
+    /// retried. After an extension, the guard counts on the shorter lease, although the server may keep the longer
+    /// one.
     #[error("{}", self.text())]
     Replicas {
-        /// So many have it, as far as is known.
+        /// Number of replicas that are known to have acknowledged.
         got: usize,
-        /// So many have to.
+        /// Number of replicas that must acknowledge.
         wanted: usize,
-        /// The lock and the server, where they are known.
+        /// The lock and the server, if known.
         origin: Origin,
     },
-    /// This server, or this build, cannot do that.
+    /// This server or build does not support the operation.
     #[error("{what}")]
     Unsupported {
-        /// What is missing and how to get it.
+        /// What is missing, and how to get it.
         what: String,
     },
-    /// The key of this name holds another kind of lock, or a value that is no lock. This kind of lock cannot use it.
+    /// The key of this name holds another kind of lock, or a value that is not a lock. This kind of lock cannot use
+    /// the key.
     #[error(
         "the key {name:?} holds {} than this kind of lock has (a plain lock is a string, every other lock a hash): {message}; \
          use one kind of lock for a name, or another name or name prefix",
@@ -138,8 +141,9 @@ pub enum Error {
         name: Arc<str>,
         /// The server's text.
         message: String,
-        /// The type of the key as `TYPE` says it (`string`, `list`, ...). None if it is not known, or if not the lock's own key but a key
-        /// beside it has the wrong type. Only acquires ask for it, and not those of a multi lock by one command.
+        /// The type of the key as `TYPE` reports it (`string`, `list`, ...). None if the type is unknown, or if
+        /// another key of the lock than its main key has the wrong type. Only acquires look up the type; a multi lock
+        /// that acquires by one command does not.
         found: Option<Arc<str>>,
     },
 }
@@ -148,9 +152,9 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
-    /// Its lease ran out by the local clock before a renewal was confirmed.
+    /// The lease ended by the local clock before a renewal was confirmed.
     Expired,
-    /// The server no longer has it for this owner: deleted, forced open, evicted, or gone in a restart.
+    /// The server no longer has the hold: it was deleted, forced open, evicted, or lost in a restart.
     Gone,
 }
 
@@ -167,11 +171,11 @@ impl fmt::Display for Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Deadlock {
-    /// It holds the lock for reading and asked to write. Give the read hold back first, or take the lock for writing from
-    /// the start and [downgrade](crate::Guard::downgrade).
+    /// The owner holds the lock for reading and asked to write. Release the read hold first, or acquire the write
+    /// lock from the start and [downgrade](crate::Guard::downgrade).
     Upgrade,
-    /// It asked [not to come in again](crate::Acquire::not_reentrant), or the lock is one that nobody comes into again: a
-    /// [plain](mod@crate::plain) one.
+    /// The owner holds the lock already, and the acquire [refuses re-entry](crate::Acquire::not_reentrant), or the
+    /// lock is a [plain](mod@crate::plain) one, which never allows re-entry.
     NotReentrant,
 }
 
@@ -190,14 +194,14 @@ impl fmt::Display for Deadlock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotHeld {
-    /// It held the lock, but the lease ran out or somebody freed it; nobody holds it now.
+    /// The owner held the lock, but the lease ended or someone freed the lock. The lock is free now.
     LeaseOver,
-    /// Somebody else holds it.
+    /// Another owner holds the lock.
     HeldBy {
         /// The holder's field in the lock's hash.
         owner: String,
     },
-    /// As far as this client knows, this owner never held it, and nobody does.
+    /// The lock is free, and this client does not know that this owner ever held it.
     Never,
 }
 
@@ -219,7 +223,7 @@ pub enum Step {
     Connect,
     /// A command's reply.
     Command,
-    /// Draining at shutdown.
+    /// Waiting for releases at shutdown.
     Shutdown,
 }
 
@@ -244,12 +248,12 @@ const fn after(step: Step) -> &'static str {
     }
 }
 
-/// A grant whose lease was over before anybody had it.
+/// The message for a grant whose reply came after the end of its lease.
 const TOO_LATE: &str = "the reply took longer than the lease";
 
-/// What a cluster's server says of a script that needs a key which has been moved already, or has not come yet. Nothing was
-/// written by then (`lua/rwlock/covers.lua`).
-/// Beginnings differ with the server, capitals too.
+/// Parts of a cluster server's error for a script that needs a key which has already moved, or has not arrived yet.
+/// The script has written nothing by then (`lua/rwlock/covers.lua`). Each part leaves out the start of the text,
+/// because that differs by server, also in its capitals.
 const OUT_OF_REACH: [&str; 4] = [
     "ttempted to access a non local key",
     "undeclared keys were accessed during rehashing",
@@ -262,7 +266,7 @@ impl Error {
         Self::Config { what: what.into() }
     }
 
-    /// A grant that came after its lease was over. It is given back.
+    /// The error for a grant that came after the end of its lease. The grant is released.
     pub(crate) fn too_late() -> Self {
         Self::connection(TOO_LATE, false, None)
     }
@@ -271,29 +275,32 @@ impl Error {
         matches!(self, Self::Connection { message, outcome_unknown: false, .. } if message == TOO_LATE)
     }
 
-    /// An answer of a server that may have lost the name before it gave it: it says nothing about now.
+    /// The error for an answer of a server that may have lost the name before it answered. The answer may be out of
+    /// date.
     pub(crate) fn moved() -> Self {
         let message = "the lock's name moved to another server while that was asked: its answer counts for nothing";
         Self::connection(message, true, None)
     }
 
-    /// True for a command whose keys are in two places, because their slot is being moved.
+    /// True for a command whose keys are on two servers, because their slot is being moved.
     pub(crate) fn is_of_half_moved_slot(&self) -> bool {
         matches!(self, Self::Server { message, .. } if message.starts_with("TRYAGAIN"))
     }
 
-    /// True when the names of several slots of a cluster were sent together.
+    /// True if one command named keys of several slots of a cluster.
     pub(crate) fn crosses_slots(&self) -> bool {
         matches!(self, Self::Server { message, .. } if message.starts_with("CROSSSLOT"))
     }
 
-    /// True when the same call may succeed a little later. A failed [`Guard::unlock`](crate::Guard::unlock) cannot be called again: its
-    /// guard is gone, and the release is retried in the background.
+    /// True if the same call may succeed a little later.
+    ///
+    /// A failed [`Guard::unlock`](crate::Guard::unlock) cannot be called again: its guard is gone, and the release is
+    /// retried in the background.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Connection { .. } | Self::Replicas { .. } => true,
-            // After a shutdown the client stays closed, even if the shutdown took too long.
+            // The client stays closed, even if the shutdown took too long.
             Self::Timeout { step, .. } => !matches!(step, Step::Shutdown),
             Self::Server { message, .. } => {
                 Passing::of(message).is_some() || OUT_OF_REACH.iter().any(|what| message.contains(what))
@@ -303,8 +310,10 @@ impl Error {
         }
     }
 
-    /// True when the operation may have taken place although no reply came. The client undoes it in the background, unless its
-    /// runtime has ended; until then, and for a lease at the most, the lock may look taken.
+    /// True if the operation may have taken effect although no reply came.
+    ///
+    /// The client undoes an acquire in the background, unless its runtime has ended. Until then, for one lease at
+    /// most, the lock may look taken.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         match self {
@@ -316,7 +325,7 @@ impl Error {
         }
     }
 
-    /// A reply that no script of ours gives.
+    /// The error for a reply that no script of ours returns.
     pub(crate) fn odd_reply(script: &str, reply: &impl fmt::Debug) -> Self {
         let mut text = format!("{reply:?}");
         if text.len() > 200 {

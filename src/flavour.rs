@@ -1,4 +1,4 @@
-//! The flavours by name: this file alone knows them all.
+//! All flavours by name. No other file knows them all.
 
 use std::any::Any;
 use std::fmt;
@@ -15,32 +15,33 @@ use crate::redlock::RedLock;
 use crate::striped::Striped;
 use crate::{fair, fenced, plain, reentrant, rwlock, spin};
 
-/// The flavours of lock, to pick one at run time: `client.lock(Flavour::Reentrant, "orders:42")`.
+/// The flavours of locks, to choose one at run time: `client.lock(Flavour::Reentrant, "orders:42")`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Flavour {
     /// Redisson's `RLock`: one holder, re-entry by the same owner, no order among waiters.
     Reentrant,
-    /// Redisson's fair lock: as `Reentrant`, and first come, first served among all processes.
+    /// Redisson's fair lock: like `Reentrant`, but first come, first served among all processes.
     Fair,
-    /// The half of Redisson's read-write lock that many may hold side by side.
+    /// The shared half of Redisson's read-write lock.
     Read,
-    /// The half of Redisson's read-write lock that one holds alone.
+    /// The exclusive half of Redisson's read-write lock.
     Write,
-    /// Redisson's fenced lock: as `Reentrant`, and every section has a number that grows, for the storage to check.
+    /// Redisson's fenced lock: like `Reentrant`, and every section gets a growing number for the storage to check.
     Fenced,
-    /// Redisson's spin lock: as `Reentrant`, but nobody is told of a release; those who wait look from time to time.
+    /// Redisson's spin lock: like `Reentrant`, but releases send no message, and waiters poll.
     Spin,
-    /// No lock of Redisson's, but the one that most other libraries have: `SET key value NX PX lease`. No re-entry.
+    /// The lock that most other libraries share, which Redisson does not have: `SET key value NX PX lease`. No
+    /// re-entry.
     Plain,
 }
 
-/// A flavour's name, and how its locks are made and known again.
+/// One flavour: its name, its constructor, and a downcast of its locks.
 struct Entry {
     name: &'static str,
     make: fn(&Client, &str) -> Arc<dyn DistLock>,
-    /// The part that a lock of this flavour is; None for any other lock.
+    /// The part behind a lock of this flavour; None for any other lock.
     part: fn(&dyn Any) -> Option<Part<'_>>,
 }
 
@@ -83,7 +84,7 @@ impl Flavour {
         }
     }
 
-    /// The name that `FromStr` reads.
+    /// Returns the name that `FromStr` parses.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         self.entry().name
@@ -109,9 +110,11 @@ impl FromStr for Flavour {
 
 /// # Locks of any flavour
 impl Client {
-    /// A lock of a flavour chosen at run time.
+    /// Returns a lock whose flavour is chosen at run time.
     ///
-    /// *Cost*: none; nothing is sent until it is acquired. An impossible name is refused then.
+    /// # Cost
+    ///
+    /// None: nothing is sent until an acquire. An impossible name is refused then.
     #[must_use]
     pub fn lock(&self, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {
         (flavour.entry().make)(self, name)
@@ -123,7 +126,7 @@ fn part<F: 'static>(lock: &dyn Any) -> Option<Part<'_>> {
     Some(Part { client: lock.client(), protocol: lock.protocol() })
 }
 
-/// What a lock of this crate's is made of. None for one of somebody else's making.
+/// The parts or members of a lock of this crate. None for a user's own implementation.
 pub(crate) fn inside(lock: &dyn DistLock) -> Option<Inside<'_>> {
     let lock: &dyn Any = lock;
     if let Some(part) = Flavour::ALL.iter().find_map(|flavour| (flavour.entry().part)(lock)) {

@@ -1,4 +1,4 @@
-//! What an acquire gives: the guard of a held lock.
+//! The guard of a held lock.
 
 use std::fmt;
 use std::future::Future;
@@ -23,16 +23,16 @@ mod unused;
 use single::Single;
 use unused::Unused;
 
-/// A held lock. Dropping it releases the lock in the background: that never blocks, never panics and needs no runtime;
-/// if the client's runtime is gone, the lease ends the lock.
+/// A held lock. Dropping the guard releases the lock in the background: it never blocks, never panics and needs no
+/// runtime. If the client's runtime has ended, the lock ends with its lease.
 ///
-/// *A guard is not proof*: its lease may run out while the process is suspended. [`is_held`](Self::is_held) asks the
+/// *A guard is not proof.* Its lease may end while the process is suspended. [`is_held`](Self::is_held) reads the
 /// local clock, which ends the hold before the server does; [`run`](Self::run) stops the work when the lock is lost.
-/// What must never happen twice has to be checked where it happens, by a fencing token.
+/// If an action must never happen twice, let the storage check it, by a fencing token.
 ///
 /// # Bind it
 ///
-/// The lock is held for as long as this lives, so it needs a variable that lives as long as the work:
+/// The lock is held while the guard lives. Bind the guard to a variable that lives as long as the work:
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -48,28 +48,27 @@ use unused::Unused;
 /// # }
 /// ```
 ///
-/// A guard that is dropped within a millisecond, and of which nothing was asked, is told of by a warning in the log, once a
-/// name.
+/// A guard that is dropped within a millisecond, without any call on it, is logged as a warning, once per name.
 #[must_use = "dropping the guard releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct Guard(Inner, Unused);
 
 enum Inner {
-    /// Of one lock.
+    /// The guard of one lock.
     One(Single),
-    /// Of a lock that is made of others.
+    /// The guard of a multi lock or RedLock.
     Many(Arc<Held>),
 }
 
-/// One of the locks behind a guard: the lock itself, or one of those that a multi lock or a RedLock is made of.
+/// One lock behind a guard: the lock itself, or a member of a multi lock or RedLock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// Its name.
+    /// The lock's name.
     pub name: Arc<str>,
-    /// Its fencing token, where its flavour has one.
+    /// The fencing token, if the flavour has one.
     pub token: Option<u64>,
-    /// True while it is held by the local clock.
+    /// True while the lock is held, by the local clock.
     pub is_held: bool,
 }
 
@@ -79,7 +78,7 @@ impl Guard {
         Self(Inner::One(Single::new(grant, handle)), unused)
     }
 
-    /// Of one of several locks that are acquired together: the user never has it.
+    /// The guard of a group member, which never reaches the user.
     pub(crate) const fn part(grant: Grant, handle: Arc<Handle>) -> Self {
         Self(Inner::One(Single::new(grant, handle)), Unused::ignored())
     }
@@ -89,13 +88,13 @@ impl Guard {
         Self(Inner::Many(held), unused)
     }
 
-    /// What it is made of, for something that is asked of it.
+    /// The lock or group behind this guard. Marks the guard as used.
     fn inner(&self) -> &Inner {
         self.1.touch();
         &self.0
     }
 
-    /// The lock's name, without the client's prefix.
+    /// Returns the lock's name, without the client's prefix.
     #[must_use]
     pub fn name(&self) -> &str {
         match self.inner() {
@@ -104,8 +103,8 @@ impl Guard {
         }
     }
 
-    /// Who holds. Give it to [`Acquire::owner`](crate::Acquire::owner) to come in once more. A lock whose owner was asked
-    /// for is not handed over inside this process, since the next one would hold it as the same owner.
+    /// Returns the owner of this hold, for re-entry by [`Acquire::owner`](crate::Acquire::owner). From then on this
+    /// client no longer hands the lock over to its other tasks: they would act as the same owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         let owner = match self.inner() {
@@ -116,8 +115,8 @@ impl Guard {
         owner
     }
 
-    /// The fencing token: a number that grows with every section of this lock, for the storage to check. `None` for
-    /// flavours without one, and for locks made of others: [`members`](Self::members) has theirs.
+    /// Returns the fencing token: a number that grows with every section of this lock, for the storage to check.
+    /// `None` for flavours without one, and for multi locks and RedLocks: see [`members`](Self::members).
     #[must_use]
     pub fn token(&self) -> Option<u64> {
         match self.inner() {
@@ -126,9 +125,11 @@ impl Guard {
         }
     }
 
-    /// The fencing token, where there has to be one: an error for a lock that has none, rather than a number that is left out.
+    /// Returns the fencing token, or an error if the lock has none. A missing token thus cannot go unnoticed.
     ///
-    /// *Errors*: [`Error::Unsupported`] for every flavour but [fenced](mod@crate::fenced), and for locks made of others.
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for every flavour except [fenced](mod@crate::fenced), and for multi locks and RedLocks.
     pub fn fencing_token(&self) -> Result<u64> {
         self.token().ok_or_else(|| {
             let what = match self.inner() {
@@ -143,7 +144,7 @@ impl Guard {
         })
     }
 
-    /// The locks behind this guard: one, or for a multi lock or a RedLock those of its members that were granted.
+    /// Returns the locks behind this guard: the lock itself, or the granted members of a multi lock or RedLock.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
         match self.inner() {
@@ -154,8 +155,8 @@ impl Guard {
         }
     }
 
-    /// True while the lock is held by the local clock: before the [`deadline`](Self::deadline), and not known to be
-    /// lost. No I/O and no timer: true after a long pause only if the lease has outlasted it.
+    /// True while the lock is held by the local clock: its [`deadline`](Self::deadline) has not passed, and no loss
+    /// is known. No I/O and no timer, so the answer is right even after a long pause of the process.
     #[must_use]
     pub fn is_held(&self) -> bool {
         match self.inner() {
@@ -164,7 +165,7 @@ impl Guard {
         }
     }
 
-    /// How long the lock is held without a further renewal; zero when it is lost.
+    /// Returns how long the lock is held without a further renewal; zero when it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.inner() {
@@ -173,9 +174,11 @@ impl Guard {
         }
     }
 
-    /// Until when the lock is held without a further renewal: the moment before the last confirmed command was sent,
-    /// plus the lease, less 1 % and 2 ms for drift. Reckoned on a clock that goes on during suspend; as an [`Instant`]
-    /// it is as of now. In the past when the lock is lost.
+    /// Returns until when the lock is held without a further renewal: the moment before the last confirmed command
+    /// was sent, plus the lease, less 1 % and 2 ms for drift. In the past when the lock is lost.
+    ///
+    /// The deadline counts on a clock that keeps running during suspend. The returned [`Instant`] is converted at the
+    /// time of the call.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let now = Instant::now();
@@ -185,27 +188,41 @@ impl Guard {
         }
     }
 
-    /// Done when the lock is lost, with the reason: [`Error::Lost`], or [`Error::Closed`] after a shutdown. Never done by
-    /// a release. On an executor without timers [`Error::RuntimeGone`] as soon as the client's runtime has ended. The future
-    /// is its own: it may outlive the guard, and move to another task.
+    /// Completes when the lock is lost, with the reason: [`Error::Lost`], or [`Error::Closed`] after a shutdown.
+    /// Never completes because of a release.
     ///
-    /// *Cost*: none. *Cancel safety*: may be dropped and asked for again.
+    /// On an executor without timers it completes with [`Error::RuntimeGone`] as soon as the client's runtime has
+    /// ended. The future does not borrow the guard: it may outlive the guard and move to another task.
+    ///
+    /// # Cost
+    ///
+    /// None.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
     #[must_use = "futures do nothing unless awaited"]
     pub fn lost(&self) -> impl Future<Output = Error> + Send + 'static {
         self.watch(|_| Duration::ZERO)
     }
 
-    /// Done when a third of the lease is left and no renewal has come through, or at once when the lock is lost: time to
-    /// bring the work to an end. Never done by a release.
+    /// Completes when a third of the lease is left without a confirmed renewal, or at once when the lock is lost:
+    /// time to finish the work. Never completes because of a release.
     ///
-    /// *Cost*: none. *Cancel safety*: may be dropped and asked for again.
+    /// # Cost
+    ///
+    /// None.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
     #[must_use = "futures do nothing unless awaited"]
     pub fn expiring(&self) -> impl Future<Output = ()> + Send + 'static {
         let watch = self.watch(|lease| lease / 3);
         async move { drop(watch.await) }
     }
 
-    /// Done when the hold has ended, or only `early` of its lease is left.
+    /// Completes when the hold has ended, or when only `early` of its lease is left.
     pub(crate) fn watch(
         &self,
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
@@ -216,7 +233,8 @@ impl Guard {
                 let here = one.watch(early, LOOK);
                 Either::Left(async move {
                     match watching.await {
-                        // Nobody renews it any more, but its lease may run still: a clock is to be had here as well.
+                        // The client's runtime has ended, so nothing is renewed. The lease may still run, and this
+                        // executor has timers.
                         Error::RuntimeGone if Home::here().is_ok() => here.await,
                         error => error,
                     }
@@ -226,22 +244,32 @@ impl Guard {
         }
     }
 
-    /// Runs `work` under the lock, and stops it when the lock is lost: `work` is then dropped at its next await point.
-    /// The lock stays held afterwards; the guard releases it.
+    /// Runs `work` under the lock, and drops it at its next await point when the lock is lost. Afterwards the lock
+    /// stays held until the guard releases it.
     ///
-    /// *Cost*: none. *Cancel safety*: that of `work`. *Errors*: [`Error::Lost`], [`Error::Closed`].
+    /// # Cost
+    ///
+    /// None.
+    ///
+    /// # Cancel safety
+    ///
+    /// Depends on `work`.
+    ///
+    /// # Errors
+    ///
+    /// The error of [`lost`](Self::lost), also if `work` completed after the lease had ended.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
         tokio::select! {
             biased;
             lost = self.lost() => Err(lost),
             output = work => {
-                // Done, but was it in time?
+                // The work is complete, but the lease may have ended before.
                 if self.is_held() { Ok(output) } else { Err(self.why_lost()) }
             }
         }
     }
 
-    /// What goes on on the client's runtime, of one of its clients.
+    /// The reaper of a client whose lock is behind this guard.
     pub(crate) fn reaper(&self) -> Option<Reaper> {
         match &self.0 {
             Inner::One(one) => Some(one.reaper()),
@@ -256,14 +284,26 @@ impl Guard {
         }
     }
 
-    /// Sets the lease to `lease` from now; it becomes an explicit one, which is not renewed. Where the same owner holds
-    /// the lock more than once, the key lives as long as the longest of its leases.
+    /// Sets the lease to `lease` from now, longer or shorter than before. The lease becomes explicit: it is no longer
+    /// renewed. If the same owner holds the lock more than once, the key lives as long as the longest of its leases.
     ///
-    /// The answer has to come before the shorter of both leases ends: the guard is lost by then, whatever the server says.
+    /// The reply must arrive before the shorter of the old and the new lease ends. Otherwise the guard is lost,
+    /// whatever the server says.
     ///
-    /// *Cost*: one round trip, one command. *Cancel safety*: once begun it is carried out. *Errors*: [`Error::Lost`] when
-    /// the lock is not held any more, and those of [`DistLock::acquire`](crate::DistLock::acquire); after one that leaves
-    /// open what became of it ([`Error::outcome_unknown`]) the shorter of both leases counts.
+    /// # Cost
+    ///
+    /// One round trip, one command.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, the extension is completed.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Config`]: the lease is shorter than 3 ms or longer than ten years.
+    /// - [`Error::Lost`], [`Error::Closed`]: the lock is no longer held.
+    /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
+    ///   ([`Error::outcome_unknown`]), the guard counts on the shorter of both leases.
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         match self.inner() {
             Inner::One(one) => one.extend(lease)?.await?,
@@ -272,7 +312,8 @@ impl Guard {
         if self.is_held() { Ok(()) } else { Err(self.why_lost()) }
     }
 
-    /// As [`extend`](Self::extend), as a future of its own; its caller checks whether the lock is still held.
+    /// [`extend`](Self::extend) as a future that does not borrow the guard. The caller checks whether the lock is
+    /// still held.
     pub(crate) fn extending(&self, lease: Duration) -> BoxFuture<'static, Result<()>> {
         match self.inner() {
             Inner::One(one) => match one.extend(lease) {
@@ -283,18 +324,32 @@ impl Guard {
         }
     }
 
-    /// Releases the lock and says what is left of it.
+    /// Releases the lock and returns what is left of it.
     ///
-    /// *Cost*: one round trip, one command; none at all when the lock is handed over to the next waiter of this process. A release that
-    /// leaves other holds of the owner costs one more (`TIME`) after a minute without news of the server's time. *Duration*: at most until
-    /// the end of the lease ([`remaining`](Self::remaining)), and no longer than [`DistLock::lock`](crate::DistLock::lock) retries at a
-    /// server that is away. A lost guard returns at once.
+    /// # Duration
     ///
-    /// *Cancel safety*: once begun it is carried out in the background; dropped before its first poll, the guard is dropped, which releases
-    /// too. *Errors*: [`Error::Lost`] when [`is_held`](Self::is_held) was false, for whatever reason. [`Error::ReleasePending`] when the
-    /// server does not answer, or refuses for the moment, for all that time: the release is retried in the background until the lease is
-    /// over, and the lock is no longer renewed. [`Error::NotHeld`] when the server no longer had the hold, with who holds the lock now.
-    /// [`Error::Server`] when it refuses for good. [`Error::Closed`] after a shutdown.
+    /// At most the rest of the lease ([`remaining`](Self::remaining)), and no longer than
+    /// [`DistLock::lock`](crate::DistLock::lock) retries at a server that is away. A lost guard returns at once.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command. None if the lock is handed over to the next waiter of this process. A release
+    /// that leaves other holds of the owner needs one more (`TIME`) if the client has not learned the server's time
+    /// for a minute.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, the release is completed in the background. Dropping the future before its first poll drops the
+    /// guard, which releases too.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Lost`]: [`is_held`](Self::is_held) was false, for whatever reason.
+    /// - [`Error::ReleasePending`]: for all that time the server did not answer, or refused with an error that
+    ///   passes. The lock is no longer renewed, and the release is retried in the background until the lease is over.
+    /// - [`Error::NotHeld`]: the server no longer had the hold. The error names the current holder, if any.
+    /// - [`Error::Server`]: the server refuses for good.
+    /// - [`Error::Closed`]: the client was shut down.
     pub async fn unlock(self) -> Result<Released> {
         self.1.touch();
         match self.0 {
@@ -303,7 +358,7 @@ impl Guard {
         }
     }
 
-    /// As [`unlock`](Self::unlock), as a future of its own.
+    /// [`unlock`](Self::unlock) as a boxed future.
     pub(crate) fn unlocking(self) -> BoxFuture<'static, Result<Released>> {
         self.1.touch();
         match self.0 {
@@ -312,14 +367,28 @@ impl Guard {
         }
     }
 
-    /// Changes a hold for writing into one for reading, as the same owner: no writer comes in between, and readers that wait
-    /// come in at once. The lease stays what it is: the watchdog's, or what is left of an explicit one. Where the owner holds
-    /// the lock for writing more than once, the other holds stay.
+    /// Turns a write hold into a read hold of the same owner. No writer gets in between, and waiting readers enter at
+    /// once.
     ///
-    /// *Cost*: two round trips, two commands: Redisson's order of calls, reading before writing ends. *Cancel safety*: once
-    /// begun, the write hold is given back; whatever was taken for reading is given back too when nobody waits for it.
-    /// *Errors*: [`Error::Unsupported`] for a lock that is not held for writing; [`Error::Lost`] and [`Error::NotHeld`] when
-    /// the write hold had ended; those of [`DistLock::acquire`](crate::DistLock::acquire). After an error nothing is held.
+    /// The lease stays: the watchdog's, or the rest of an explicit one. If the owner holds the lock for writing more
+    /// than once, its other holds stay.
+    ///
+    /// # Cost
+    ///
+    /// Two round trips, two commands, in Redisson's order: the read hold is acquired before the write hold is
+    /// released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, the write hold is released. A read hold that no caller receives is released too.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Unsupported`]: the lock is not held for writing.
+    /// - [`Error::Lost`], [`Error::NotHeld`]: the write hold had ended.
+    /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire).
+    ///
+    /// After an error nothing is held.
     pub async fn downgrade(self) -> Result<Self> {
         self.1.touch();
         match self.0 {
@@ -333,11 +402,13 @@ impl Guard {
         }
     }
 
-    /// Gives the lock up without releasing it, and returns who holds it: another task or another process may then
-    /// release it by [`DistLock::release`](crate::DistLock::release), or come in by acquiring as this owner. Nobody
-    /// renews it until then: it lives as long as its lease.
+    /// Ends the guard without releasing the lock, and returns the owner. Another task or process may then release the
+    /// lock by [`DistLock::release`](crate::DistLock::release), or re-enter it by acquiring as this owner. Until then
+    /// the lock is not renewed: it ends with its lease.
     ///
-    /// *Cost*: none on the caller's path; one command in the background where the lock was acquired as a given owner.
+    /// # Cost
+    ///
+    /// None on the caller's path. One command in the background if the lock was acquired as a given owner.
     #[must_use = "without the owner nobody can release the lock before its lease ends"]
     pub fn into_owner(self) -> Owner {
         self.1.touch();

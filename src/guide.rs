@@ -1,7 +1,25 @@
-//! Guides: the pages of `docs/`, for reading beside the API.
+//! Guides: the pages of `docs/`.
 
 #[doc = include_str!("../docs/semantics.md")]
 pub mod semantics {}
+
+#[doc = include_str!("../docs/owners.md")]
+pub mod owners {}
+
+#[doc = include_str!("../docs/leases.md")]
+pub mod leases {}
+
+#[doc = include_str!("../docs/waiting.md")]
+pub mod waiting {}
+
+#[doc = include_str!("../docs/read-write.md")]
+pub mod read_write {}
+
+#[doc = include_str!("../docs/groups.md")]
+pub mod groups {}
+
+#[doc = include_str!("../docs/in-doubt.md")]
+pub mod in_doubt {}
 
 #[doc = include_str!("../docs/wire-format.md")]
 pub mod wire_format {}

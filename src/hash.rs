@@ -1,13 +1,13 @@
-//! How names and owners are hashed for tables: once each, and unlike in any other process.
+//! Hashes of names and owners for tables. Each is computed once, and differs between processes.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
-/// The hash of tables. None in a simulation, which must be the same in every run.
+/// The seed of all hashes. None in a simulation, so that every run is the same.
 static SEED: OnceLock<Option<RandomState>> = OnceLock::new();
 
-/// What names and owners are hashed by for tables: once each; tables then take the value as it is. Unlike in every other
-/// process, because names come from the outside world: by a hash that is known, thousands could be made to share a bucket.
+/// Hashes a name or an owner; tables then use this value as it is. The hash is seeded by process, because names come
+/// from outside: with a known hash, thousands of names could be made to share a bucket.
 pub(crate) fn seeded(bytes: &[u8]) -> u64 {
     match SEED.get_or_init(|| Some(RandomState::new())) {
         Some(seed) => finished(seed.build_hasher(), bytes),
@@ -20,13 +20,13 @@ fn finished(mut hasher: DefaultHasher, bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Has tables keep one order in every run of this program, unless something was hashed before.
+/// Makes hashes the same in every run of this program, unless a hash was computed before.
 #[cfg(feature = "unstable-transport")]
 pub(crate) fn unseeded() {
     let _ = SEED.set(None);
 }
 
-/// A hasher for keys that bring their hash along.
+/// A hasher for keys that store their hash.
 #[derive(Default)]
 pub(crate) struct Ready(u64);
 
@@ -44,5 +44,5 @@ impl Hasher for Ready {
     }
 }
 
-/// What tables are built with whose keys bring their hash along.
+/// The hash builder of tables whose keys store their hash.
 pub(crate) type ReadyHash = BuildHasherDefault<Ready>;

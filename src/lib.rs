@@ -1,5 +1,5 @@
-//! Distributed locks over Redis or Valkey: the lock family of Java's Redisson, on the same keys and messages, so that
-//! Rust and Java services exclude and wake one another.
+//! Distributed locks over Redis or Valkey. They are the locks of Java's Redisson, with the same keys and messages:
+//! Rust and Java services exclude and wake each other.
 //!
 //! ```no_run
 //! use distlock::Client;
@@ -33,19 +33,19 @@
 //!
 //! # Safety in five sentences
 //!
-//! A lease is a promise with an end: when it ends, somebody else may hold the lock, whatever the first holder is doing.
-//! A guard knows its end by a local clock that goes on during suspend, and says [`is_held`](Guard::is_held) until then
-//! and not longer; [`run`](Guard::run) stops the work, and [`lost`](Guard::lost) tells, before the server's lease ends.
-//! Mutual exclusion holds as long as the server keeps the key (no failover or restart that loses it, no eviction, no
-//! deletion by hand), its clock does not step forward, and nobody hostile writes the keys.
-//! Redis replicates asynchronously, so a failover may lose a lock that was just taken.
-//! What must never happen twice has to be refused where it happens: by a fencing token, a unique key, a version check.
+//! A lease has an end: after it another client may hold the lock, whatever the first holder is doing. A guard counts
+//! its lease on a local clock that keeps running during suspend, and ends it before the server does:
+//! [`is_held`](Guard::is_held) turns false, [`lost`](Guard::lost) completes, and [`run`](Guard::run) stops the work.
+//! Mutual exclusion holds while the server keeps the key (no failover or restart that loses it, no eviction, no
+//! manual deletion), its clock does not step forward, and nobody hostile writes the keys. Redis replicates
+//! asynchronously, so a failover may lose a lock that was just granted. If an action must never happen twice, let the
+//! storage refuse the second one: by a fencing token, a unique key or a version check.
 //!
 //! # Where to read on
 //!
 //! - [`DistLock`]: what every lock can do, with the cost of each call. [`Guard`]: what a held lock can do.
 //! - [`Builder`]: the options. [`Error`]: what can go wrong.
-//! - [`guide`]: semantics, wire format, other libraries, observability, performance, writing a flavour.
+//! - [`guide`]: guarantees, a page per mechanism, wire format, operation, performance, how to write a flavour.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-//! The contract: what every flavour of lock can do.
+//! The trait that every flavour of lock implements.
 
 use std::any::Any;
 use std::fmt;
@@ -12,14 +12,14 @@ use crate::guard::Guard;
 use crate::owner::Owner;
 use crate::state::{Released, State};
 
-/// A lock of any flavour. Made by a [`Client`](crate::Client); cheap to make, to clone and to throw away.
+/// A lock of any flavour. Made by a [`Client`](crate::Client); cheap to create, clone and drop.
 ///
-/// Every future of this trait may be dropped at any point. What it had begun is then undone in the background: no key,
-/// no subscription and no renewal stays behind.
+/// Every future of this trait may be dropped at any point. A dropped future's effects are undone in the background:
+/// no key, subscription or renewal is left behind.
 ///
-/// # What only one flavour can do
+/// # Methods of one flavour
 ///
-/// Every lock is an [`Any`], so that one whose flavour was chosen at run time can be asked for its type:
+/// Every lock is an [`Any`], so a lock whose flavour was chosen at run time can be downcast to its type:
 ///
 /// ```no_run
 /// # use std::any::Any;
@@ -34,111 +34,167 @@ use crate::state::{Released, State};
 /// # }
 /// ```
 ///
-/// # Your own
+/// # Your own implementation
 ///
-/// A lock of your own making may be a member of a [`MultiLock`](crate::MultiLock), a [`RedLock`](crate::RedLock) or a
-/// [`Striped`](crate::Striped) lock. They ask it through this trait alone: it is never taken by a script for many, nobody
-/// knows whether two of them are the same, and its work is done on the runtime of whoever calls.
+/// Your own lock may be a member of a [`MultiLock`](crate::MultiLock), a [`RedLock`](crate::RedLock) or a
+/// [`Striped`](crate::Striped) lock. They use it through this trait alone. So no script acquires it together with
+/// others, the group cannot tell whether two such locks are the same, and its work runs on the caller's runtime.
 pub trait DistLock: Any + fmt::Debug + Send + Sync {
-    /// The name, without the client's prefix.
+    /// Returns the name, without the client's prefix.
     fn name(&self) -> &str;
 
-    /// Acquires as told by `how`; `Ok(None)` when the wait ran out.
+    /// Acquires the lock as described by `how`. `Ok(None)` means that a holder was seen, and the wait ended.
     ///
-    /// Held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.acquire(how).await? { .. }`, not
-    /// `if lock.acquire(how).await?.is_some() { .. }`, which releases it before the block.
+    /// The lock is held while the [guard](Guard#bind-it) lives:
+    /// `if let Some(guard) = lock.acquire(how).await? { .. }`, not `if lock.acquire(how).await?.is_some() { .. }`,
+    /// which releases the lock before the block.
     ///
-    /// *Cost*: one round trip and one command when the lock is free; where replicas acknowledge ([`Options::acks`](crate::Options::acks)),
-    /// one more from the server to them, and one `WAIT` for all that go together. Behind other tasks of this process, none of its own
-    /// until its turn comes; if no task has seen a holder by the middle of a limited wait, one command for all of them. When busy: one
-    /// more command after subscribing, one for every wake-up.
+    /// # Cost
     ///
-    /// *Cancel safety*: may be dropped at any point; nothing stays behind.
+    /// - A free lock: one round trip, one command.
+    /// - A busy lock: one more command after subscribing, and one per wake-up.
+    /// - Behind other tasks of this process: no command until this task's turn. If no task has seen a holder by the
+    ///   middle of a limited wait, one command for all of them.
+    /// - If replicas acknowledge ([`Options::acks`](crate::Options::acks)): one more round trip from the server to
+    ///   them, and one `WAIT` for all commands sent together.
     ///
-    /// *Errors*: [`Error::Config`] for impossible names and durations, [`Error::WrongType`] when the key is something
-    /// else, [`Error::Server`], [`Error::Connection`] and [`Error::Timeout`] when the server refuses or cannot be
-    /// reached, [`Error::Replicas`] when too few replicas acknowledge: passing errors are tried again within the wait,
-    /// [`Options::retry_attempts`](crate::Options::retry_attempts) times. `Ok(None)` means that a holder was seen within the wait. A wait
-    /// that ends without that, or at a silent server, is an error that says what is missing, such as [`Error::Timeout`]. After an error
-    /// the lock is not held: what may have happened unseen is undone in the background.
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point; nothing is left behind.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Config`]: the name or a duration is impossible.
+    /// - [`Error::WrongType`]: the key has another type.
+    /// - [`Error::Server`], [`Error::Connection`], [`Error::Timeout`]: the server refuses or cannot be reached.
+    /// - [`Error::Replicas`]: too few replicas acknowledge.
+    /// - [`Error::WouldDeadlock`]: the owner would wait for itself.
+    /// - [`Error::Closed`], [`Error::RuntimeGone`]: the client was shut down, or its runtime has ended.
+    ///
+    /// Errors that pass are retried within the wait, [`Options::retry_attempts`](crate::Options::retry_attempts)
+    /// times. If a wait ends without a holder seen, or while the server is silent, the result is an error that says
+    /// what is missing, such as [`Error::Timeout`]. After an error the lock is not held: a grant that the client did
+    /// not see is undone in the background.
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
 
-    /// Waits until the lock is free, and takes it; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
-    /// `let guard = lock.lock().await?;`, not `let _ = lock.lock().await?;`, which releases it at once. Cost, cancel safety and errors as
+    /// Waits until the lock is free, and acquires it. The watchdog renews it.
+    ///
+    /// The lock is held while the [guard](Guard#bind-it) lives: `let guard = lock.lock().await?;`, not
+    /// `let _ = lock.lock().await?;`, which releases it at once. Cost, cancel safety and errors as for
     /// [`acquire`](Self::acquire).
     ///
-    /// *Waiting time*: unlimited while somebody holds the lock. A server that cannot be reached, does not answer or refuses each attempt
-    /// ends the wait with the last error. The error comes after ([`command_timeout`](crate::Options::command_timeout) + the longest
-    /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and at most one pause and two
-    /// `command_timeout`s later: 20 to 28 s by default. The time starts when the client notices, and each answer restarts it. Tasks of one
-    /// client that wait for the same name try one after another, each for that time. For a longer outage set more `retry_attempts`, or
-    /// call again while [`Error::is_retryable`] is true.
+    /// # Waiting time
+    ///
+    /// Unlimited while somebody holds the lock. A server that cannot be reached, does not answer or refuses each
+    /// attempt ends the wait with the last error.
+    ///
+    /// That error comes after ([`command_timeout`](crate::Options::command_timeout) + the longest
+    /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and at
+    /// most one pause and two `command_timeout`s later: 20 to 28 s by default. The time starts when the client
+    /// notices the failure, and each answer restarts it. Tasks of one client that wait for the same name try one
+    /// after another, each for that time. For a longer outage set more `retry_attempts`, or call again while
+    /// [`Error::is_retryable`] is true.
     fn lock(&self) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async { self.acquire(Acquire::new()).await?.ok_or(Error::Closed) })
     }
 
-    /// Takes the lock if it is free now; kept by the watchdog. Held while the [guard](Guard#bind-it) lives:
-    /// `if let Some(guard) = lock.try_lock().await? { .. }`, not `if lock.try_lock().await?.is_some() { .. }`, which
-    /// releases it before the block.
+    /// Acquires the lock if it is free now. The watchdog renews it.
     ///
-    /// *Cost*: one round trip, one command. Cancel safety and errors as [`acquire`](Self::acquire), without retries.
+    /// The lock is held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.try_lock().await? { .. }`,
+    /// not `if lock.try_lock().await?.is_some() { .. }`, which releases it before the block.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command. Cancel safety and errors as for [`acquire`](Self::acquire), without retries.
     fn try_lock(&self) -> BoxFuture<'_, Result<Option<Guard>>> {
         self.acquire(Acquire::new().wait(Duration::ZERO))
     }
 
-    /// Waits for the lock for at most `wait`, everything included; kept by the watchdog. Held while the
-    /// [guard](Guard#bind-it) lives: `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not
-    /// `lock.lock_for(wait).await?;`, which releases it at once, or never had it. Cost, cancel safety and errors
-    /// as [`acquire`](Self::acquire).
+    /// Waits for the lock for at most `wait`, everything included. The watchdog renews it.
+    ///
+    /// The lock is held while the [guard](Guard#bind-it) lives:
+    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases it
+    /// at once, or never held it. Cost, cancel safety and errors as for [`acquire`](Self::acquire).
     fn lock_for(&self, wait: Duration) -> BoxFuture<'_, Result<Option<Guard>>> {
         self.acquire(Acquire::new().wait(wait))
     }
 
-    /// Waits for the lock as [`lock`](Self::lock) does, and holds it for at most `lease`, without renewal. Held while the
-    /// [guard](Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not `let _ = ..`. Cost, cancel safety and errors as
-    /// [`acquire`](Self::acquire).
+    /// Waits for the lock as [`lock`](Self::lock) does, and holds it for at most `lease`, without renewal.
+    ///
+    /// The lock is held while the [guard](Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not
+    /// `let _ = ..`. Cost, cancel safety and errors as for [`acquire`](Self::acquire).
     fn lock_leased(&self, lease: Duration) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async move { self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed) })
     }
 
-    /// Who holds the lock, and for how long, as the primary knows it.
+    /// Returns who holds the lock, and for how long, as the primary knows it.
     ///
-    /// *Cost*: one round trip, one command. *Cancel safety*: reads only. *Errors*: as [`acquire`](Self::acquire).
+    /// # Cost
+    ///
+    /// One round trip, one command.
+    ///
+    /// # Cancel safety
+    ///
+    /// Only reads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire).
     fn state(&self) -> BoxFuture<'_, Result<State>>;
 
-    /// True when anybody holds the lock. Cost, cancel safety and errors as [`state`](Self::state).
+    /// True if anybody holds the lock. Cost, cancel safety and errors as for [`state`](Self::state).
     fn is_locked(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async { Ok(self.state().await?.is_locked()) })
     }
 
-    /// How long the lock lives without renewal; `None` when it is free. Cost, cancel safety and errors as
+    /// Returns how long the lock lives without renewal; `None` if it is free. Cost, cancel safety and errors as for
     /// [`state`](Self::state).
     fn remaining_ttl(&self) -> BoxFuture<'_, Result<Option<Duration>>> {
         Box::pin(async { Ok(self.state().await?.remaining) })
     }
 
-    /// How often `owner` holds the lock. Cost, cancel safety and errors as [`state`](Self::state).
+    /// Returns how many times `owner` holds the lock. Cost, cancel safety and errors as for [`state`](Self::state).
     fn hold_count<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<u64>> {
         Box::pin(async move { Ok(self.state().await?.hold_count(owner)) })
     }
 
-    /// True when `owner` holds the lock. Cost, cancel safety and errors as [`state`](Self::state).
+    /// True if `owner` holds the lock. Cost, cancel safety and errors as for [`state`](Self::state).
     fn is_held_by<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move { Ok(self.hold_count(owner).await? > 0) })
     }
 
-    /// Frees the lock whoever holds it, and wakes a waiter; `false` when it was free. The holder learns of the loss at
-    /// its next renewal (a third of the watchdog at the most), or at once when it is a guard of this client.
+    /// Frees the lock, whoever holds it, and wakes a waiter. `false` if the lock was free.
     ///
-    /// *Cost*: one round trip, one command. *Cancel safety*: once begun it may take effect. *Errors*: as
-    /// [`acquire`](Self::acquire).
+    /// A holder of this client learns of the loss at once. A holder of another client learns of it at its next
+    /// renewal (within a third of the watchdog) or, with an explicit lease, at the end of the lease at the latest.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it may take effect.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire).
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>>;
 
-    /// Gives back one hold of `owner`, taken by another process or left by [`Guard::into_owner`]: Redisson's
-    /// `unlockAsync(threadId)`. A hold whose guard was turned into its owner comes first.
+    /// Releases one hold of `owner` that another process acquired or [`Guard::into_owner`] left: Redisson's
+    /// `unlockAsync(threadId)`. A hold left by `into_owner` is released first.
     ///
-    /// *Cost*: one round trip, one command; two where the owner has several holds, or was given to its acquire, and then
-    /// at times a `TIME` more, as [`Guard::unlock`] says. Half a second more where a guard relies on each of them. *Cancel safety*: once begun it is carried out. *Errors*:
+    /// # Cost
+    ///
+    /// One round trip, one command. Two commands if the owner has several holds, or was given to its acquire; then
+    /// sometimes a `TIME` more, as for [`Guard::unlock`]. If a guard relies on each hold, half a second more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, the release is completed.
+    ///
+    /// # Errors
+    ///
     /// [`Error::NotHeld`], and the errors of [`acquire`](Self::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
 }

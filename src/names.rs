@@ -1,6 +1,7 @@
-//! Every key and channel name, the hash-tag rule, and the limits of names: the only place that spells `redisson_`.
+//! All keys and channels of a lock's name, the hash-tag rule, and the limits of names. No other file spells
+//! `redisson_`.
 //!
-//! They are Redisson's, but for three: `docs/wire-format.md`.
+//! The names are Redisson's, with three exceptions: `docs/wire-format.md`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,21 +17,21 @@ use crate::hash::seeded;
 /// The longest name, in bytes of UTF-8, prefix included.
 pub(crate) const LONGEST: usize = 4096;
 
-/// The channel on which releases of Redisson's locks are announced, but for read-write locks.
+/// The channel for releases of Redisson's locks, except read-write locks.
 const LOCK_CHANNEL: &str = "redisson_lock__channel";
 
-/// The channel on which releases of read-write locks are announced.
+/// The channel for releases of read-write locks.
 const RW_CHANNEL: &str = "redisson_rwlock";
 
-/// The channel on which our releases of plain locks are announced: other libraries have none.
+/// The channel for our releases of plain locks. Other libraries have none.
 const PLAIN_CHANNEL: &str = "distlock_plain";
 
-/// Set the halves of a lock, and a plain lock, apart in tables.
+/// Give plain locks and the halves of a read-write lock hashes of their own in tables.
 const PLAIN_SALT: u64 = 0x3c3c_2468_ace0_1357;
 const READ_SALT: u64 = 0xa5a5_1357_9bdf_2468;
 const WRITE_SALT: u64 = 0x5a5a_8642_fdb9_7531;
 
-/// The keys of a fair lock's queue, of its waiters' deadlines, and of those that are ours.
+/// The keys of a fair lock: its queue, the deadlines of all waiters, and the waiters of this crate.
 const LOCK_QUEUE: &str = "redisson_lock_queue";
 const LOCK_TIMEOUT: &str = "redisson_lock_timeout";
 const LOCK_WAITERS: &str = "redisson_lock_waiters";
@@ -38,33 +39,33 @@ const LOCK_WAITERS: &str = "redisson_lock_waiters";
 /// The counter of a fenced lock's sections.
 const LOCK_TOKEN: &str = "redisson_lock_token";
 
-/// A lock's name with all that derives from it, made once for a lock object.
+/// A lock's name with everything derived from it. Created once per lock object.
 pub(crate) struct LockName {
-    /// What the user wrote, without the prefix.
+    /// The name as the user wrote it, without the prefix.
     pub(crate) as_written: Arc<str>,
     /// The main key: prefix and name.
     pub(crate) key: Bytes,
-    /// Where its releases are announced.
+    /// The channel for releases of the lock.
     pub(crate) channel: Bytes,
-    /// For a waiter's own channel: the lock it waits for.
+    /// For a waiter's inbox: the lock that the waiter waits for.
     pub(crate) lock: Option<Arc<LockName>>,
-    /// Which of those under this name it stands for: each has waiters and holds of its own.
+    /// Which of the locks under this key. Each has waiters and holds of its own.
     pub(crate) half: Half,
     hash: u64,
-    /// The slot of its key, once somebody has asked.
+    /// The slot of the key, computed on first use.
     slot: OnceLock<u16>,
 }
 
-/// Which of those that stand under one name: a part of a lock that is acquired for itself, or a lock of another dialect.
+/// Distinguishes locks that share a key: the halves of a read-write lock, and a plain lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Half {
-    /// There is but one.
+    /// Any other lock.
     Whole,
-    /// Of a read-write lock.
+    /// The read half of a read-write lock.
     Read,
-    /// Of a read-write lock.
+    /// The write half of a read-write lock.
     Write,
-    /// None of those under this name: a lock of the plain dialect, with a channel of its own.
+    /// A plain lock, with a channel of its own.
     Plain,
 }
 
@@ -73,7 +74,7 @@ impl LockName {
         Arc::new(Self::on(LOCK_CHANNEL, prefix, written, Half::Whole, 0))
     }
 
-    /// Of a plain lock.
+    /// The name of a plain lock.
     pub(crate) fn of_plain(prefix: &str, written: &str) -> Arc<Self> {
         Arc::new(Self::on(PLAIN_CHANNEL, prefix, written, Half::Plain, PLAIN_SALT))
     }
@@ -82,13 +83,13 @@ impl LockName {
         let key = format!("{prefix}{written}");
         let hash = seeded(key.as_bytes()) ^ salt;
         let channel = Bytes::from(tagged(channel, &key));
-        // The channel's name ends in the key, and perhaps a brace: one piece of memory holds both.
+        // The channel's name ends with the key, and possibly a brace: both share one buffer.
         let end = channel.len() - usize::from(!key.contains('{'));
         let key = channel.slice(end - key.len()..end);
         Self { as_written: Arc::from(written), key, channel, lock: None, half, hash, slot: OnceLock::new() }
     }
 
-    /// The two halves of a read-write lock, reading first: one key, one channel.
+    /// The two halves of a read-write lock, the read half first. They share the key and the channel.
     pub(crate) fn halves(prefix: &str, written: &str) -> (Arc<Self>, Arc<Self>) {
         let whole = Self::new(prefix, written);
         let channel = Bytes::from(tagged(RW_CHANNEL, &whole.raw()));
@@ -100,23 +101,24 @@ impl LockName {
         (half(Half::Read, READ_SALT), half(Half::Write, WRITE_SALT))
     }
 
-    /// The name as keys beside the lock's own begin: in braces, unless it has some. Of a read-write lock.
+    /// The start of a read-write lock's other keys: the name in braces, or as it is if it contains a `{`.
     pub(crate) fn tag(&self) -> Bytes {
         self.channel.slice(RW_CHANNEL.len() + 1..)
     }
 
-    /// The key of the writers of ours that wait for a read-write lock, to be preferred. Redisson knows none of the kind.
+    /// The key that marks waiting writers of ours, for read-write locks that prefer writers. Redisson has no such
+    /// key.
     pub(crate) fn waiting_writers(&self) -> Bytes {
         Bytes::from([&self.tag()[..], b":rwlock_waiting"].concat())
     }
 
-    /// The key of a reader's lease for its hold of this number, from 1 on. Of a read-write lock.
+    /// The key of a reader's lease for its hold number `n`, from 1 on. For read-write locks.
     pub(crate) fn cover(&self, owner: &str, n: usize) -> Bytes {
         Bytes::from([&self.tag()[..], b":", owner.as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat())
     }
 
-    /// Where one owner is told that its turn for this lock has come. Stands for itself: nobody else waits
-    /// there.
+    /// The inbox of one owner: the channel on which the owner learns that its turn for this lock has come. The inbox
+    /// is a name of its own in the registry, because it has one waiter only.
     pub(crate) fn inbox(self: &Arc<Self>, owner: &str) -> Arc<Self> {
         let mut channel = Vec::with_capacity(self.channel.len() + 1 + owner.len());
         channel.extend_from_slice(&self.channel);
@@ -129,33 +131,30 @@ impl LockName {
         Arc::new(Self { as_written, key, channel, lock, half: Half::Whole, hash, slot })
     }
 
-    /// The key of a fair lock's queue.
     pub(crate) fn queue(&self) -> Bytes {
         Bytes::from(tagged(LOCK_QUEUE, &self.raw()))
     }
 
-    /// The key of the deadlines of a fair lock's waiters.
     pub(crate) fn deadlines(&self) -> Bytes {
         Bytes::from(tagged(LOCK_TIMEOUT, &self.raw()))
     }
 
-    /// The key of a fair lock's waiters of ours. Unlike the queue it is this name's alone: `x` and `{x}` share that, as in
-    /// Redisson. Redisson knows none of the kind.
+    /// The key for a fair lock's waiters of this crate. It belongs to this name alone, unlike the queue, which `x`
+    /// and `{x}` share as in Redisson. Redisson has no such key.
     pub(crate) fn waiters(&self) -> Bytes {
         Bytes::from(format!("{}:{}", tagged(LOCK_WAITERS, &self.raw()), self.raw()))
     }
 
-    /// The key that counts a fenced lock's sections.
     pub(crate) fn counter(&self) -> Bytes {
         Bytes::from(tagged(LOCK_TOKEN, &self.raw()))
     }
 
     fn raw(&self) -> std::borrow::Cow<'_, str> {
-        // Made from a str.
+        // The key was built from a `str`.
         String::from_utf8_lossy(&self.key)
     }
 
-    /// Refuses names that no lock can have. Called before anything is sent.
+    /// Refuses impossible names. Called before anything is sent.
     pub(crate) fn check(&self) -> Result<()> {
         if self.as_written.is_empty() {
             return Err(Error::config("a lock needs a name: the name is empty"));
@@ -190,14 +189,14 @@ impl Hash for LockName {
     }
 }
 
-/// `prefix:{raw}`, or `prefix:raw` when the name has a brace of its own: the same slot as the name itself.
+/// `prefix:{raw}`, or `prefix:raw` if the name contains a `{`. Either way the key is in the name's own slot.
 fn tagged(prefix: &str, raw: &str) -> String {
     if raw.contains('{') { format!("{prefix}:{raw}") } else { format!("{prefix}:{{{raw}}}") }
 }
 
-/// Which of `n` shards a name lives in.
+/// The shard of a table with `n` shards.
 pub(crate) fn shard(name: &LockName, n: usize) -> usize {
-    // The low bits pick the bucket inside a shard, so take high ones here.
+    // The low bits pick the bucket inside a shard, so the shard is picked by high bits.
     ((name.hash >> 40) as usize) % n
 }
 
@@ -248,7 +247,8 @@ mod tests {
 
     #[test]
     fn names_are_hashed_as_nobody_outside_can_know() {
-        // The FNV-1a hash of the first is 0, and stays so: whoever knows the function makes as many as he likes.
+        // The FNV-1a hash of the first name is 0, and stays 0 with each zero byte appended. So anyone who knows an
+        // unseeded hash can construct any number of colliding names.
         let (one, other) = ("77kepQFQ8Kl\0", "77kepQFQ8Kl\0\0");
         assert_ne!(LockName::new("", one).hash, LockName::new("", other).hash);
         assert_eq!(LockName::new("p:", "x").hash, LockName::new("", "p:x").hash);

@@ -1,4 +1,4 @@
-//! The lock object: one type for every flavour.
+//! The lock object: one type for all flavours.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,15 +18,16 @@ use crate::owner::Owner;
 use crate::state::{Released, State};
 use crate::transport::{Call, Reply};
 
-/// A lock of one flavour, which `F` names: [`ReentrantLock`](crate::ReentrantLock), [`FairLock`](crate::FairLock),
+/// A lock of flavour `F`. Use it by the names [`ReentrantLock`](crate::ReentrantLock), [`FairLock`](crate::FairLock),
 /// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock), [`FencedLock`](crate::FencedLock),
-/// [`SpinLock`](crate::SpinLock) and [`PlainLock`](crate::PlainLock) are its names in use. Made by a [`Client`]; cheap to clone and to throw away.
+/// [`SpinLock`](crate::SpinLock) and [`PlainLock`](crate::PlainLock).
 ///
-/// What every lock can do is [`DistLock`]'s; the calls that acquire are here too, without the trait and its boxed futures.
+/// Made by a [`Client`]; cheap to clone and drop. [`DistLock`] has all methods. The acquiring methods are here too,
+/// without the trait and its boxed futures.
 pub struct Lock<F> {
     client: Client,
     protocol: Arc<dyn Protocol>,
-    /// As the result of a function, which leaves the lock `Send` and `Sync` whatever `F` is.
+    /// A function's result type, so that the lock is `Send` and `Sync` for any `F`.
     flavour: PhantomData<fn() -> F>,
 }
 
@@ -43,48 +44,57 @@ impl<F> Lock<F> {
         &self.protocol
     }
 
-    /// Sends a call that only reads something about this lock.
+    /// Sends a call that only reads state of this lock.
     pub(crate) async fn ask(&self, call: Call) -> Result<Reply> {
         self.client.engine().ask(self.protocol.name(), call).await
     }
 
-    /// The name, without the client's prefix.
+    /// Returns the name, without the client's prefix.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.protocol.name().as_written
     }
 
-    /// As [`DistLock::acquire`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
-    /// `if let Some(guard) = lock.acquire(how).await? { .. }`, not `if lock.acquire(how).await?.is_some() { .. }`, which
-    /// releases it before the block.
+    /// [`DistLock::acquire`] without a boxed future.
+    ///
+    /// The lock is held while the [guard](Guard#bind-it) lives:
+    /// `if let Some(guard) = lock.acquire(how).await? { .. }`, not `if lock.acquire(how).await?.is_some() { .. }`,
+    /// which releases it before the block.
     pub async fn acquire(&self, how: Acquire) -> Result<Option<Guard>> {
         let guard = if how.grouped { Guard::part } else { Guard::new };
         let grant = acquire::acquire(self.client.engine(), &self.protocol, how).await?;
         Ok(grant.map(|grant| guard(grant, self.client.handle())))
     }
 
-    /// As [`DistLock::lock`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
-    /// `let guard = lock.lock().await?;`, not `let _ = lock.lock().await?;`.
+    /// [`DistLock::lock`] without a boxed future.
+    ///
+    /// The lock is held while the [guard](Guard#bind-it) lives: `let guard = lock.lock().await?;`, not
+    /// `let _ = lock.lock().await?;`.
     pub async fn lock(&self) -> Result<Guard> {
         self.acquire(Acquire::new()).await?.ok_or(Error::Closed)
     }
 
-    /// As [`DistLock::try_lock`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
-    /// `if let Some(guard) = lock.try_lock().await? { .. }`, not `if lock.try_lock().await?.is_some() { .. }`, which
-    /// releases it before the block.
+    /// [`DistLock::try_lock`] without a boxed future.
+    ///
+    /// The lock is held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.try_lock().await? { .. }`,
+    /// not `if lock.try_lock().await?.is_some() { .. }`, which releases it before the block.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         self.acquire(Acquire::new().wait(Duration::ZERO)).await
     }
 
-    /// As [`DistLock::lock_for`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
-    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases it at
-    /// once, or never had it.
+    /// [`DistLock::lock_for`] without a boxed future.
+    ///
+    /// The lock is held while the [guard](Guard#bind-it) lives:
+    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases it
+    /// at once, or never held it.
     pub async fn lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
         self.acquire(Acquire::new().wait(wait)).await
     }
 
-    /// As [`DistLock::lock_leased`], without a boxed future. Held while the [guard](Guard#bind-it) lives:
-    /// `let guard = lock.lock_leased(lease).await?;`, not `let _ = ..`.
+    /// [`DistLock::lock_leased`] without a boxed future.
+    ///
+    /// The lock is held while the [guard](Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not
+    /// `let _ = ..`.
     pub async fn lock_leased(&self, lease: Duration) -> Result<Guard> {
         self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed)
     }
@@ -112,7 +122,7 @@ impl<F: 'static> DistLock for Lock<F> {
     }
 }
 
-// Clone and Debug are written by hand: derived, they would ask for the same of `F`.
+// Not derived: a derive would require `F: Clone` and `F: Debug`.
 impl<F> Clone for Lock<F> {
     fn clone(&self) -> Self {
         Self { client: self.client.clone(), protocol: Arc::clone(&self.protocol), flavour: PhantomData }

@@ -1,4 +1,4 @@
-//! Who holds a lock.
+//! Owners: who holds a lock.
 
 use std::fmt::{self, Write as _};
 use std::future::Future;
@@ -19,49 +19,49 @@ tokio::task_local! {
     static CURRENT: Owner;
 }
 
-/// Who holds a lock: `<client uuid>:<number>`, the field that stands in the lock's hash, as Redisson writes its thread.
+/// Identity of a lock's holder: `<client uuid>:<number>`, the field in the lock's hash where Redisson writes its
+/// client and thread.
 ///
-/// Two acquires with the same owner are one holder coming in twice (the hold count goes up). Every acquire gets a fresh
-/// owner unless one is given by [`Acquire::owner`](crate::Acquire::owner) or [`Owner::scope`], so there is no re-entry
-/// by accident. An owner is never an OS thread or a task.
+/// Acquires with the same owner re-enter the lock: its hold count goes up. Every acquire gets a fresh owner, unless
+/// one is given by [`Acquire::owner`](crate::Acquire::owner) or [`Owner::scope`], so re-entry never happens by
+/// accident. An owner is never an OS thread or a task.
 ///
-/// As text it can travel to another process (`Display`, `FromStr`, serde), which may come in as this owner or release what
-/// it holds. Every hold is counted for itself, whoever took it: a guard gives back what its own acquire took, and nothing
-/// else. See `docs/semantics.md` for what is promised of owners that several act as.
+/// An owner can be sent to another process as text (`Display`, `FromStr`, serde). The other process may re-enter as
+/// this owner, or release its holds. Each hold counts for itself: a guard releases exactly the hold of its own
+/// acquire. [`guide::owners`](crate::guide::owners) says what is promised if several tasks share an owner.
 #[derive(Clone)]
 pub struct Owner(Arc<Inner>);
 
 struct Inner {
     text: Bytes,
-    /// Of the text, for tables: the text may come from the outside world.
+    /// Hash of the text, for tables. Seeded, because the text may come from outside.
     hash: u64,
-    /// True once somebody may acquire as this owner by name.
+    /// True once someone else may act as this owner.
     known: AtomicBool,
-    /// For an owner at one of several servers: the owner of the whole.
+    /// For an owner at one server of a RedLock: the owner of the whole lock.
     whole: Option<Owner>,
 }
 
-/// A new uuid to begin owners with: of version 8, so that scripts can tell our owners from Java's, which are of version 4.
+/// Returns a new client uuid. Version 8, so that scripts can tell our owners from Java's, which have version 4.
 pub(crate) fn client_id(world: &dyn World) -> String {
     let random = (u128::from(world.random()) << 64) | u128::from(world.random());
     uuid::Builder::from_custom_bytes(random.to_be_bytes()).into_uuid().to_string()
 }
 
-/// So many owners' texts share a piece of memory: each acquire has an owner of its own, and most live as long as their neighbours.
-/// One that stays keeps half a kilobyte at the most.
+/// Number of owners whose texts share one buffer. Each acquire has an owner of its own, and neighbours mostly live
+/// equally long. An owner that stays keeps at most half a kilobyte.
 const TOGETHER: u64 = 8;
 
-/// Fresh owners of one uuid, each of another number.
+/// Creates fresh owners of one uuid, with increasing numbers.
 #[derive(Debug)]
 pub(crate) struct Owners {
     id: Box<str>,
     ready: Mutex<Ready>,
 }
 
-/// The texts of the next owners.
+/// Prepared texts of the next owners.
 #[derive(Debug)]
 struct Ready {
-    /// The number of the next owner.
     next: u64,
     texts: Bytes,
 }
@@ -86,7 +86,6 @@ impl Owners {
     }
 }
 
-/// How many decimal digits a number has.
 const fn digits(number: u64) -> usize {
     match number.checked_ilog10() {
         Some(log) => log as usize + 1,
@@ -94,20 +93,19 @@ const fn digits(number: u64) -> usize {
     }
 }
 
-/// The texts of these owners of a client, one behind the other.
+/// The texts of a client's owners with these numbers, concatenated.
 fn texts(client: &str, numbers: Range<u64>) -> Bytes {
     let length = numbers.clone().map(|number| client.len() + 1 + digits(number)).sum();
     let mut texts = String::with_capacity(length);
     for number in numbers {
-        // Writing to a string does not fail.
         let _ = write!(texts, "{client}:{number}");
     }
     Bytes::from(texts)
 }
 
 impl Owner {
-    /// This owner at the server of this number. Each server knows it by another name, so that two clients of one server
-    /// are never taken for two servers that granted a lock.
+    /// This owner at server number `node` of a RedLock. Each server gets another text, so that two clients of one
+    /// server never count as two servers that granted the lock.
     pub(crate) fn at(&self, node: usize) -> Self {
         if node == 0 {
             return self.clone();
@@ -122,23 +120,23 @@ impl Owner {
         Self::of(Bytes::from(format!("{client}:{number}")))
     }
 
-    /// One that nobody knows yet.
+    /// An owner that no one else knows yet.
     fn of(text: Bytes) -> Self {
         let hash = seeded(&text);
         Self(Arc::new(Inner { text, hash, known: AtomicBool::new(false), whole: None }))
     }
 
-    /// The owner as it stands in Redis.
+    /// Returns the owner as stored in Redis.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // Whoever has it may act as it.
+        // The caller may act as this owner.
         self.reveal();
         self.text()
     }
 
-    /// As [`as_str`](Self::as_str), for text that stays in this crate.
+    /// [`as_str`](Self::as_str), for text that stays in this crate.
     pub(crate) fn text(&self) -> &str {
-        // Made from a str in both constructors.
+        // Both constructors start from a `str`.
         std::str::from_utf8(&self.0.text).unwrap_or_default()
     }
 
@@ -146,20 +144,26 @@ impl Owner {
         self.0.text.clone()
     }
 
-    /// The user has this owner in hand.
+    /// Marks the owner as known outside of this crate.
     pub(crate) fn reveal(&self) {
         self.0.known.store(true, Ordering::Relaxed);
     }
 
-    /// True when somebody may come in again as this owner: what it holds cannot be handed over to another task.
+    /// True if someone else may act as this owner. Then its holds are not handed over to another task.
     pub(crate) fn is_known(&self) -> bool {
         self.0.known.load(Ordering::Relaxed) || self.0.whole.as_ref().is_some_and(Self::is_known)
     }
 
-    /// Runs `work` with this owner as the current one: every acquire inside that names no owner uses it, as every lock
-    /// call on one Java thread has the same holder. Does not reach into tasks that `work` spawns.
+    /// Runs `work` with this owner as the current one: acquires inside that name no owner use it, as all lock calls
+    /// on one Java thread share a holder. It does not apply to tasks that `work` spawns.
     ///
-    /// *Cost*: none. *Cancel safety*: that of `work`.
+    /// # Cost
+    ///
+    /// None.
+    ///
+    /// # Cancel safety
+    ///
+    /// Depends on `work`.
     pub async fn scope<F: Future>(&self, work: F) -> F::Output {
         CURRENT.scope(self.clone(), work).await
     }
@@ -169,7 +173,7 @@ impl Owner {
     }
 }
 
-/// An owner's text at the server of this number, and back: the last byte of the client's uuid is another.
+/// Converts an owner's text to the text at server number `node`, and back, by changing the last byte of the uuid.
 pub(crate) fn moved(owner: &str, node: usize) -> String {
     // The last two digits of the uuid.
     let byte = owner.get(34..36).and_then(|digits| u8::from_str_radix(digits, 16).ok());
@@ -208,7 +212,7 @@ impl Hash for Owner {
 impl FromStr for Owner {
     type Err = Error;
 
-    /// Reads `<uuid>:<number>`, ours or a Redisson client's (its thread id is the number).
+    /// Parses `<uuid>:<number>`, an owner of this crate or of a Redisson client (the number is its thread id).
     fn from_str(text: &str) -> Result<Self> {
         let odd = || Error::config(format!("{text:?} is no owner: expected <uuid>:<number>"));
         let (client, number) = text.rsplit_once(':').ok_or_else(odd)?;

@@ -1,27 +1,29 @@
-//! Tables that were much fuller once give their memory back.
+//! Shrinks hash tables that have become mostly empty.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
 
-/// A table of so many places is small whatever is in it.
+/// A table of this capacity or less is never shrunk.
 const SMALL: usize = 64;
 
-/// A table is too large once so many of its places are empty for each that is not.
+/// A table is shrunk if its capacity is more than this many times its length.
 const EMPTY: usize = 8;
 
-/// The size to make a table, where it is too large. It has room to grow then, so that each entry is moved a few times at the most.
+/// The new size of a table that is too large. It leaves room to grow, so that each entry is moved a few times at
+/// most.
 const fn slimmer(len: usize, capacity: usize) -> Option<usize> {
     if capacity > SMALL && len < capacity / EMPTY { Some(len * 2) } else { None }
 }
 
-/// To be called after an entry was taken out of a table whose size others decide: in the mean it costs nothing.
+/// Shrinks a table that is too large. Call it after each removal from a table whose size depends on outside input.
+/// Its amortised cost is zero.
 pub(crate) fn slim<K: Eq + Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) {
     if let Some(size) = slimmer(table.len(), table.capacity()) {
         table.shrink_to(size);
     }
 }
 
-/// As [`slim`], for a set.
+/// [`slim`] for a set.
 pub(crate) fn slim_set<K: Eq + Hash, S: BuildHasher>(set: &mut HashSet<K, S>) {
     if let Some(size) = slimmer(set.len(), set.capacity()) {
         set.shrink_to(size);
@@ -39,14 +41,14 @@ mod tests {
         for key in 0..100_000 {
             table.remove(&key);
             slim(&mut table);
-            // Smaller by a little it also becomes by itself, where an entry's place is not used again.
+            // The reported capacity also drops slightly by itself, if the place of a removed entry cannot be reused.
             if table.capacity() < before / 2 {
                 (moves, before) = (moves + table.len(), table.capacity());
             }
         }
         assert!(table.capacity() <= 2 * SMALL, "{}", table.capacity());
         assert!(moves < 100_000, "{moves}");
-        // Full again, and on the edge: it does not go up and down with each entry.
+        // A full table at the limit does not shrink and grow with each entry.
         table.extend((0..1_000).map(|key| (key, ())));
         let capacity = table.capacity();
         for key in 0..1_000 {

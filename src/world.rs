@@ -1,4 +1,4 @@
-//! What a client takes from the machine it runs on: the time and chance. A simulator has its own.
+//! What a client takes from its machine: time and random numbers. A simulator provides its own.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -7,27 +7,27 @@ use std::time::Duration;
 use rand::RngCore as _;
 use rand::rngs::OsRng;
 
-/// A point on a clock that never steps and that goes on during suspend (`CLOCK_BOOTTIME`).
+/// A point on a clock that never steps and that keeps running during suspend (`CLOCK_BOOTTIME`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
-/// A span in whole nanoseconds.
+/// A duration in whole nanoseconds.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Moment {
-    /// The moment `nanos` nanoseconds after the clock's zero.
+    /// Returns the moment `nanos` nanoseconds after the clock's zero.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's zero.
+    /// Returns the nanoseconds since the clock's zero.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to here, zero if `earlier` is later.
+    /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -51,10 +51,10 @@ impl Sub<Duration> for Moment {
 
 /// A clock and a source of random numbers.
 pub trait World: fmt::Debug + Send + Sync {
-    /// Now, on the clock of deadlines.
+    /// Returns the current moment on the clock of deadlines.
     fn now(&self) -> Moment;
 
-    /// A random number that nobody can foresee: identities and nonces are made of it.
+    /// Returns an unpredictable random number. Identities and nonces are made of such numbers.
     fn random(&self) -> u64;
 }
 
@@ -70,13 +70,13 @@ impl dyn World + '_ {
     }
 }
 
-/// The machine's clock that counts suspend, and its random numbers.
+/// The machine's clock that counts suspend, and its source of random numbers.
 #[derive(Debug)]
 pub(crate) struct Machine;
 
 #[cfg(target_os = "linux")]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-// Counts suspend on macOS.
+// This clock counts suspend on macOS.
 #[cfg(not(target_os = "linux"))]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 

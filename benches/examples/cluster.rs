@@ -1,5 +1,5 @@
-//! A cluster of three primaries beside a single server, by turns in one run: pairs of acquire and release each second, and a
-//! round of renewal of many holds. Lines of `docs/performance.md` come from it.
+//! Compares a cluster of three primaries with one server: pairs of acquire and release per second, and a round of
+//! renewal of many holds. All run in turn. `docs/performance.md` shows the results.
 //!
 //! `cluster [fred|direct] [TASKS] [HOLDS] [ROUNDS]`
 
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use distlock::Client;
 use distlock_support::{Cluster, ClusterOptions, RedisServer};
 
-/// How long pairs are counted.
+/// Time for which pairs are counted.
 const SPELL: Duration = Duration::from_secs(2);
 
-/// So many acquires at a time while holds are made.
+/// Acquires in flight while the holds are made.
 const AT_ONCE: usize = 256;
 
 async fn client(url: &str, direct: bool) -> Client {
     Client::builder(url).direct(direct).connect().await.expect("a client")
 }
 
-/// What this process and the servers that it has started have used of the processor so far, in ticks of 10 ms.
+/// Returns the processor time that this process and the servers it has started have used, in ticks of 10 ms.
 fn ticks() -> u64 {
     let own = std::process::id().to_string();
     let mut ticks = 0;
@@ -35,7 +35,8 @@ fn ticks() -> u64 {
     ticks
 }
 
-/// Pairs each second by so many tasks, each on a name of its own; and what a pair costs this process and the servers together, in µs.
+/// Returns the pairs per second of `tasks` tasks with separate names, and the processor time per pair of this process
+/// and the servers, in µs.
 async fn pairs(client: &Client, tasks: usize) -> (f64, f64) {
     let (ended, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (began, used) = (Instant::now(), ticks());
@@ -60,7 +61,7 @@ async fn pairs(client: &Client, tasks: usize) -> (f64, f64) {
     (count / began.elapsed().as_secs_f64(), (ticks() - used) as f64 * 10_000.0 / count)
 }
 
-/// The rounds of renewal of so many holds, in ms.
+/// Returns the times of `rounds` rounds of renewal of `holds` holds, in ms.
 async fn renewals(client: &Client, holds: usize, rounds: usize) -> Vec<u128> {
     let mut guards = Vec::with_capacity(holds);
     let names: Vec<usize> = (0..holds).collect();

@@ -1,8 +1,11 @@
-//! What a pair of acquire and release costs this process, in numbers that do not depend on what else runs on the machine:
-//! allocations here, instructions with `valgrind --tool=callgrind`. Lines of `docs/performance.md` come from it.
+//! The cost of a pair of acquire and release in this process, in figures that do not depend on other programs:
+//! allocations, and instructions under `valgrind --tool=callgrind`. `docs/performance.md` shows the results.
 //!
-//! `pair WHAT TASKS PAIRS [URL]`, WHAT being `distlock` or `raw` (the same two commands through the same client library), over
-//! the server at URL, or `own`: distlock over a transport that answers at once.
+//! `pair WHAT TASKS PAIRS [URL]`, where WHAT is one of:
+//!
+//! - `distlock`, with the server at URL;
+//! - `raw`: the same two commands through the same client library, with the server at URL;
+//! - `own`: distlock over a transport that answers at once.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
@@ -30,7 +33,7 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: all is left to the system's allocator.
+// SAFETY: all calls go to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -47,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Answers every call at once as a server does where every lock is free.
+/// Answers every call at once, like a server on which every lock is free.
 #[derive(Debug)]
 struct Free;
 

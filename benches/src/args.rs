@@ -7,7 +7,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use crate::subject::Who;
 
-/// The benches.
 const BENCHES: [&str; 14] = [
     "uncontended",
     "contended",
@@ -25,31 +24,31 @@ const BENCHES: [&str; 14] = [
     "latency",
 ];
 
-/// Measures distlock beside the raw commands and its peers, on one private redis-server.
+/// Compares distlock with the raw commands and its peers, on one private redis-server.
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
-    /// The benches; all of them unless said
+    /// Benches to run; all if not given
     #[arg(long, value_name = "BENCH", value_delimiter = ',', hide_default_value = true)]
     #[arg(value_parser = PossibleValuesParser::new(BENCHES), default_values = BENCHES)]
     pub only: Vec<String>,
-    /// Whom to measure; all of them unless said
+    /// Subjects to measure; all if not given
     #[arg(long, value_name = "NAME", value_delimiter = ',', hide_default_value = true)]
     #[arg(value_enum, default_values_t = Who::ALL)]
     pub subjects: Vec<Who>,
-    /// Shorter and fewer rounds: within 3 min
+    /// Fewer and shorter rounds: within 3 min
     #[arg(long)]
     pub quick: bool,
-    /// Connections for commands, of distlock and of the raw commands: 1 to 64
+    /// Connections for commands, for distlock and the raw commands: 1 to 64
     #[arg(long, value_name = "N", default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=64).map(usize::from))]
     pub pool: usize,
-    /// Where the report goes
+    /// File for the report
     #[arg(long, value_name = "PATH", default_value_os_t = report())]
     pub json: PathBuf,
-    /// Fail when a target is missed
+    /// Fail if a target is missed
     #[arg(long)]
     pub check: bool,
-    /// What `cargo bench` puts there
+    /// Passed by `cargo bench`
     #[arg(long = "bench", hide = true)]
     _bench: bool,
 }

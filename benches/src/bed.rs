@@ -1,4 +1,4 @@
-//! One private server, the clients on it, and rounds of measurements that take turns.
+//! One private server, its clients, and rounds of measurements in which the subjects take turns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::report::Row;
 use crate::subject::{Any, LEASE, Who};
 use crate::worker::Worker;
 
-/// How many processes the benches of several processes have.
+/// Number of processes in the benches with several processes.
 pub const PROCESSES: usize = 8;
 
-/// No measurement takes longer, its waits for the lock included.
+/// Time limit of a measurement, including its waits for the lock.
 const SAMPLE_WITHIN: Duration = Duration::from_secs(120);
 
-/// A subject, ready to be measured.
+/// A subject that is ready to be measured.
 pub enum Side {
     /// A client in this process.
     Here(Any),
-    /// Clients in processes of their own.
+    /// Clients in separate processes.
     Apart(Vec<Worker>),
     /// Java processes.
     Java(Java),
-    /// A process of another language.
+    /// A process that runs a library of another language.
     Peer(Box<Peer>),
 }
 
@@ -44,7 +44,6 @@ impl Side {
         }
     }
 
-    /// The processes of its clients.
     fn pids(&self) -> Vec<u32> {
         match self {
             Self::Here(_) => vec![std::process::id()],
@@ -68,7 +67,7 @@ impl Side {
     }
 }
 
-/// Measures pairs on names of their own in another language's process.
+/// Measures pairs on separate names in a process of another language.
 async fn ask(peer: &Peer, plan: &Plan) -> Sample {
     assert!(plan.own && plan.timed == Timed::Pair && plan.kind == Kind::Plain, "the agent cannot do that");
     let request = json!({
@@ -82,32 +81,32 @@ async fn ask(peer: &Peer, plan: &Plan) -> Sample {
 
 pub type Sides = Vec<(Who, Side)>;
 
-/// The server and what looks at it.
+/// The servers and everything that observes them.
 pub struct Bed {
     pub args: Args,
     pub server: RedisServer,
     pub admin: Admin,
-    /// Further servers, where a lock is over several.
+    /// Further servers, for a lock over several servers.
     pub others: Vec<(RedisServer, Admin)>,
-    /// How many of these are away: the last.
+    /// The number of servers at the end of `others` that are down.
     pub away: usize,
-    /// What clients connect to: the servers, or lines to them.
+    /// The URLs for clients: of the servers, or of lines to them.
     pub urls: Vec<String>,
-    /// How many processes the benches of several processes have.
+    /// Number of processes in the benches with several processes.
     pub processes: usize,
 }
 
-/// A subject's rounds.
+/// The results of a subject's rounds.
 #[derive(Default)]
 struct Rounds {
     samples: Vec<Sample>,
     commands: Vec<f64>,
     scripts: Vec<f64>,
-    /// Processor time by pair, in µs: the clients' and the server's.
+    /// Processor time per pair in µs: of the clients, and of the server.
     cpu: Vec<(f64, f64)>,
 }
 
-/// Whose figures a bench is after.
+/// The figure by which a bench ranks its rounds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum By {
     Rate,
@@ -122,7 +121,7 @@ impl Bed {
         Self { args, server, admin, others: Vec::new(), away: 0, urls, processes: PROCESSES }
     }
 
-    /// Several servers that know nothing of each other.
+    /// Starts several independent servers.
     pub async fn over(args: Args, servers: usize, processes: usize) -> Self {
         let mut bed = Self { processes, ..Self::new(args).await };
         for _ in 1..servers {
@@ -134,12 +133,12 @@ impl Bed {
         bed
     }
 
-    /// What clients connect to.
+    /// Returns the URLs for clients, with commas between.
     pub fn url(&self) -> String {
         self.urls.join(",")
     }
 
-    /// The calls of each command that the servers have counted, those that are away left out.
+    /// Returns the number of calls of each command, summed over the servers that are up.
     async fn stats(&self) -> BTreeMap<String, u64> {
         let mut sum = self.admin.commandstats().await;
         for (_, admin) in &self.others[..self.others.len() - self.away] {
@@ -150,25 +149,25 @@ impl Bed {
         sum
     }
 
-    /// The servers' processes, those that are away left out.
+    /// Returns the process ids of the servers that are up.
     fn servers(&self) -> Vec<u32> {
         let others = self.others[..self.others.len() - self.away].iter().map(|(server, _)| server.pid());
         std::iter::once(self.server.pid()).chain(others).collect()
     }
 
-    /// Clients of all subjects that are asked for, in this process; Redisson in one of its own.
+    /// Connects all requested subjects in this process; Redisson has its own process.
     pub async fn sides(&self) -> Sides {
         let subjects: Vec<Who> = self.args.subjects.iter().copied().filter(|who| who.peer().is_none()).collect();
         self.here(&subjects, &[Kind::Reentrant]).await
     }
 
-    /// Clients of these subjects in processes of their own, for benches of locks of these kinds.
+    /// Connects these subjects in separate processes, for benches of these kinds of lock.
     pub async fn apart(&self, subjects: &[Who], kinds: &[Kind]) -> Sides {
         let (url, quick) = (self.url(), self.args.quick);
         let mut sides = Sides::new();
         for &who in subjects {
             let side = if who == Who::Redisson {
-                // In a quick run eight compilers at work would leave nothing to measure.
+                // In a quick run, eight just-in-time compilers would leave no processor time to measure.
                 let java = Java::start(self.processes, &url, 256, !quick).await;
                 for &kind in kinds {
                     java.warm_up(kind, Duration::from_millis(if quick { 600 } else { 10_000 })).await;
@@ -183,8 +182,8 @@ impl Bed {
         sides
     }
 
-    /// Lock and unlock of one task with nobody else, by the name of each bench, and the same with a reentrant lock of a
-    /// client alike.
+    /// Measures lock and unlock of one task without contention, for each bench. Compares with a reentrant lock of an
+    /// equal client.
     pub async fn alone(&self, benches: &[(&'static str, Kind)]) -> Vec<Row> {
         let mut sides = self.here(&[Who::Distlock, Who::Reentrant], &[]).await;
         let rows = self.pairs(benches, &mut sides).await;
@@ -192,7 +191,8 @@ impl Bed {
         rows
     }
 
-    /// Clients of these subjects, in this process; Redisson in one of its own, which knows these kinds of lock well.
+    /// Connects these subjects in this process. Redisson has its own process, which warms up with these kinds of
+    /// lock.
     pub async fn here(&self, subjects: &[Who], kinds: &[Kind]) -> Sides {
         let mut sides = Sides::new();
         for &who in subjects {
@@ -215,7 +215,7 @@ impl Bed {
         sides
     }
 
-    /// Lock and unlock of one task with nobody else, by the name of each bench.
+    /// Measures lock and unlock of one task without contention, for each bench.
     pub async fn pairs(&self, benches: &[(&'static str, Kind)], sides: &mut Sides) -> Vec<Row> {
         let (rounds, length) = if self.args.quick { (5, 150) } else { (13, 350) };
         let mut rows = Vec::new();
@@ -234,7 +234,7 @@ impl Bed {
         rows
     }
 
-    /// The time from asking to having of one task with nobody else.
+    /// Measures the time from the call until the lock is held, for one task without contention.
     pub async fn waits(
         &self,
         bench: &'static str,
@@ -247,8 +247,8 @@ impl Bed {
         self.rounds(bench, 1, sides, &plan, rounds, By::Median).await
     }
 
-    /// Many processes on one name, of those that have such locks: by the name of each bench, how many tasks a process has,
-    /// and locks of which kind.
+    /// Measures many processes on one name, for the subjects in `with`. Each bench has a name, a number of tasks per
+    /// process, and a kind of lock.
     pub async fn together(
         &self,
         sides: &mut Sides,
@@ -274,8 +274,8 @@ impl Bed {
         }
     }
 
-    /// Measures all sides in turn, round by round, after a round that does not count; gives a row of each side: its
-    /// median round.
+    /// Measures all sides in turn, round by round, after a warm-up round. Returns a row for each side: its median
+    /// round.
     pub async fn rounds(
         &self,
         bench: &'static str,
@@ -287,7 +287,7 @@ impl Bed {
     ) -> Vec<Row> {
         let mut found: HashMap<Who, Rounds> = HashMap::new();
         for round in 0..=rounds {
-            // Back and forth, so that neither of two neighbours always goes first.
+            // Alternate the order, so that no side always runs before its neighbour.
             let mut order: Vec<usize> = (0..sides.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
@@ -363,7 +363,7 @@ impl Bed {
     }
 }
 
-/// More is better.
+/// Scores a sample; a higher score is better.
 fn score(sample: &mut Sample, by: By) -> f64 {
     match by {
         By::Rate => sample.rate(),
@@ -371,14 +371,14 @@ fn score(sample: &mut Sample, by: By) -> f64 {
     }
 }
 
-/// The scripts that clients had the server run between two looks at its counters.
+/// Returns the number of scripts that clients ran between two readings of the server's counters.
 fn scripts(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
     let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
     calls("eval") + calls("evalsha")
 }
 
-/// The commands that clients sent between two looks at the server's counters. These count what scripts call as well, so
-/// what a subject calls in scripts only is left out.
+/// Returns the number of commands that clients sent between two readings of the server's counters. The counters
+/// include the commands that scripts call, so a command that the subject calls only in scripts is left out.
 pub fn commands(who: Who, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
     let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
     let mut names = vec![
@@ -398,11 +398,11 @@ pub fn commands(who: Who, before: &BTreeMap<String, u64>, after: &BTreeMap<Strin
     ];
     let mut sum = 0;
     match who {
-        // They take a lock by SET and use it in no script.
+        // These acquire with a plain SET, and their scripts call no SET.
         Who::Rslock | Who::Rlock | Who::Redsync | Who::RedisPy => names.push("set"),
-        // It deletes its latch after each release, whose script deletes once and publishes once.
+        // Redisson deletes its latch after each release. The release script itself calls DEL once and PUBLISH once.
         Who::Redisson => sum += calls("del").saturating_sub(calls("publish")),
-        // So does our plain lock, but for those who wait.
+        // Our plain lock acquires with a plain SET too, except for waiters.
         Who::Distlock | Who::Direct if calls("set") > 0 => names.push("set"),
         Who::Distlock | Who::Direct | Who::Raw | Who::Reentrant | Who::Redlock => {}
     }

@@ -1,4 +1,4 @@
-//! The benches, one by one.
+//! The basic benches.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::report::{HeldFigures, Row};
 use crate::subject::Who;
 use crate::worker::Worker;
 
-/// How long a contended lock is held.
+/// Time for which a contended lock is held.
 pub const HOLD: Duration = Duration::from_millis(1);
 const HELD: usize = 100_000;
 
@@ -19,7 +19,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Lock and unlock, every task on its own name.
+/// Lock and unlock. Every task has its own name.
 pub async fn uncontended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (5, ms(150)) } else { (13, ms(350)) };
     let mut rows = Vec::new();
@@ -45,7 +45,7 @@ pub async fn uncontended(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     rows
 }
 
-/// The time from asking to having, one task.
+/// Time from the call until the lock is held, for one task.
 pub async fn latency(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (5, ms(100)) } else { (13, ms(300)) };
     let plan = Plan {
@@ -95,7 +95,7 @@ pub async fn processes(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     rows
 }
 
-/// Many locks held at once. The clients are fresh processes, so that their memory is all theirs.
+/// Many locks held at once. Each client is a new process, so that all its memory counts.
 pub async fn held(bed: &Bed) -> Vec<Row> {
     let mut rows = Vec::new();
     for &who in &bed.args.subjects {
@@ -104,7 +104,7 @@ pub async fn held(bed: &Bed) -> Vec<Row> {
             _ if bed.args.quick => {}
             Who::Raw | Who::Rlock => rows.push(held_apart(bed, who).await),
             Who::Redisson => rows.push(held_java(bed).await),
-            // It keeps no lock alive.
+            // These do not renew a lock.
             Who::Rslock | Who::Redsync | Who::Redlock | Who::RedisPy | Who::Reentrant | Who::Direct => {}
         }
     }
@@ -120,7 +120,7 @@ async fn held_apart(bed: &Bed, who: Who) -> Row {
     let taken = worker.hold(HELD).await;
     let mut rounds = Vec::new();
     let mut sent = Vec::new();
-    // rlock has a task a lock, and no rounds.
+    // rlock has one task per lock, and no rounds.
     let wanted = match who {
         Who::Rlock => 0,
         _ if bed.args.quick => 3,
@@ -154,13 +154,14 @@ async fn held_apart(bed: &Bed, who: Who) -> Row {
     held_row(bed, who, times, median(sent), figures)
 }
 
-/// Redisson renews when it likes: its round is seen from the server, from the first command to the last.
+/// Redisson decides by itself when it renews. Its round is observed at the server, from the first command to the
+/// last.
 async fn held_java(bed: &Bed) -> Row {
     let options = AgentOptions { full_speed: true, heap_mb: 1024, ..AgentOptions::default() };
     let agent = Agent::start(&bed.server.url(), options).await;
     let fine = |result: distlock_support::agent::CallResult| result.unwrap_or_else(|error| panic!("redisson: {error}"));
     fine(agent.hold_many("once:", 100, 1).await);
-    // Not released: a Redisson that held nothing for a moment renews twice as often from then on.
+    // These locks stay held: a Redisson client that held nothing for a moment renews twice as often from then on.
     let empty = agent.mem().await;
     let began = Instant::now();
     fine(agent.hold_many("held:", HELD as u64, 1).await);
@@ -220,7 +221,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// A round of renewal of somebody else, as the server saw it.
+/// A round of Redisson's renewal, as observed at the server.
 struct Seen {
     seconds: f64,
     cpu_seconds: f64,
@@ -228,7 +229,7 @@ struct Seen {
     commands: u64,
 }
 
-/// Waits for the next round that begins, to its end.
+/// Waits for the beginning and the end of the next round.
 async fn watch_round(bed: &Bed, pid: u32) -> Option<Seen> {
     const QUIET: Duration = Duration::from_millis(400);
     const GIVE_UP: Duration = Duration::from_secs(25);
@@ -240,7 +241,7 @@ async fn watch_round(bed: &Bed, pid: u32) -> Option<Seen> {
         let now = bed.admin.commandstats().await;
         let calls = |name: &str| now.get(name).unwrap_or(&0) - stats.get(name).unwrap_or(&0);
         if calls("pexpire") > 0 {
-            // A round that was under way already is let pass.
+            // Skip a round that had already begun.
             let fresh = changed.elapsed() > QUIET;
             changed = Instant::now();
             if first.is_none() && fresh {

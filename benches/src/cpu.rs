@@ -1,6 +1,6 @@
-//! Processor time of processes: what is left of a comparison when others use the machine too.
+//! Processor time of processes. It stays comparable when other programs use the machine too.
 
-/// Seconds of processor time of all threads that a process has now. Those that ended are not in it.
+/// Returns the processor time of a process's current threads, in seconds. Threads that have ended are not included.
 pub fn seconds(pid: u32) -> f64 {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
     let nanos = |path: std::path::PathBuf| {
@@ -10,7 +10,7 @@ pub fn seconds(pid: u32) -> f64 {
     threads.flatten().map(|thread| nanos(thread.path())).sum::<u64>() as f64 / 1e9
 }
 
-/// Of several processes together.
+/// Returns the sum over several processes.
 pub fn seconds_of(pids: &[u32]) -> f64 {
     pids.iter().map(|pid| seconds(*pid)).sum()
 }

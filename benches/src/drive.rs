@@ -1,4 +1,4 @@
-//! The loop that is measured: tasks that lock and unlock for a given time.
+//! The measured loop: tasks that lock and unlock for a given time.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -8,37 +8,37 @@ use tokio::sync::oneshot;
 
 use crate::subject::{Lock as _, Subject};
 
-/// What is timed.
+/// The time that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Timed {
     /// A lock and its unlock together.
     Pair,
-    /// From asking for the lock to having it.
+    /// The time from the call until the lock is held.
     Wait,
 }
 
-/// Locks of which flavour.
+/// The kind of lock that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     Reentrant,
     Fair,
     Read,
     Write,
-    /// Both halves of a read-write lock: so many of a hundred acquires are for reading.
+    /// Both halves of a read-write lock; the number is the percentage of acquires that read.
     Mix(u8),
     Fenced,
     Spin,
     Plain,
-    /// A multi lock over so many names of one slot; every other task lists them the other way round.
+    /// A multi lock over this many names in one slot. Every other task lists them in reverse order.
     Multi(usize),
-    /// A RedLock over so many servers.
+    /// A RedLock over this many servers.
     Red(usize),
-    /// Any of so many segments.
+    /// A striped lock with this many segments.
     Striped(usize),
 }
 
 impl Kind {
-    /// The Java agent's word for it.
+    /// Returns the Java agent's word for this kind.
     pub const fn flavour(self) -> &'static str {
         match self {
             Self::Reentrant => "reentrant",
@@ -56,35 +56,35 @@ impl Kind {
     }
 }
 
-/// The names of a multi lock, in one slot.
+/// Returns the names of a multi lock, all in one slot.
 pub fn names(name: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{{{name}}}:{number}")).collect()
 }
 
-/// What to do in one measurement.
+/// The plan of one measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub tasks: usize,
     pub kind: Kind,
-    /// The lock's name; with `own`, what each task's name begins with.
+    /// The lock's name. With `own`, the prefix of each task's name.
     pub name: String,
-    /// Every task has a name of its own.
+    /// Whether every task has its own name.
     pub own: bool,
     pub timed: Timed,
     pub hold: Duration,
     pub length: Duration,
 }
 
-/// What one measurement brought.
+/// The result of one measurement.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// From the common start until the last task was done.
+    /// Time from the common start until the last task ended.
     pub seconds: f64,
-    /// Pairs by task.
+    /// Number of pairs, for each task.
     pub counts: Vec<u64>,
-    /// Nanoseconds, in no order; empty when only `told` is known.
+    /// The measured times in ns, unordered. Empty if only `told` is known.
     pub times: Vec<u64>,
-    /// Median, 99th percentile and longest time in µs, where another process counted them.
+    /// Median, 99th percentile and longest time in µs, as another process computed them.
     pub told: Option<[f64; 3]>,
 }
 
@@ -97,7 +97,7 @@ impl Sample {
         self.pairs() as f64 / self.seconds
     }
 
-    /// Median, 99th percentile and longest time, in µs.
+    /// Returns the median, the 99th percentile and the longest time, in µs.
     pub fn times_us(&mut self) -> [f64; 3] {
         if let Some(told) = self.told {
             return told;
@@ -106,7 +106,7 @@ impl Sample {
         [0.5, 0.99, 1.0].map(|share| at(&self.times, share))
     }
 
-    /// The smallest and the largest part of a task, where 1 is an even part.
+    /// Returns the smallest and the largest share of a task, relative to an even share.
     pub fn shares(&self) -> (f64, f64) {
         let even = self.pairs() as f64 / self.counts.len() as f64;
         let least = self.counts.iter().min().copied().unwrap_or(0);
@@ -114,7 +114,7 @@ impl Sample {
         (least as f64 / even, most as f64 / even)
     }
 
-    /// Of several processes that ran at the same time.
+    /// Merges the samples of several processes that ran at the same time.
     pub fn together(parts: Vec<Self>) -> Self {
         let mut all = Self::default();
         let pairs: u64 = parts.iter().map(Self::pairs).sum();
@@ -122,7 +122,7 @@ impl Sample {
         for part in parts {
             all.seconds = all.seconds.max(part.seconds);
             if let Some(figures) = part.told {
-                // Percentiles cannot be added up exactly: weighed by the number of times behind them.
+                // Percentiles cannot be merged exactly. This is their mean, weighted by the number of pairs.
                 let weight = part.pairs() as f64 / pairs as f64;
                 told = [told[0] + figures[0] * weight, told[1] + figures[1] * weight, told[2].max(figures[2])];
                 all.told = Some(told);
@@ -139,8 +139,8 @@ fn at(sorted: &[u64], share: f64) -> f64 {
     sorted.get(rank.max(1) - 1).map_or(0.0, |nanos| *nanos as f64 / 1e3)
 }
 
-/// Runs the plan's tasks, all from the same moment on. A task begins no pair after the plan's length, but the pairs begun
-/// count, and so does their time.
+/// Runs the plan's tasks, all from the same moment on. A task starts no pair after the plan's length. A pair that has
+/// started is counted, and so is its time.
 pub async fn run<S: Subject>(subject: &S, plan: &Plan) -> Sample {
     let timer = Timer::start();
     let begin = Instant::now() + Duration::from_millis(5) + Duration::from_micros(10) * plan.tasks as u32;
@@ -180,19 +180,19 @@ pub async fn run<S: Subject>(subject: &S, plan: &Plan) -> Sample {
     sample
 }
 
-/// Sleeps more exactly than tokio, whose timer rounds a millisecond up to two: a hold has to last as long here as in the
-/// Java agent, which parks a thread. So does this, one thread for whoever holds.
+/// Sleeps more exactly than tokio, whose timer may round 1 ms up to 2 ms. A hold must last as long here as in the
+/// Java agent, which parks a thread. This timer parks a thread too, one for all holders.
 #[derive(Clone)]
 struct Timer(mpsc::Sender<(Instant, oneshot::Sender<()>)>);
 
 impl Timer {
     fn start() -> Self {
         let (wishes, queue) = mpsc::channel::<(Instant, oneshot::Sender<()>)>();
-        // Ends with the last handle.
+        // The thread ends with the last handle.
         std::thread::spawn(move || {
             for (until, done) in queue {
                 std::thread::sleep(until.saturating_duration_since(Instant::now()));
-                // Nobody listens when the measurement failed.
+                // The receiver is gone if the measurement failed.
                 let _ = done.send(());
             }
         });

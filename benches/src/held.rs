@@ -1,4 +1,4 @@
-//! Many locks held at once: what they cost in memory, and what a round of renewal costs.
+//! Many locks held at once: their memory, and the cost of a round of renewal.
 
 use std::time::{Duration, Instant};
 
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 use crate::raw::RawLock;
 use crate::subject::{Any, Lock, Subject};
 
-/// Acquires under way at a time.
+/// Acquires in flight at once.
 const AT_ONCE: usize = 64;
-/// Locks renewed by one command: distlock's and Redisson's default.
+/// Locks renewed by one command; the default of distlock and Redisson.
 const BATCH: usize = 100;
 
-/// What it took to take the locks.
+/// The cost of acquiring the locks.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Held {
     pub seconds: f64,
-    /// Resident memory of the process before the first lock and after the last, in bytes.
+    /// Resident memory of the process in bytes, before the first lock and after the last one.
     pub before: u64,
     pub after: u64,
 }
 
-/// What a round of renewal took.
+/// The cost of a round of renewal.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Round {
     pub renewed: u64,
     pub seconds: f64,
     /// Processor time of this process.
     pub cpu_seconds: f64,
-    /// Resident memory of the process after it, in bytes.
+    /// Resident memory of the process in bytes, after the round.
     pub after: u64,
 }
 
-/// The guards of the locks that are held.
+/// The guards of the held locks.
 #[derive(Default)]
 pub struct Hoard {
     distlock: Vec<Vec<distlock::Guard>>,
@@ -41,9 +41,9 @@ pub struct Hoard {
 }
 
 impl Hoard {
-    /// Takes this many locks.
+    /// Acquires `count` locks and keeps them.
     pub async fn fill(&mut self, client: &Any, count: usize) -> Held {
-        // Whatever is made once only is made now.
+        // Make everything now that is made only once.
         match client {
             Any::Distlock(client) => once(client).await,
             Any::Raw(client) => once(client).await,
@@ -64,7 +64,7 @@ impl Hoard {
         Held { seconds, before, after: resident() }
     }
 
-    /// Renews them all once.
+    /// Renews all locks once.
     pub async fn renew(&self, client: &Any) -> Round {
         let (cpu, began) = (cpu_seconds(), Instant::now());
         let renewed = match client {
@@ -85,14 +85,13 @@ impl Hoard {
     }
 }
 
-/// Takes a lock and gives it back.
 async fn once<S: Subject>(subject: &S) {
     let mut lock = subject.lock("once".to_owned());
     let guard = lock.acquire().await;
     lock.release(guard).await;
 }
 
-/// Takes `count` locks, several at a time, and keeps what `keep` makes of each.
+/// Acquires `count` locks, several at a time, and returns the results of `keep`.
 async fn take<S, K>(subject: &S, count: usize, keep: fn(S::Lock, <S::Lock as Lock>::Guard) -> K) -> Vec<Vec<K>>
 where
     S: Subject + Clone,
@@ -119,14 +118,12 @@ where
     all
 }
 
-/// Resident memory of this process, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
     pages * rustix::param::page_size() as u64
 }
 
-/// Processor time of this process.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,4 +1,4 @@
-//! Redisson, in Java processes of their own.
+//! Redisson, in its own Java processes.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::drive::{Kind, Plan, Sample, Timed, names};
 
-/// One or several Java processes with a Redisson client each, set up as Redisson would set itself up; without
-/// `full_speed` as suits a short life.
+/// One or several Java processes with one Redisson client each. With `full_speed` they run as Redisson would by
+/// default; without it they are set up for a short life.
 pub struct Java(pub Vec<Agent>);
 
 impl Java {
@@ -18,7 +18,7 @@ impl Java {
         Self(futures::future::join_all(starts).await)
     }
 
-    /// Lets the just-in-time compiler see the code.
+    /// Runs the code until the just-in-time compiler has seen it.
     pub async fn warm_up(&self, kind: Kind, length: Duration) {
         let name = format!("warm-up:{}", kind.flavour());
         if let Kind::Multi(_) | Kind::Red(_) = kind {
@@ -32,7 +32,7 @@ impl Java {
         self.run(&Plan { kind, own: false, timed: Timed::Wait, tasks: 4, length: length / 2, ..own }).await;
     }
 
-    /// Measures once. The agent knows two loops: pairs on names of their own, and waits for one name.
+    /// Measures once. The agent has two loops: pairs on separate names, and waits for one name.
     pub async fn run(&self, plan: &Plan) -> Sample {
         assert_eq!(plan.own, plan.timed == Timed::Pair, "the agent cannot do that");
         let calls: Vec<_> = self
@@ -50,7 +50,7 @@ impl Java {
                     Kind::Red(servers) => vec![plan.name.clone(); servers],
                     _ => Vec::new(),
                 };
-                // Of a multi lock on the first server, of a RedLock each on its own.
+                // The members of a multi lock are on the first server. Each member of a RedLock is on its own server.
                 let servers = if let Kind::Red(servers) = plan.kind { (0..servers).collect() } else { Vec::new() };
                 agent.start_call(json!({
                     "op": op,
@@ -80,7 +80,7 @@ impl Java {
     }
 }
 
-/// A sample, as agents tell it.
+/// Parses a sample from an agent's answer.
 pub fn told(answer: &Value) -> Sample {
     let number = |name: &str| answer[name].as_f64().unwrap_or_else(|| panic!("no {name} in {answer}"));
     let counts = answer["counts"].as_array().map(|counts| counts.iter().filter_map(Value::as_u64).collect());

@@ -1,5 +1,5 @@
-//! A line to a server that takes time, and can be cut. More exact than the tests' proxy, whose timer counts in whole
-//! milliseconds: a thread sleeps for each direction of each connection.
+//! A line to a server that adds latency and can be cut. It is more exact than the tests' proxy, whose timer counts in
+//! whole milliseconds: here a thread sleeps for each direction of each connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// A port whose connections lead to a server. Its threads end with their connections, and with this process.
+/// A port whose connections lead to a server. Its threads end with their connections and with this process.
 #[derive(Debug)]
 pub struct Line {
     port: u16,
@@ -16,7 +16,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line on which each byte takes so long, each way.
+    /// Opens a line on which each byte takes `each_way` in each direction.
     pub fn to(server: SocketAddr, each_way: Duration) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = listener.unwrap_or_else(|error| panic!("a port for a line: {error}"));
@@ -39,13 +39,12 @@ impl Line {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// From now on whatever is sent gets lost, without a word to either end.
+    /// Loses everything from now on, without notice to either end.
     pub fn cut(&self) {
         self.cut.store(true, Ordering::Relaxed);
     }
 }
 
-/// Carries bytes one way.
 fn carry(mut from: TcpStream, mut to: TcpStream, takes: Duration, cut: Arc<AtomicBool>) {
     let (under_way, arrivals) = mpsc::channel::<(Instant, Vec<u8>)>();
     let _ = to.set_nodelay(true);

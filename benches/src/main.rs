@@ -1,5 +1,5 @@
-//! Measures distlock beside the raw commands and its peers: Redisson, `rslock`, `rlock`, and for the plain lock `redsync`,
-//! `redlock` and `redis-py`; all in one run on one private redis-server. Prints a table and writes it as JSON.
+//! Compares distlock with the raw commands and its peers: Redisson, `rslock`, `rlock`, and for the plain lock also
+//! `redsync`, `redlock` and `redis-py`. All run on one private redis-server. Prints a table, and writes it as JSON.
 
 mod args;
 mod bed;
@@ -36,12 +36,12 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
     let worker = words.next_if(|word| word == worker::MARK).is_some();
     let args = (!worker).then(Args::parse);
-    // The same for every Rust subject.
+    // All Rust subjects use an equal runtime.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.unwrap_or_else(|error| panic!("a runtime: {error}"));
     let Some(args) = args else {
         runtime.block_on(worker::serve(words));
-        // Standard input is read on a thread that cannot be stopped.
+        // A thread reads standard input and cannot be stopped.
         runtime.shutdown_background();
         return ExitCode::SUCCESS;
     };
@@ -99,7 +99,7 @@ async fn run(args: Args) -> ExitCode {
         rows.extend(multi::many(&bed).await);
     }
     if processes || fair || rw || fenced || spin || multi {
-        // One set of processes for all: eight Java processes take long to start.
+        // All benches share one set of processes, because eight Java processes take long to start.
         let here = |who: &Who| (processes && *who != Who::Raw && who.peer().is_none()) || fair::WITH.contains(who);
         let subjects: Vec<Who> = args.subjects.iter().copied().filter(here).collect();
         let kinds = [

@@ -1,4 +1,4 @@
-//! The multi lock: many names at once, and callers whose lists are reversed.
+//! The multi lock: many names at once, and callers that list their names in opposite orders.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::fair::WITH;
 use crate::report::Row;
 use crate::subject::Who;
 
-/// The locks of those whose lists are reversed.
+/// The locks of the callers with opposite orders.
 pub const KIND: Kind = Kind::Multi(3);
 
-/// One task that takes many names of one slot; and two tasks on the same three names, one listing them in one order, the other
-/// in the other.
+/// One task that acquires many names of one slot. Then two tasks that acquire the same three names in opposite
+/// orders.
 pub async fn many(bed: &Bed) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (3, 400) } else { (7, 1000) };
     let subjects: Vec<Who> = WITH.into_iter().filter(|who| bed.args.subjects.contains(who)).collect();
@@ -27,7 +27,7 @@ pub async fn many(bed: &Bed) -> Vec<Row> {
         own: false,
         timed: Timed::Wait,
         hold: HOLD,
-        // Redisson's two wait for one another for 4 s and more, before one gives way.
+        // Redisson's two tasks wait for each other for 4 s or more before one yields.
         length: Duration::from_secs(if bed.args.quick { 3 } else { 10 }),
     };
     rows.extend(bed.rounds("multi reversed", 1, &mut sides, &plan, if bed.args.quick { 1 } else { 3 }, By::Rate).await);
@@ -38,7 +38,8 @@ pub async fn many(bed: &Bed) -> Vec<Row> {
     rows
 }
 
-/// The same of eight processes of two tasks each. Redisson's do not get through that in minutes.
+/// Opposite orders, with eight processes of two tasks each. Redisson does not finish this within minutes, so only
+/// distlock runs.
 pub async fn reversed(bed: &Bed, sides: &mut Sides) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (1, 2500) } else { (3, 4000) };
     bed.together(sides, &[Who::Distlock], &[("multi reversed", 2, KIND)], (rounds, Duration::from_millis(length))).await

@@ -1,4 +1,4 @@
-//! The plain lock: beside the libraries that write the same, and beside our reentrant lock.
+//! The plain lock, compared with libraries that use the same keys and with our reentrant lock.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::drive::{Kind, Plan, Timed};
 use crate::report::Row;
 use crate::subject::Who;
 
-/// Those that are asked for and have such a lock.
+/// Returns the requested subjects that have such a lock.
 fn subjects(bed: &Bed, with: &[Who]) -> Vec<Who> {
     let mut subjects: Vec<Who> = bed.args.subjects.iter().copied().filter(|who| with.contains(who)).collect();
     if subjects.contains(&Who::Distlock) {
@@ -17,7 +17,7 @@ fn subjects(bed: &Bed, with: &[Who]) -> Vec<Who> {
     subjects
 }
 
-/// Lock and unlock, every task on its own name.
+/// Lock and unlock. Every task has its own name.
 pub async fn uncontended(bed: &Bed) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (5, 150) } else { (13, 350) };
     let with = [Who::Distlock, Who::Rslock, Who::Rlock, Who::Redsync, Who::Redlock, Who::RedisPy];
@@ -39,7 +39,7 @@ pub async fn uncontended(bed: &Bed) -> Vec<Row> {
     rows
 }
 
-/// Eight tasks of one process on one name: of those that wait in this process.
+/// Eight tasks of one process on one name, for the libraries that run in this process.
 pub async fn contended(bed: &Bed) -> Vec<Row> {
     let (rounds, length) = if bed.args.quick { (1, 1200) } else { (5, 3000) };
     let mut sides = bed.here(&subjects(bed, &[Who::Distlock, Who::Rslock, Who::Rlock]), &[]).await;

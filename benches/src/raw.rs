@@ -1,5 +1,5 @@
-//! The limit: nothing but the two `EVALSHA`s of a lock and its unlock, through the same client library with the same
-//! settings as distlock's own connections. No waiting, no watchdog, no guard.
+//! The upper bound: only the two `EVALSHA`s of a lock and its unlock, with the client library and the settings of
+//! distlock's own connections. There are no waiters, no watchdog and no guards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,11 +25,11 @@ const RENEW: &str = concat!(
     include_str!("../../lua/common/renew.lua"),
 );
 
-/// As `Options::command_timeout` and `Options::connect_timeout`.
+/// Equal to the defaults of `Options::command_timeout` and `Options::connect_timeout`.
 const COMMAND: Duration = Duration::from_secs(3);
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// A pool of connections that have the scripts.
+/// A pool of connections to a server that has loaded the scripts.
 #[derive(Clone)]
 pub struct Raw(Arc<Inner>);
 
@@ -47,7 +47,7 @@ impl Raw {
         let mut lines = Vec::with_capacity(pool);
         for _ in 0..pool {
             let line = client(url);
-            // Ends when the line is closed.
+            // The task ends when the connection is closed.
             drop(line.connect());
             line.wait_for_connect().await.unwrap_or_else(|error| panic!("raw: {error}"));
             lines.push(line);
@@ -68,14 +68,14 @@ impl Raw {
         reply.unwrap_or_else(|error| panic!("raw: {error}"))
     }
 
-    /// Starts the lease of all these locks anew, by one command.
+    /// Renews the leases of all these locks with one command.
     pub async fn renew(&self, locks: &[RawLock]) -> usize {
         let mut words = Vec::with_capacity(locks.len() * 2 + 3);
         words.push(Value::Bytes(self.0.renew.clone()));
         words.push(integer(locks.len()));
         words.extend(locks.iter().map(|lock| Value::Bytes(lock.key.clone())));
         words.extend([lease(), integer(0)]);
-        // The only hold of each.
+        // Each lock has only one hold.
         words.extend(locks.iter().flat_map(|lock| [Value::Bytes(lock.owner.clone()), Value::Bytes(Bytes::new())]));
         match self.eval(words).await {
             Value::Array(entries) => entries.iter().filter(|entry| entry.as_i64() == Some(1)).count(),
@@ -90,7 +90,7 @@ impl Raw {
     }
 }
 
-/// The settings of `src/transport/node/connect.rs`.
+/// Uses the settings of `src/transport/node/connect.rs`.
 fn client(url: &str) -> Client {
     let mut config = Config::from_url_centralized(url).unwrap_or_else(|error| panic!("{url}: {error}"));
     config.version = RespVersion::RESP3;

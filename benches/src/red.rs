@@ -1,6 +1,6 @@
-//! RedLock over five servers: beside one server's reentrant lock, and beside Redisson's, which asks one server after the
-//! other. All five servers and their client share this machine's few cores; a real network's servers have their own, so the
-//! comparison with one server is made on lines of one millisecond there and back.
+//! RedLock over five servers, compared with a reentrant lock on one server, and with Redisson's RedLock, which asks
+//! one server after the other. Here all five servers and their client share a few cores, which they would not in
+//! production. So the comparison with one server uses lines with a round trip of 1 ms.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::report::Row;
 use crate::subject::Who;
 
 const SERVERS: usize = 5;
-/// How many of them may be away.
+/// The number of servers that may be down.
 const AWAY: usize = 2;
 const KIND: Kind = Kind::Red(SERVERS);
 const EACH_WAY: Duration = Duration::from_micros(500);
@@ -22,14 +22,15 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// The subjects of the time to acquire; the first alone where servers are away, since Redisson waits for each.
+/// The subjects for the time to acquire. Redisson is left out when servers are down, since it waits for each of them.
 fn subjects(bed: &Bed) -> Vec<Who> {
     let mut subjects = vec![Who::Distlock, Who::Reentrant];
     subjects.extend(bed.args.subjects.contains(&Who::Redisson).then_some(Who::Redisson));
     subjects
 }
 
-/// The time from asking to having, one task: all servers there, then some killed, stopped, cut off.
+/// Time from the call until the lock is held, for one task: with all servers up, with two killed, and with two
+/// stopped.
 pub async fn waits(bed: &Bed) -> Vec<Row> {
     let extent = if bed.args.quick { (5, ms(150)) } else { (13, ms(300)) };
     let mut rows = Vec::new();
@@ -60,7 +61,7 @@ pub async fn waits(bed: &Bed) -> Vec<Row> {
     rows
 }
 
-/// The same over a network.
+/// The same over a network, with all servers up and with two cut off.
 pub async fn far(bed: &Bed) -> Vec<Row> {
     let extent = if bed.args.quick { (3, ms(400)) } else { (9, ms(600)) };
     let mut red = Bed::over(bed.args.clone(), SERVERS, 1).await;
@@ -93,12 +94,12 @@ pub async fn together(bed: &Bed) -> Vec<Row> {
     rows
 }
 
-/// Ours, and Redisson.
+/// Separates Redisson from our subjects.
 fn apart(sides: Sides) -> (Sides, Sides) {
     sides.into_iter().partition(|(who, _)| *who != Who::Redisson)
 }
 
-/// The servers that are to be away.
+/// Returns the servers that a bench takes down.
 fn away(bed: &Bed) -> &[(distlock_support::RedisServer, distlock_support::Admin)] {
     &bed.others[bed.others.len() - AWAY..]
 }

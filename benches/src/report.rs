@@ -14,30 +14,32 @@ pub struct Row {
     pub bench: &'static str,
     pub subject: Who,
     pub processes: usize,
-    /// In each process. In `held`: the number of locks.
+    /// Tasks per process. In `held`: the number of locks.
     pub tasks: usize,
-    /// Pairs of lock and unlock. In `held`: locks renewed.
+    /// Pairs of lock and unlock per second. In `held`: renewed locks per second.
     pub ops_per_s: f64,
-    /// Of a pair where every task has its own name, else of an acquire. In `held`: of a round of renewal.
+    /// Time of a pair if every task has its own name, otherwise of an acquire. In `held`: of a round of renewal.
     pub p50_us: f64,
     pub p99_us: f64,
     pub worst_us: f64,
-    /// The smallest and the largest part of all acquisitions that a task had, times the number of tasks.
+    /// The smallest and the largest share of all acquires that a task got, relative to an even share.
     pub share_min: f64,
     pub share_max: f64,
-    /// As the server counted them, without what scripts call.
+    /// As counted by the server, without the commands that scripts call.
     pub commands_per_op: f64,
-    /// Those of them that run a script.
+    /// The part of these commands that runs a script.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scripts_per_op: Option<f64>,
-    /// Processor time of the clients and of the server. Those of a busy machine are truer than its times.
+    /// Processor time of the clients, and of the server. On a busy machine it is more reliable than the measured
+    /// times.
     pub cpu_us_per_op: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_cpu_us_per_op: Option<f64>,
-    /// Connections for commands, where the subject has such an option.
+    /// Connections for commands, for subjects with such an option.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<usize>,
-    /// How much better distlock did, by the median of the rounds' own ratios: of the rates, in `latency` of the medians.
+    /// The ratio of distlock's figure to this subject's, as the median over all rounds: of rates, or in `latency` of
+    /// medians.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distlock_ahead: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,16 +48,16 @@ pub struct Row {
     pub fleet: Option<FleetFigures>,
 }
 
-/// What only `held` tells.
+/// Figures of the bench `held` only.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct HeldFigures {
     pub locks: usize,
     pub acquired_per_s: f64,
-    /// Locks renewed in each round; none where there are no rounds.
+    /// Locks renewed in each round; 0 if there are no rounds.
     pub renewed_per_round: u64,
     pub cpu_us_per_round: f64,
-    /// Growth of the process's resident memory (Redisson: of the heap in use) by a lock; after taking them all, and after
-    /// the rounds of renewal.
+    /// Growth of the process's resident memory per lock (for Redisson: of the heap in use). First after acquiring all
+    /// locks, then after the rounds of renewal.
     pub bytes_per_lock: f64,
     pub bytes_per_lock_after_rounds: f64,
 }
@@ -76,7 +78,6 @@ const HEAD: [&str; 13] = [
     "note",
 ];
 
-/// The lines of the table.
 pub fn table(rows: &[Row]) -> String {
     let mut cells: Vec<[String; 13]> = vec![HEAD.map(str::to_owned)];
     cells.extend(rows.iter().map(line));
@@ -85,7 +86,7 @@ pub fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     let mut last = String::new();
     for (number, line) in cells.iter().enumerate() {
-        // A blank line between groups, which are read as one.
+        // A blank line separates groups of rows that are compared with each other.
         let group = format!("{} {} {}", line[0], line[2], line[3]);
         if number > 0 && group != last {
             text.push('\n');
@@ -147,7 +148,7 @@ fn line(row: &Row) -> [String; 13] {
     ]
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in a suitable unit.
 pub fn time(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.0} us"),
@@ -157,7 +158,6 @@ pub fn time(us: f64) -> String {
     }
 }
 
-/// Writes the report as a JSON list.
 pub fn write_json(path: &Path, rows: &[Row]) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;

@@ -1,4 +1,4 @@
-//! The striped lock: one hot resource in segments, beside one lock for all of it.
+//! The striped lock: one hot resource in segments, compared with one lock for the whole resource.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::drive::Kind;
 use crate::report::Row;
 use crate::subject::Who;
 
-/// Eight processes of eight tasks: any of eight segments, and one reentrant lock.
+/// Eight processes with eight tasks each, on any of eight segments; compared with one reentrant lock.
 pub async fn hot(bed: &Bed) -> Vec<Row> {
     const WITH: [Who; 2] = [Who::Distlock, Who::Reentrant];
     let (rounds, length) = if bed.args.quick { (1, 1500) } else { (5, 3000) };

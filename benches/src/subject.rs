@@ -1,4 +1,4 @@
-//! What is measured: locks of one kind, made by a client that stays connected.
+//! The subjects: clients that stay connected, and their locks of one kind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::drive::{self, Kind, Plan, Sample};
 use crate::raw::Raw;
 
-/// The lease of locks whose library wants one said. It is distlock's and Redisson's default.
+/// The lease for libraries that need one. It is the default of distlock and Redisson.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// Who is measured.
+/// The library that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Who {
@@ -33,10 +33,10 @@ pub enum Who {
     /// Plain locks only.
     #[value(name = "redis-py")]
     RedisPy,
-    /// Our own reentrant lock, where `Distlock` is another of ours. Not to be asked for.
+    /// Our reentrant lock, for comparison when `Distlock` is another of our locks. Not selectable.
     #[value(skip)]
     Reentrant,
-    /// As `Distlock`, over connections of its own instead of fred's. Not to be asked for.
+    /// Like `Distlock`, but over its own connections instead of fred's. Not selectable.
     #[value(skip)]
     Direct,
 }
@@ -53,7 +53,7 @@ impl Who {
         Self::RedisPy,
     ];
 
-    /// The library of another language, in a process of its own that knows plain locks.
+    /// Returns the library of another language, whose process knows plain locks only.
     pub const fn peer(self) -> Option<Library> {
         match self {
             Self::Redsync => Some(Library::Redsync),
@@ -87,7 +87,7 @@ impl Who {
 pub trait Subject: Send + Sync + 'static {
     type Lock: Lock;
 
-    /// A lock of this name. Nothing is sent.
+    /// Makes a lock of this name. Sends nothing.
     fn lock(&self, name: String) -> Self::Lock;
 }
 
@@ -119,7 +119,6 @@ impl Lock for distlock::ReentrantLock {
     }
 }
 
-/// Makes plain locks.
 struct Plain(distlock::Client);
 
 impl Subject for Plain {
@@ -142,7 +141,6 @@ impl Lock for distlock::PlainLock {
     }
 }
 
-/// Makes fair locks.
 struct Fair(distlock::Client);
 
 impl Subject for Fair {
@@ -165,7 +163,7 @@ impl Lock for distlock::FairLock {
     }
 }
 
-/// Makes read-write locks; so many of a hundred acquires are for reading.
+/// Makes read-write locks; the number is the percentage of acquires that read.
 struct Mixed(distlock::Client, u8);
 
 /// Both halves of one lock.
@@ -201,7 +199,7 @@ impl Lock for Halves {
     }
 }
 
-/// Makes locks of any other kind of ours.
+/// Makes our locks of any other kind.
 struct Made<F>(F);
 
 impl<F: Fn(&str, bool) -> Arc<dyn DistLock> + Send + Sync + 'static> Subject for Made<F> {
@@ -245,7 +243,7 @@ impl Lock for (rslock::LockManager, String) {
     }
 }
 
-/// rlock renews by itself, and its poll interval is left at the default.
+/// rlock renews its locks by itself. Its poll interval is the default.
 #[derive(Clone)]
 pub struct Rlock {
     client: rlock::async_lock::RLock,
@@ -277,7 +275,7 @@ impl Lock for (Rlock, String) {
 /// A client of any of the Rust libraries.
 pub enum Any {
     Distlock(distlock::Client),
-    /// One client for each of several servers.
+    /// One client per server.
     Red(Vec<distlock::Client>),
     Raw(Raw),
     Rslock(rslock::LockManager),
@@ -285,7 +283,8 @@ pub enum Any {
 }
 
 impl Any {
-    /// Connects, with one round trip done. Of several servers, with commas between, a plain lock is on the first.
+    /// Connects, and completes one round trip. With several URLs (commas between), a lock on one server uses the
+    /// first.
     pub async fn connect(who: Who, url: &str, pool: usize) -> Self {
         let client = async |url: &str| {
             let client = distlock::Client::builder(url).pool_size(pool).direct(who == Who::Direct).connect().await;
@@ -312,7 +311,6 @@ impl Any {
         }
     }
 
-    /// Measures once.
     pub async fn run(&self, plan: &Plan) -> Sample {
         match self {
             Self::Distlock(client) => match plan.kind {
@@ -342,7 +340,7 @@ impl Any {
                     drive::run(&Made(make), plan).await
                 }
                 Kind::Striped(segments) => {
-                    // One object for all tasks of the process.
+                    // All tasks of the process share one object.
                     let striped: Arc<dyn DistLock> = Arc::new(client.striped(&plan.name, segments));
                     drive::run(&Made(move |_: &str, _| Arc::clone(&striped)), plan).await
                 }
@@ -372,7 +370,7 @@ impl Any {
             }
             Self::Red(clients) => {
                 for client in clients {
-                    // Its server may be away.
+                    // The server may be down.
                     let _ = client.shutdown(Duration::from_secs(2)).await;
                 }
             }

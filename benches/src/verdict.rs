@@ -1,48 +1,50 @@
-//! The targets, and which of them were missed.
+//! The targets, and whether the measured rows meet them.
 
 use crate::report::{Row, time};
 use crate::subject::Who;
 
-/// Of the rate of the raw commands.
+/// Minimum share of the raw commands' rate.
 const OF_RAW: f64 = 0.9;
-/// A round of renewal of all held locks, in µs.
+/// Time limit for a round of renewal of all held locks, in µs.
 const ROUND_WITHIN: f64 = 2e6;
-/// Of our own memory, a held lock.
+/// Limit of our own memory per held lock, in bytes.
 const BYTES: f64 = 1024.0;
 
-/// The fair lock: of Redisson's rate; of its median wait; scripts an acquire with its release; how far a contender's share
-/// may be from an even one; of the reentrant lock's rate.
+/// The fair lock. In this order: minimum ratio to Redisson's rate; maximum ratio to Redisson's median wait; maximum
+/// number of scripts for an acquire and its release; maximum deviation from an even share; minimum share of the
+/// reentrant lock's rate, without contention.
 const FAIR_RATE: f64 = 1.8;
 const FAIR_WAIT: f64 = 0.5;
 const FAIR_SCRIPTS: f64 = 2.2;
 const FAIR_SHARE: f64 = 0.1;
 const FAIR_ALONE: f64 = 0.85;
 
-/// A half of the read-write lock alone: of the reentrant lock's rate.
+/// Each half of the read-write lock without contention: minimum share of the reentrant lock's rate.
 const RW_ALONE: f64 = 0.85;
 
-/// A fenced or a spin lock alone: of the reentrant lock's rate.
+/// The fenced and the spin lock without contention: minimum share of the reentrant lock's rate.
 const SIMPLE_ALONE: f64 = 0.9;
 
-/// A multi lock over so many names, in µs.
+/// Time limits of a multi lock over this many names, in µs.
 const MULTI_1000: f64 = 1e5;
 const MULTI_10000: f64 = 1e6;
 
-/// A fleet: server time in ms a second while nobody moves, which is 5 % of a core; how often the cost of a script with few clients may
-/// go into that with many: for a fair lock, and by each times that there are more clients.
+/// A fleet. Maximum server time in ms per second while all clients wait, which is 5 % of a core. Maximum growth of
+/// the cost of a script from few clients to many: for a fair lock in all, and for other locks per factor in the
+/// number of clients.
 const FLEET_IDLE: f64 = 50.0;
 const FLEET_FAIR: f64 = 3.0;
 const FLEET_LINEAR: f64 = 1.5;
 
-/// A striped lock: of one lock's rate.
+/// A striped lock: minimum ratio to the rate of one lock.
 const STRIPED: f64 = 3.0;
 
-/// RedLock's median time to acquire: of one server's lock, where the servers do not share its cores; how often it goes into
-/// Redisson's.
+/// RedLock: maximum ratio of its median acquire time to that of a lock on one server, if the servers do not share
+/// cores; minimum ratio of Redisson's median to ours.
 const RED_OF_ONE: f64 = 1.5;
 const RED_AHEAD: f64 = 3.0;
 
-/// One target, or something beside them that is worth knowing.
+/// A target and its result, or another comparison worth knowing.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub passed: bool,
@@ -65,7 +67,7 @@ impl Verdict {
     }
 }
 
-/// What the rows say about each target.
+/// Judges the rows against the targets.
 pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
     let mut all = Vec::new();
     let mut judge = |target: bool, passed: bool, row: &Row, text: String| {
@@ -157,7 +159,7 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                 judge(true, ahead >= STRIPED, row, format!("{ahead:.2} of one lock's rate (>= {STRIPED})"));
             }
             (bench, Who::Reentrant) if bench.starts_with("red") => {
-                // Next door all servers and their client share the cores.
+                // On one machine, all servers and their client share the cores.
                 let far = bench.starts_with("red 1 ms");
                 let ratio = 1.0 / row.distlock_ahead.unwrap_or(0.0);
                 let text = format!("p50 {ratio:.2} of one server's (<= {RED_OF_ONE})");
@@ -167,7 +169,7 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
             }
             ("red" | "red 1 ms", Who::Redisson) => {
                 let ahead = row.distlock_ahead.unwrap_or(0.0);
-                // Next door a round trip costs less than the work of five servers on these cores.
+                // On one machine, a round trip costs less than the work of five servers.
                 let text = format!("p50 goes {ahead:.2} times into {peer}'s (>= {RED_AHEAD})");
                 judge(true, ahead >= RED_AHEAD, row, text);
             }
@@ -207,11 +209,11 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                 );
                 let smallest = rows.iter().find(|first| first.bench == bench && first.subject == Who::Distlock);
                 let Some(smallest) = smallest.filter(|first| first.processes < row.processes) else { continue };
-                // Of a script, as a lock that is handed over inside a process costs the server nothing.
+                // The cost per script, because a lock that is handed over inside a process costs the server nothing.
                 let scripts = |row: &Row| row.scripts_per_op.unwrap_or(0.0);
                 let cost = |row: &Row| row.server_cpu_us_per_op.unwrap_or(f64::INFINITY) / scripts(row);
                 let (grew, more) = (cost(row) / cost(smallest), row.processes as f64 / smallest.processes as f64);
-                // The message of a release goes to each client, but for a fair lock's, which goes to one.
+                // The message of a release goes to every client. With a fair lock it goes to one.
                 let most = if bench == "fleet fair" { FLEET_FAIR } else { FLEET_LINEAR * more };
                 let text = format!(
                     "a script costs the server {grew:.2} of what it does with {} clients (<= {most:.1})",
@@ -265,7 +267,7 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                 }
                 if let (Some(our), Some(its)) = (ours.held, row.held) {
                     let (our, its) = (our.bytes_per_lock, its.bytes_per_lock);
-                    // Redisson's is the heap in use, not resident memory.
+                    // Redisson's figure is the heap in use, not the resident memory.
                     let alike = row.subject != Who::Redisson;
                     judge(alike, our < its, row, format!("{our:.0} bytes a lock, {peer} {its:.0}"));
                 }
@@ -285,7 +287,7 @@ pub fn verdicts(rows: &[Row]) -> Vec<Verdict> {
                 judge(true, ahead > 1.0, row, format!("{ahead:.2} of {peer}'s rate (> 1)"));
                 if !matches!(bench, "uncontended" | "plain") && row.processes * row.tasks > 1 {
                     let (our, its) = (ours.worst_us, row.worst_us);
-                    // Among processes an unfair lock promises no order.
+                    // Between processes, an unfair lock promises no order.
                     let target = bench.ends_with("contended");
                     judge(target, our < its, row, format!("worst wait {}, {peer} {}", time(our), time(its)));
                     let spread = |row: &Row| row.share_max - row.share_min;

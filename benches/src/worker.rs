@@ -1,7 +1,7 @@
-//! A process of its own for a client: this program again, told what to do a line at a time.
+//! A client in its own process: this program, started as a worker.
 //!
-//! A worker reads requests from its standard input and answers each by a line of JSON. It ends when its input closes, so
-//! it never outlives its parent.
+//! A worker reads one JSON request per line from its standard input, and answers with one line of JSON. It ends when
+//! its input closes, so it never outlives its parent.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -19,26 +19,25 @@ use crate::subject::{Any, Who};
 /// The first argument of a worker.
 pub const MARK: &str = "__worker";
 
-/// The longest that any answer takes.
+/// Time limit of an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// Answered twice: when ready, and after the next line, which is the starting gun, by the sample.
+    /// Answered twice: when ready; and with the sample, after the next line has given the start signal.
     Run(Plan),
-    /// Take so many locks and keep them.
+    /// Acquire this many locks and keep them.
     Hold(usize),
-    /// Renew them all.
     Round,
-    /// Many clients more, all of whose waiters wait.
+    /// Connect many more clients, and let all their waiters wait.
     Fleet(Wanted),
-    /// End these.
+    /// Close the clients of `Fleet`.
     Disband,
-    /// Close the client, and end.
+    /// Close the client and end the process.
     Close,
 }
 
-/// A worker, seen from the parent. Killed when dropped.
+/// A worker as its parent sees it. Killed when dropped.
 #[derive(Debug)]
 pub struct Worker {
     process: Child,
@@ -47,7 +46,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts one and waits until it is connected.
+    /// Starts a worker and waits until it is connected.
     pub async fn start(who: Who, url: &str, pool: usize) -> Self {
         let program = std::env::current_exe().unwrap_or_else(|error| panic!("this program's path: {error}"));
         let mut process = Command::new(program)
@@ -81,7 +80,7 @@ impl Worker {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in a worker's answer"))
     }
 
-    /// Its process, unless it has ended.
+    /// Returns the process id, unless the process has ended.
     pub fn pid(&self) -> Option<u32> {
         self.process.id()
     }
@@ -104,31 +103,28 @@ impl Worker {
         Sample::together(parts)
     }
 
-    /// Takes so many locks, and keeps them.
     pub async fn hold(&mut self, count: usize) -> Held {
         self.ask(&Request::Hold(count)).await;
         self.answer().await
     }
 
-    /// Renews them.
     pub async fn round(&mut self) -> Round {
         self.ask(&Request::Round).await;
         self.answer().await
     }
 
-    /// Connects many clients, and has all of them wait.
     pub async fn fleet(&mut self, wanted: &Wanted) {
         self.ask(&Request::Fleet(wanted.clone())).await;
         self.answer().await
     }
 
-    /// Ends them; when they were inside.
+    /// Closes these clients. Returns when each waiter was inside.
     pub async fn disband(&mut self) -> Vec<Stay> {
         self.ask(&Request::Disband).await;
         self.answer().await
     }
 
-    /// Has it close its client and end. Of what is held only distlock gives back all.
+    /// Closes the client and ends the process. Only distlock releases all its holds.
     pub async fn close(mut self) {
         self.ask(&Request::Close).await;
         self.answer::<()>().await;
@@ -137,7 +133,6 @@ impl Worker {
     }
 }
 
-/// The worker's side.
 pub async fn serve(mut words: impl Iterator<Item = String>) {
     let who = words.next().and_then(|name| Who::named(&name));
     let pool = |words: &mut dyn Iterator<Item = String>| words.next().and_then(|pool| pool.parse().ok());

@@ -1,18 +1,16 @@
-//! The server an example runs against: the one of `REDIS_URL` if that is set, else a private one that ends with the
-//! example.
+//! The server of an example: given by `REDIS_URL`, or else a private server that ends with the example.
 
 use distlock_support::RedisServer;
 
-/// A server, for as long as this lives.
+/// A server. A private one stops when this is dropped.
 pub struct Server {
-    /// Where it listens.
     pub url: String,
-    /// Put before every key, so that nothing of a given server's is touched.
+    /// The prefix of every key, so that the example touches no other data on a given server.
     pub prefix: String,
     _private: Option<RedisServer>,
 }
 
-/// Starts a server, unless one is given.
+/// Starts a private server unless `REDIS_URL` names one.
 pub fn start_unless_given() -> Server {
     let prefix = format!("distlock-example:{}:", std::process::id());
     match std::env::var("REDIS_URL") {

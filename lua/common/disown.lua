@@ -1,8 +1,7 @@
--- A hold without a guard: it stays counted, and is marked in the list, so that whoever gives back any hold of its owner takes
--- this one first.
--- KEYS   1 the lock's hash
--- ARGV   1 field of the owner's count   2 the hold's id
--- Reply  1 done, 0 it was not there, or marked before
+-- Marks a hold as one without a guard. The hold stays counted, and the next release that names no hold takes it first.
+-- KEYS   [1] the lock's hash.
+-- ARGV   [1] the field of the owner's count.   [2] the hold's id.
+-- Reply  1 = done, 0 = the hold does not exist or was marked before.
 -- Idempotent.
 
 load_holds()

@@ -1,19 +1,25 @@
--- What scripts share that take and give back holds of an owner: put in front of them at build time.
+-- Functions shared by the scripts that acquire or release holds. The build puts this file in front of them.
 --
--- An owner that can be used again has its holds listed in a field of the lock's hash beside its count: `<owner>:holds`, one
--- `,id` a hold. An acquire makes up the id and never uses it again, so that a repeat counts nothing, and a release gives
--- back what that acquire took, however late it comes. `,+id` = a hold that lost its guard. The list goes with the hash,
--- whoever deletes that.
--- How a hold is named in ARGV: '' = the only one this owner will ever have; '-' = the one that is not listed, of an owner
--- that became known only afterwards; '*' = any (see `any`); else its id. A release may name several, with commas.
--- A lease is made shorter by a release, a copy of which finds its hold gone, or by a command with a number: `~n` stands
--- behind the id then, at the front of the list for a hold that is not listed. A copy of that command, or of one before it,
--- finds its number used.
+-- An owner that can be used again may have several holds. A field next to its count, `<owner>:holds`, lists them, one `,id`
+-- per hold. Each acquire makes up an id and never reuses it. So a repeated acquire counts nothing, and a release removes
+-- exactly the hold of its acquire, however late it arrives. `,+id` is a hold that lost its guard. If the hash is deleted,
+-- its lists are gone too.
+--
+-- ARGV names a hold in one of these ways:
+-- - '': the only hold that this owner will ever have.
+-- - '-': the unlisted hold of an owner that others learned after its acquire.
+-- - '*': any hold (see `any`).
+-- - Otherwise its id. A release may name several, separated by commas.
+--
+-- Two kinds of commands shorten a lease, and a late copy of neither has an effect:
+-- - A release: the copy finds its hold gone.
+-- - A numbered command: it writes `~n` behind the hold's id, or at the front of the list for an unlisted hold. A copy of
+--   it, or of an earlier command, finds the number used.
 
 local holds
 
--- Makes `holds`. A script calls this on every path before it uses `holds`; whoever takes or gives back the only hold of a
--- fresh owner does without, which costs less than the making. All at once: a table that grows costs half as much again.
+-- Creates `holds`. Every path of a script calls this before it uses `holds`. Paths about the only hold of a fresh owner skip
+-- it, to save the cost of the table. One constructor, because a table that grows costs half as much again.
 local function load_holds()
   if holds then return end
   holds = {
@@ -21,17 +27,17 @@ local function load_holds()
       return redis.call('hget', hash, field .. ':holds') or ''
     end,
 
-    -- Where an id stands in a list, with the comma in front; nil = it does not.
+    -- Position of an id in a list, at the comma in front of it; nil if it is not listed.
     find = function(ids, id)
       return string.find(ids .. ',', ',' .. id .. ',', 1, true) or string.find(ids, ',' .. id .. '~', 1, true)
     end,
 
-    -- Was this hold counted by its acquire, and not given back since?
+    -- True if the acquire of this hold counted it, and it was not released since.
     is_counted = function(ids, id)
       return (holds.find(ids, id) or holds.find(ids, '+' .. id)) ~= nil
     end,
 
-    -- Where the entry behind the one at `at` begins.
+    -- Position after the entry that starts at `at`.
     behind_id = function(ids, at)
       return string.find(ids, ',', at + 1, true) or #ids + 1
     end,
@@ -41,13 +47,13 @@ local function load_holds()
       return count - n
     end,
 
-    -- Is this hold among those of an owner that has `count` of them?
+    -- True if an owner with `count` holds has this one.
     has = function(ids, count, hold)
       if hold == '-' then return holds.unlisted(count, ids) > 0 end
       return holds.find(ids, hold) ~= nil
     end,
 
-    -- A list without one of its ids, if it is there.
+    -- The list without this id, if it is there.
     without = function(ids, id)
       local at = holds.find(ids, id)
       if not at then return ids end
@@ -60,19 +66,19 @@ local function load_holds()
       return now[1] * 1000 + math.floor(now[2] / 1000)
     end,
 
-    -- After its last moment a command has no effect: the reply that says so, with the time. '0' = it has none.
+    -- The reply of a command that arrives after its last moment; nil if it is in time. '0' = no last moment.
     too_late = function(last)
       if last == '0' then return nil end
       local at = holds.clock()
       return at > tonumber(last) and {-7, at} or nil
     end,
 
-    -- Counts a hold up for an owner that has `count` others already.
+    -- Counts one more hold for an owner that has `count`.
     add = function(hash, field, count, ids, hold)
       redis.call('hset', hash, field, math.floor(count) + 1, field .. ':holds', ids .. ',' .. hold)
     end,
 
-    -- Puts an owner's count and list back to what they were.
+    -- Restores an owner's count and list.
     put_back = function(hash, field, count, ids)
       redis.pcall('hset', hash, field, count)
       if ids == '' then
@@ -82,8 +88,8 @@ local function load_holds()
       end
     end,
 
-    -- Writes what is left to an owner that keeps some. A command that memory is short for is refused before it changes
-    -- anything.
+    -- Writes the count and list of an owner that keeps some holds. HSET comes first: a server short of memory refuses it
+    -- before anything has changed.
     write = function(hash, field, count, ids)
       if ids == '' then
         redis.call('hset', hash, field, count)
@@ -93,14 +99,12 @@ local function load_holds()
       end
     end,
 
-    -- The hold that a release gives back which names none: one that lost its guard, else the one that is not listed, else the
-    -- newest.
+    -- The hold that a release takes if it names none: one that lost its guard, else the unlisted one, else the newest.
     any = function(ids, count)
       return string.match(ids, '%+[^,~]*') or holds.unlisted(count, ids) > 0 and '-' or string.match(ids, '.*,([^,~]*)')
     end,
 
-    -- What is left of an owner's list and count without this hold, or these (ids with commas between them); nil when none of
-    -- them is there.
+    -- The owner's list and count without this hold, or several (ids separated by commas). Nil if none of them exists.
     remaining = function(ids, count, hold)
       count = math.floor(count)
       local left = count
@@ -114,7 +118,7 @@ local function load_holds()
       return ids, left
     end,
 
-    -- As `remaining`, for a release that names a hold or '*'; else nil and its reply.
+    -- As `remaining`, for a release that names a hold or '*'. If nothing is released, returns nil and the script's reply.
     give_back = function(ids, count, hold, last)
       if hold == '*' then
         hold = holds.any(ids, count) or '-'
@@ -128,14 +132,14 @@ local function load_holds()
       return ids, left
     end,
 
-    -- A list as a set, with '-' where one is not listed: owners may have thousands of holds.
+    -- The list as a set, with '-' for an unlisted hold. A set, because owners may have thousands of holds.
     members = function(ids, count)
       local there = {['-'] = holds.unlisted(count, ids) > 0}
       for id in string.gmatch(ids, ',([^,~]+)') do there[id] = true end
       return there
     end,
 
-    -- Which of the holds in a list are gone, by their numbers in it, and whether the owner has others; nil = all are gone.
+    -- Returns the indexes in `wanted` of the holds that are gone, and whether the owner has other holds; nil if all are gone.
     missing = function(ids, count, wanted)
       local there, gone, n = holds.members(ids, count), {}, 0
       for id in string.gmatch(wanted, '[^,]+') do
@@ -145,7 +149,7 @@ local function load_holds()
       if #gone < n then return gone, count > n - #gone end
     end,
 
-    -- Some owner in a hash: the holder that an answer names; nil = there is none.
+    -- An owner in the hash, for a reply that names the holder; nil if there is none.
     somebody = function(hash)
       for _, field in ipairs(redis.call('hkeys', hash)) do
         if field ~= 'mode' and string.sub(field, -6) ~= ':holds' then return (string.gsub(field, ':write$', '')) end
@@ -153,7 +157,7 @@ local function load_holds()
       return nil
     end,
 
-    -- Is what this owner has left just these holds, one `,id` each ('-' = one that is not listed)?
+    -- True if the owner's holds are exactly `wanted`, one `,id` each ('-' = the unlisted one).
     are_all = function(ids, count, wanted)
       local there, n = holds.members(ids, count), 0
       for id in string.gmatch(wanted, '[^,]+') do
@@ -163,8 +167,8 @@ local function load_holds()
       return n == count
     end,
 
-    -- The lease of what a release leaves. `mine`: the holds that the caller has left; where the owner has no others, the
-    -- lease is set as told, up to its last moment. Else no lease becomes shorter.
+    -- Sets the lease of what a release leaves. `mine`: the holds that the caller has left. If the owner has no others, the
+    -- lease is set exactly, until the last moment. Otherwise no lease becomes shorter.
     rearm = function(hash, lease, left, ids, mine, last)
       local decides = mine ~= '' and holds.are_all(ids, left, mine) and not holds.too_late(last)
       if decides or redis.call('pttl', hash) < tonumber(lease) then
@@ -172,8 +176,8 @@ local function load_holds()
       end
     end,
 
-    -- An owner's list with command number n of those that make the lease of this hold shorter, of an owner that has so many;
-    -- nil = that number or a higher one was noted before, or the hold is gone.
+    -- Returns the list with numbered command `n` noted on this hold of an owner with `count` holds. Returns nil if the hold
+    -- is gone, or if this number or a higher one was noted before.
     noted = function(count, ids, hold, n)
       local from = 0
       if hold == '' or hold == '-' then
@@ -188,32 +192,33 @@ local function load_holds()
       return string.sub(ids, 1, from) .. '~' .. n .. string.sub(ids, from + 1 + (used and #used + 1 or 0))
     end,
 
-    -- Writes a list that `noted` made; the server's error where it refuses that.
+    -- Writes a list that `noted` made. Returns the server's error if it refuses.
     note = function(hash, field, list)
       local done = redis.pcall('hset', hash, field .. ':holds', list)
       return type(done) == 'table' and done or nil
     end,
 
-    -- Notes a command as `noted` says. True = it may cut the lease; false = it may not; an error = the server refused to note it.
+    -- Notes a command as `noted` does. Returns true if it may shorten the lease, false if not, and the server's error if it
+    -- refuses the write.
     cut_once = function(hash, field, count, ids, hold, n)
       local list = holds.noted(count, ids, hold, n)
       if not list then return false end
       return holds.note(hash, field, list) or true
     end,
 
-    -- For a renewal of the holds that are relied on, of an owner that has so many, in these words: 1, those that are gone by
-    -- their numbers in the list, what to do with the lease ('longer', 'set', 'leave'), and the list that is to be written before
-    -- that, if any; or 0: all are gone. `exactly`: with the number of the command behind the first of them. Reads and writes nothing.
+    -- For a renewal of the holds in `wanted`. Returns 0 if all are gone. Otherwise returns 1, the indexes of the holds that
+    -- are gone, what to do with the lease ('longer', 'set', 'leave'), and a list to write first, if any. `exactly`: the first
+    -- hold carries the command's number. Reads and writes nothing in Redis.
     relied = function(count, ids, wanted, exactly)
       count = tonumber(count) or 0
       local number = string.match(wanted, '~(%d+)')
       wanted = string.gsub(wanted, '~%d+', '')
-      -- Others may have come in as this owner, perhaps behind it.
+      -- Only one hold is known to the caller, but others may have acquired as this owner. Then it is the unlisted one.
       if wanted == '' then wanted = ',-' end
       local gone, others = holds.missing(ids, count, wanted)
       if not gone then return 0 end
       if not exactly then return 1, gone, 'longer' end
-      -- Noted also where it may not cut now: the others may be gone when a copy comes in.
+      -- Noted even if it may not shorten the lease now: the other holds may be gone when a copy arrives.
       local list = holds.noted(count, ids, string.match(wanted, '^,([^,]*)'), number)
       return 1, gone, not list and 'leave' or others and 'longer' or 'set', list
     end,

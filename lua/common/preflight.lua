@@ -1,8 +1,8 @@
--- May this login do all that locks need? Tries every command on a throw-away key and channel, and cleans up.
--- KEYS   1 the throw-away key
--- ARGV   1 publish command   2 the throw-away channel
--- Reply  a list: the server's time in ms (0 = that was refused), then its reasons for refusing, none if all is well
--- Leaves nothing behind where DEL or PEXPIRE is allowed.
+-- Checks whether this login may do all that locks need: tries each command on a throw-away key and channel, and cleans up.
+-- KEYS   [1] the throw-away key.
+-- ARGV   [1] publish command.   [2] the throw-away channel.
+-- Reply  a list: the server's time in ms (0 if TIME was refused), then the server's reason for each refusal.
+-- Leaves nothing behind if DEL or PEXPIRE is allowed.
 
 local now = redis.pcall('time')
 local out = {now.err and 0 or now[1] * 1000 + math.floor(now[2] / 1000), now.err}

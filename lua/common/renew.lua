@@ -1,16 +1,16 @@
--- Make the lease last so long from now for many locks, each only where its owner still holds it. Never creates anything.
--- KEYS   the locks' hashes
--- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then, where
---          the owner has no other holds than those that are relied on; 0 = every lease is left alone
---        2 last moment in ms of the server's time; 0 = none
---        and for KEYS[i], from 2i + 1 on: owner; the holds that are relied on, one `,id` each ('-' for one that is not
---        listed), '' = the only one it will ever have; behind the first `~n` where the lease is negative: the number of
---        this command (`common/holds.lua`)
--- Reply  {-7, at}  too late, nothing was done; at = the server's time in ms
---        else a list, an entry a key: 1 renewed, 0 not held by that owner, text = the server's reason for refusing this
---        one, {n, ..} = renewed, but for the holds with these numbers in the list, which are gone
--- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the
--- others. O(keys).
+-- Renews the leases of many locks, each only if its owner still holds it. Never creates a key.
+-- KEYS   the locks' hashes.
+-- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = set it even then, if the owner has no other
+--            holds than those named here. 0 = leave every lease.
+--        [2] last moment in ms of the server's time; 0 = none.
+--        [2i + 1] owner of KEYS[i].
+--        [2i + 2] its holds to renew, one `,id` each ('-' = the unlisted one); '' = the only one it will ever have. With a
+--            negative lease, `~n` follows the first: the number of this command (`common/holds.lua`).
+-- Reply  `{-7, at}` too late, nothing was done; at = the server's time in ms.
+--        Otherwise a list with one entry per key: 1 = renewed; 0 = not held by that owner; text = the server's error.
+--        `{n, ..}` = renewed, but the holds with these indexes in the list are gone.
+-- Idempotent. A late copy shortens no lease; with a negative lease it does nothing. One bad key does not stop the others.
+-- O(keys).
 
 local out = {}
 for i = 1, #KEYS do
@@ -23,7 +23,7 @@ for i = 1, #KEYS do
     if list then held = holds.note(KEYS[i], owner, list) or held end
   end
   if held == 1 and way ~= 'leave' then
-    -- Another hold of this owner may have asked for a longer lease.
+    -- Another hold of this owner may have a longer lease.
     local left = way == 'set' and -1 or redis.pcall('pttl', KEYS[i])
     if type(left) == 'table' then
       held = left

@@ -1,3 +1,3 @@
--- Take the lock as the reentrant one is taken, and give the section its number. Put together at build time from this
--- fragment, `reentrant/acquire.lua` and `number.lua`, whose header says what it is called with.
+-- Acquires the lock as the reentrant one does, and numbers the section. The build joins this file, `reentrant/acquire.lua`
+-- and `number.lua`, whose header describes the arguments.
 local take = function(KEYS, ARGV)

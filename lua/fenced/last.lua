@@ -1,6 +1,6 @@
--- The number of the last section.
--- KEYS   1 the counter of the lock's sections
--- Reply  the number as text, nil = there was none
+-- Returns the number of the last section.
+-- KEYS   [1] the lock's counter.
+-- Reply  the number as text; nil = there was no section.
 -- Reads only.
 
 return redis.call('get', KEYS[1])

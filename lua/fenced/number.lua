@@ -1,23 +1,23 @@
 end
 
--- KEYS   1 the lock's hash   2 the counter of its sections
--- ARGV   as of `reentrant/acquire.lua`
---        7 1 = a new number is no smaller than the server's time in ms
--- Reply  {number}  held; the section has this number: a new one, or for an owner that comes in again the one it has
---        else      as of `reentrant/acquire.lua`, nothing was counted
--- Idempotent. Numbers only grow, and some may be left out.
--- With ARGV 7, numbers also grow after the counter was lost, unless the server's clock was set back. Redisson's `INCR` continues
--- from there.
--- Same state as Redisson's fenced lock, but: coming in again is not counted, and a counter that was given
--- an end (Redisson's multi lock does so) has none any more.
+-- KEYS   [1] the lock's hash.   [2] the lock's counter.
+-- ARGV   as in `reentrant/acquire.lua`, and
+--        [7] 1 = a new number is at least the server's time in ms.
+-- Reply  `{number}` held. A new section gets a new number; re-entry returns the number that the section has.
+--        Otherwise as in `reentrant/acquire.lua`: the hold is not counted.
+-- Idempotent. Numbers only grow, and some may be skipped.
+-- With ARGV[7], numbers grow even after the counter was lost, unless the server's clock was set back. Redisson's `INCR`
+-- continues from there.
+-- Same state as Redisson's fenced lock, with two differences: re-entry is not counted, and an expiry on the counter
+-- (Redisson's multi lock sets one) is removed.
 
--- Before the counter is touched.
+-- Checked before the counter changes.
 if (ARGV[5] or '0') ~= '0' then
   load_holds()
   local late = holds.too_late(ARGV[5])
   if late then return late end
 end
--- Called before the lock is taken: a number without a section does no harm, a section without a number would.
+-- Runs before the lock is acquired: a number without a section is harmless, a section without a number is not.
 local function count()
   local number = redis.call('incr', KEYS[2])
   if ARGV[7] == '1' then

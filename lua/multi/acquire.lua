@@ -1,15 +1,15 @@
--- Take all of many locks, or none.
--- KEYS   the locks' hashes
--- ARGV   1 owner, which holds none of them but by an earlier copy of this call
---        2 lease in ms
--- Reply  nil     held, all of them, once each; their leases run from now
---        {i, n}  nothing was taken: the lock KEYS[i], the first of those that somebody else holds, is busy for n ms; -1 =
---                without end; text = it is not a lock
--- Idempotent: what its owner has already is not counted again, nor is its lease made shorter. Each lock is left as one
--- taken alone. O(locks).
+-- Acquires all of several locks, or none.
+-- KEYS   the locks' hashes.
+-- ARGV   [1] owner; it holds none of the locks, unless by an earlier copy of this call.
+--        [2] lease in ms.
+-- Reply  `nil`       all are held, once each; their leases run from now.
+--        `{i, n}`    nothing was acquired: KEYS[i], the first lock of another holder, is busy for n ms; -1 = without an end.
+--        `{i, text}` nothing was acquired: KEYS[i] is not a lock.
+-- Idempotent: a hold of this owner is not counted again, and keeps a longer lease. Each lock is left as if acquired alone.
+-- O(locks).
 
 local mine = {}
--- Mostly none of them is there, which one call tells.
+-- Usually none of them exists, which one call tells.
 local some = redis.call('exists', unpack(KEYS)) > 0
 for i = 1, some and #KEYS or 0 do
   if redis.call('exists', KEYS[i]) == 1 then
@@ -20,8 +20,8 @@ for i = 1, some and #KEYS or 0 do
 end
 for i = 1, #KEYS do
   if not mine[i] then redis.call('hset', KEYS[i], ARGV[1], '1') end
-  -- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
-  -- Written also where a longer one stays: what replicas acknowledge is this connection's last write.
+  -- Redis does not roll a script back. If a lease is refused, the locks taken so far are deleted, or they would never end.
+  -- PEXPIRE runs even if a longer lease stays: replicas acknowledge this connection's last write.
   local left = mine[i] and redis.call('pttl', KEYS[i]) or -1
   local leased = redis.pcall('pexpire', KEYS[i], left < tonumber(ARGV[2]) and ARGV[2] or left)
   if type(leased) == 'table' and leased.err then

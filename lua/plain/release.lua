@@ -1,15 +1,16 @@
--- Give the lock back: compare and delete; and wake a waiter of every client of ours.
--- KEYS   1 the lock
--- ARGV   1 publish command   2 the lock's channel
---        3 ... the value; or several, any of which is meant
---        where 3 is '': 4 ... what all values of the owner begin with, in each form: which one it has is only told
--- Reply  0, -n      free; n clients were told (on this node)
---        {0, text}  free, but nobody could be told: the server's reason
---        {-8, '+' .. value}  nothing was done: the owner has this value
---        nil        the lock is free and was not ours
---        text       held by this other one
--- Idempotent: a value is never used again, so that a repeat finds none, or another one. O(1).
--- Redlock's page: delete where the value is still the own one.
+-- Releases the lock if it has the given value, and wakes one waiter in each client of this crate.
+-- KEYS   [1] the lock.
+-- ARGV   [1] publish command.
+--        [2] the lock's channel.
+--        [3].. one or more values; the lock is released if it has one of them.
+--        If [3] is '', [4].. are the prefixes of all values of the owner, in each form: its value is only reported.
+-- Reply  `0`, `-n`  free; n clients on this node received the message.
+--        `{0, text}` free, but the message was refused: the server's reason.
+--        `{-8, '+' .. value}` nothing was done: the owner has this value.
+--        `nil`      the lock is free, and was not held by this value.
+--        `text`     the lock has this other value.
+-- Idempotent: a value is never reused, so a repeat finds no value or another one. O(1).
+-- As on Redlock's page: compare the value, then delete.
 
 local found = redis.call('get', KEYS[1])
 if not found then return nil end

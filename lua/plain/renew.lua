@@ -1,13 +1,12 @@
--- Make the lease last so long from now for many locks, each only where it has this value still. Never creates anything.
--- KEYS   the locks
--- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then;
---          0 = every lease is left alone
---        2 last moment in ms of the server's time; 0 = none
---        and for KEYS[i], ARGV[i + 2]: its value
--- Reply  {-7, at}  too late, nothing was done; at = the server's time in ms
---        else a list, an entry a key: 1 renewed, 0 it has not got this value, text = the server's reason for refusing this one
--- Idempotent; a copy makes no lease shorter, but for one of a negative lease, until its last moment. One bad key does not
--- stop the others. O(keys).
+-- Renews the leases of many locks, each only if it still has the given value. Never creates a key.
+-- KEYS   the locks.
+-- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = set it even then. 0 = leave every lease.
+--        [2] last moment in ms of the server's time; 0 = none.
+--        [i + 2] value of KEYS[i].
+-- Reply  `{-7, at}` too late, nothing was done; at = the server's time in ms.
+--        Otherwise a list with one entry per key: 1 = renewed; 0 = another value or none; text = the server's error.
+-- Idempotent. A late copy shortens no lease, except with a negative lease until its last moment. One bad key does not stop
+-- the others. O(keys).
 
 local out = {}
 for i = 1, #KEYS do

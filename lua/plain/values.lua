@@ -1,10 +1,10 @@
--- What the scripts of the plain lock share: what can be read in a value. Put in front of them at build time.
+-- Functions that read values of the plain lock. The build puts this file in front of the scripts that use them.
 --
--- A value of ours is one acquire's, and never used again. It begins with the owner, a uuid of version 8 and a number, as text,
--- in hex or in base64 (`src/plain/value.rs`). Other libraries write what they like; theirs are only compared as a whole.
+-- Each acquire has a value of its own, which is never reused. Ours starts with the owner, a uuid of version 8 and a number,
+-- as text, in hex or in base64 (`src/plain/value.rs`). Values of other libraries are only compared as a whole.
 
--- Will the release of whoever wrote this be announced? A guess: the worst of a wrong one is a waiter that looks late, or too
--- often.
+-- Guesses whether the release of this value's holder will be announced. After a wrong guess a waiter polls too seldom or too
+-- often, no more.
 local function is_told(value)
   if string.find(value, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-[89ab]%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d') then return true end
   local size = #value
@@ -13,8 +13,8 @@ local function is_told(value)
   return false
 end
 
--- Is this a value of the owner whose values all begin so, a word a form from this one on? Its holder may write another form than
--- whoever asks. Text ends in `/`, so that no longer number is taken for it.
+-- True if the value has one of the prefixes words[from].. of an owner, one per form. Each form, because the holder may use
+-- another one than the caller. The text prefix ends in `/`, so that it matches no longer number.
 local function is_of(value, words, from)
   for i = from, #words do
     if string.sub(value .. '/', 1, #words[i]) == words[i] then return true end

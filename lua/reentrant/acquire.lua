@@ -1,20 +1,19 @@
--- Take the lock, or take it once more for the same owner.
--- KEYS   1 the lock's hash
--- ARGV   what is empty, or 0, at the end may be left out
---        1 owner
---        2 lease in ms; coming in again, one that is longer now is left alone
---        3 hold (`common/holds.lua`): '' or an id
---        4 a hold that the owner must have still, '' = none
---        5 last moment in ms of the server's time; 0 = none
---        6 1 = the owner must have no other hold; heeded where 3 is an id
--- Reply  nil       held; the hold is counted and the lease runs from now
---        n         busy: the lease has n ms left; -1 = it has no end
---        -6        the owner holds it already (only for ARGV 6)
---        -3        the owner has not got the hold of ARGV 4 any more
---        {-7, at}  too late, nothing was done; at = the server's time in ms
--- Idempotent: a repeat finds its hold counted and at most starts the lease anew. Always writes where it is held. O(holds of
--- this owner).
--- Same state as Redisson's RLock, but for the list of holds.
+-- Acquires the lock, or re-enters it as the same owner.
+-- KEYS   [1] the lock's hash.
+-- ARGV   Trailing arguments that are '' or 0 may be omitted.
+--        [1] owner.
+--        [2] lease in ms; on re-entry a longer current lease stays.
+--        [3] hold (`common/holds.lua`): '' or an id.
+--        [4] a hold that the owner must still have; '' = none.
+--        [5] last moment in ms of the server's time; 0 = none.
+--        [6] 1 = the owner must have no other hold; read only if [3] is an id.
+-- Reply  `nil`     held; the hold is counted, and the lease runs from now.
+--        `n`       busy: the lease has n ms left; -1 = no end.
+--        `-6`      the owner holds the lock already (only with ARGV[6]).
+--        `-3`      the owner no longer has the hold of ARGV[4].
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+-- Idempotent: a repeat finds its hold counted, and at most restarts the lease. Always writes if held. O(holds of this owner).
+-- Same state as Redisson's RLock, plus the list of holds.
 
 local owner, lease, hold, earlier = ARGV[1], ARGV[2], ARGV[3] or '', ARGV[4] or ''
 if hold ~= '' then
@@ -25,7 +24,7 @@ end
 
 local left = redis.call('pttl', KEYS[1])
 local fresh = left == -2
--- Counts are texts: a number costs more to hand over.
+-- Counts are text, because passing a number to the server costs more.
 local count, ids
 if fresh then
   if earlier ~= '' then return -3 end
@@ -49,9 +48,9 @@ else
   end
 end
 
--- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
--- that never ends.
--- Written also where a longer one stays: what replicas acknowledge is this connection's last write, which has to be of this hold.
+-- Redis does not roll a script back. If the lease is refused (by the access list, for example), the hold is undone, or the
+-- lock would never end.
+-- PEXPIRE runs even if a longer lease stays: replicas acknowledge this connection's last write, which must be of this hold.
 if not fresh and left >= tonumber(lease) then lease = left end
 local leased = redis.pcall('pexpire', KEYS[1], lease)
 if type(leased) == 'table' and leased.err then

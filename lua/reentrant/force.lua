@@ -1,9 +1,10 @@
--- Free the lock whoever holds it, and wake a waiter of every client.
--- KEYS   1 the lock's hash
--- ARGV   1 last moment in ms of the server's time   2 publish command; left out = nobody is told
---        3 the lock's channel, where somebody is told
--- Reply  1 it was held, 0 it was free; {1, text} it was held but nobody could be told; {-7, at} too late, nothing was done
--- Idempotent, until its last moment.
+-- Frees the lock, whoever holds it, and wakes one waiter in each client.
+-- KEYS   [1] the lock's hash.
+-- ARGV   [1] last moment in ms of the server's time.
+--        [2] publish command; omitted = no message.   [3] the lock's channel, if there is a message.
+-- Reply  1 = it was held; 0 = it was free; {1, text} = it was held, but the message was refused.
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+-- Until its last moment a copy frees the lock again, whoever holds it by then.
 
 load_holds()
 local late = holds.too_late(ARGV[1])

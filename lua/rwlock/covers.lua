@@ -1,39 +1,40 @@
--- What the scripts of the read-write lock share: put in front of each of them at build time. State and terms:
+-- Functions shared by the scripts of the read-write lock. The build puts this file in front of them. Terms:
 -- docs/wire-format.md.
 --
--- One hash: `mode` is read or write; a reader's field is its owner, the writer's is its owner and `:write`. Hold n of a
--- reader has a key of its own, its cover, which lasts as long as that hold's lease. A reader none of whose covers is
--- left is dead: it holds nothing, although its field may still be there.
--- Everywhere: tag = the lock's name in braces, unless it has one of its own.
+-- State. One hash: `mode` is read or write. A reader's field is its owner, the writer's is `<owner>:write`. Hold n of a reader
+-- has a key of its own, its *cover*, which lasts as long as that hold's lease. A reader without a cover is dead: it holds
+-- nothing, although its field may still be there. The *tag* is the lock's name in braces, or the bare name if it has a brace.
 --
--- No script looks at all readers as a matter of course: there may be thousands. With few fields in the hash its lease is what
--- those in it are covered for, to the ms. With more, a script asks some readers, chosen at random. The hash never ends before
--- a live reader's cover, and may last longer than all of them: see `lease_needed`.
+-- Cost. There may be thousands of readers, so a script does not normally look at all of them. If the hash has few fields, its
+-- lease is the longest cover, to the ms. If it has more, a script asks readers chosen at random (`lease_needed`). The hash
+-- never ends before a live reader's cover, but may outlast all covers.
 --
--- Of a cluster's slot that is being moved, some keys are here and some are not. A key of KEYS that is not here has the server
--- refuse the script before it begins; one that is found by what the hash says stops it where it stands, and what was written
--- before stays written. So (1) the owner's first covers are in KEYS, also for scripts that write beside covers of others: a lock of
--- which only the hash is here is refused. `state` has no owner, writes nothing and has the hash alone: it may fail half way. (2) What must be read is read before the first write.
+-- Moving slots. While a cluster moves a slot, some keys are here and some are not. If a key of KEYS is missing here, the server
+-- refuses the script before it starts. A missing key that the script finds through the hash stops it midway, and what it
+-- has written stays. Therefore:
+-- 1. The owner's first covers are in KEYS, also for scripts that write next to covers of others. So if only the lock's hash is
+--    here, the script is refused. `state` has no owner and only the hash in KEYS. It writes nothing, so it may fail midway.
+-- 2. A script reads everything that it needs before its first write.
 
--- No owner has more holds for reading: a count beyond is somebody's forgery, and must not keep the server busy.
+-- Upper limit of one owner's read holds. A higher count is forged, and must not keep the server busy.
 local MOST = 65536
--- Up to this number of fields a hash has few.
+-- Up to this many fields ("few"), a script reads all readers.
 local FEW = 16
--- How many readers a command asks at random at a time, and through how many fields a command searches, taken together.
+-- Readers that a command asks at random at a time, and fields that it may search in all.
 local SAMPLE, SEARCH = 16, 256
--- For how many ms the hash of many readers may outlast them without being cut.
+-- By how many ms the hash of many readers may outlast them before it is shortened.
 local SLACK = 5000
 
--- What is left of SEARCH, and for each hash a reader that this command found alive.
+-- The rest of SEARCH; and per hash, a reader that this command found alive.
 local search, alive = SEARCH, {}
--- Of a command of many steps: the hashes that readers have left, whose leases are looked at in the end. Else nil.
+-- In a command of many steps: hashes that readers have left, whose leases are checked after the last step. Otherwise nil.
 local deferred
 
 local function cover(tag, owner, n)
   return tag .. ':' .. owner .. ':rwlock_timeout:' .. n
 end
 
--- For how long a reader is covered, in ms; not above 0 when it is dead. Looks no further once `enough` is reached.
+-- Returns how long a reader is covered, in ms; 0 = it is dead. Stops looking once `enough` is reached.
 local function covered(tag, owner, count, enough)
   local best = 0
   for n = math.min(count, MOST), 1, -1 do
@@ -47,29 +48,30 @@ local function refused(reply)
   return type(reply) == 'table' and reply.err and reply
 end
 
--- What is said of a hash without a mode: it is a lock of another kind, and to write into it would spoil it.
+-- The error for a hash without a mode. It belongs to another kind of lock, and a write would damage it.
 local function foreign()
   return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
 end
 
--- What looks at other readers than the one that a script is about.
+-- Functions about other readers than the script's own.
 local lease_needed, readers_keep, bury, give_lease, holder
 
--- Makes these. A script calls this on every path before it uses them; whoever comes in, or is alone, does without, which costs
--- less than the making.
+-- Creates these functions. Every path of a script calls this before it uses them. Other paths skip it to save the cost.
 local function load_readers()
   if lease_needed then return end
 
-  -- Ours have uuids of version 8, Java's of version 4.
+  -- Our uuids have version 8, Java's have version 4.
   local function is_ours(owner)
     return string.byte(owner, 15) == 56
   end
 
-  -- For how long any reader is covered, in ms: 0 when none of them lives; and those of ours that are dead, as far as they were
-  -- asked. O(fields). `enough`: what the hash has left, if that is all that matters beyond. No cover of ours outlives the hash, so
-  -- that one which lasts as long decides, and the newest comes first; but a watchdog of Java's may have cut the hash short.
-  -- `own` = what one reader is about to be: its owner, how many holds it has `left`, and `anew` = how long the cover of the last
-  -- of them is about to last, where that changes.
+  -- Returns how long the longest cover lasts, in ms (0 = no reader is alive), and the dead readers of ours that it met.
+  -- O(fields).
+  -- `enough`: what the hash has left, if more does not matter. A cover of ours never outlives the hash, so a cover that lasts as
+  -- long ends the search, which starts with the newest reader. If there is a reader of Java, all are read, because Java's
+  -- watchdog may have shortened the hash.
+  -- `own`: what one reader is about to be: its `owner`, the number of holds `left`, and `anew`, the new lease of its last
+  -- cover if that changes.
   local function longest(hash, tag, enough, own)
     local best, dead, flat = 0, {}, redis.call('hgetall', hash)
     local function stays(field)
@@ -103,14 +105,14 @@ local function load_readers()
     return best, dead
   end
 
-  -- Is this field another reader than `own`, or its list of holds?
+  -- True if the field belongs to another reader than `own`. Lists of holds, also its own, count as others.
   local function is_another(field, own)
     return field ~= 'mode' and not (own and field == own.owner)
   end
 
-  -- Asks a reader other than `own`, chosen at random, and a second one where that is not covered for `need` ms: for how long the
-  -- better one is (0 = dead), and whether one is Java's. nil where the server does not choose at random: before Redis 6.2, or for
-  -- want of that right.
+  -- Asks one reader, and a second one if the first is not covered for `need` ms. The first is the one found alive before, if
+  -- any; others are chosen at random. Skips `own`. Returns how long the better one is covered (0 = dead), and whether one
+  -- is Java's. Returns nil if HRANDFIELD does not exist (before Redis 6.2) or is not permitted.
   local function ask_one(hash, tag, need, own)
     local best, java, one = 0, false, alive[hash]
     for i = 1, 2 do
@@ -121,7 +123,7 @@ local function load_readers()
       end
       if is_another(one, own) then
         java = java or not is_ours(one)
-        -- Mostly its first cover is all there is.
+        -- Usually a reader has only its first cover.
         local now = redis.call('pttl', cover(tag, one, 1))
         if now > best then best, alive[hash] = now, one end
         if best >= need then break end
@@ -130,12 +132,12 @@ local function load_readers()
     return best, java
   end
 
-  -- As `ask_one`, of SAMPLE fields; and those readers of ours among them that are dead.
+  -- As `ask_one`, for SAMPLE random fields. Also returns the dead readers of ours among them.
   local function ask_some(hash, tag, need, own)
     local best, java, dead = 0, false, {}
     local flat = redis.call('hrandfield', hash, SAMPLE, 'withvalues')
     for i = 1, #flat, 2 do
-      -- The mode and lists of holds are no numbers.
+      -- The mode and lists of holds are not numbers.
       local field, count = flat[i], tonumber(flat[i + 1])
       if count and is_another(field, own) then
         local now = covered(tag, field, count, need)
@@ -151,11 +153,13 @@ local function load_readers()
     return best, java, dead
   end
 
-  -- What a hash in read mode of so many fields, which has `now` ms left, is to last for those in it: so many ms; 0 = none of them
-  -- lives; nil = as it is. And those of ours that are dead, for `bury`. `own`: as for `longest`, and its `count` of holds so far;
-  -- or `decided` = several are gone already, any of whom may have been the one that decided.
-  -- Few fields: to the ms. More: it stays where somebody lasts as long, give or take SLACK, and where `own` did not, for then it
-  -- was not the one that decided. Where `own` may have decided, all are searched, while SEARCH allows; beyond that it stays too.
+  -- Returns for how many ms a hash in read mode must last for its readers: 0 = none is alive, nil = leave it as it is. Also
+  -- returns dead readers of ours, for `bury`. The hash has `fields` fields and `now` ms left. `own`: as for `longest`, plus
+  -- `count`, its holds so far. `decided` replaces them if several readers have left: any of them may have set the lease.
+  -- - Few fields: the result is exact.
+  -- - More fields: the hash stays if a reader lasts as long, to within SLACK. It also stays if `own` did not last as long,
+  --   because then another reader set the lease. If `own` may have set it, all readers are searched while SEARCH allows;
+  --   beyond that the hash stays too.
   function lease_needed(hash, tag, fields, now, own)
     local enough = now < 0 and math.huge or math.max(now, 1)
     if fields <= FEW then return (longest(hash, tag, enough, own)) end
@@ -175,18 +179,18 @@ local function load_readers()
         best = math.max(best, some)
         decides = java or decides and best < need
       end
-      -- Where hardly anybody lives, whoever is dead is taken out, so that this is not to be done again.
+      -- If hardly any reader is alive, the dead are removed, so that the search is not repeated.
       if best <= 0 or now < 0 or decides and fields <= search then
         search = search - fields
         return longest(hash, tag, best <= 0 and math.huge or enough, own)
       end
     end
-    -- Never cut here, but made longer where Java has cut it.
+    -- The hash is not shortened here, but extended if Java has shortened it.
     return best > enough and best or nil, dead
   end
 
-  -- For how many ms at the most readers keep a writer out of a hash in read mode that has `left` ms left, -1 = no end; nil = none of
-  -- them lives. And those of ours that are dead, for `bury`.
+  -- Returns an upper bound, in ms, for how long readers keep a writer out of a hash in read mode; nil = no reader is alive. The
+  -- hash has `left` ms left, -1 = no end. Also returns dead readers of ours, for `bury`.
   function readers_keep(hash, tag, left)
     local many, best, dead, _ = redis.call('hlen', hash) > FEW, nil, nil, nil
     if many then
@@ -200,7 +204,7 @@ local function load_readers()
     return left < 0 and best or math.min(left, best), many and dead
   end
 
-  -- Takes out readers of ours that are dead, if any. Java's stay: it counts on their fields.
+  -- Deletes dead readers of ours, if any. Java's stay, because its scripts count on their fields.
   function bury(hash, dead)
     for i = 1, dead and #dead or 0, 256 do
       local fields = {}
@@ -212,17 +216,17 @@ local function load_readers()
     end
   end
 
-  -- Does to a hash in read mode that had `now` ms left what `lease_needed` says where somebody in it lives.
+  -- Applies a result of `lease_needed` above 0 to a hash in read mode that had `now` ms left.
   function give_lease(hash, now, live, dead, publish, channel)
     bury(hash, dead)
     if not live then return end
-    -- Asked anew: a millisecond may have gone by, and the hash must not end before the covers.
+    -- Read again: a millisecond may have passed, and the hash must not end before the covers.
     if live ~= redis.call('pttl', hash) then redis.call('pexpire', hash, live) end
-    -- Waiters have heard of a later end.
+    -- Waiters know a later end.
     if now - live > 1000 then redis.pcall(publish, channel, '0') end
   end
 
-  -- Some owner in a hash: the holder that an answer names.
+  -- An owner in the hash, for a reply that names the holder.
   function holder(hash)
     -- Two, because one may be the mode.
     local two = redis.call('hlen', hash) > FEW and redis.pcall('hrandfield', hash, 2)

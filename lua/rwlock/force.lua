@@ -1,12 +1,13 @@
--- Free the lock if it is held in this mode, whoever holds it, and wake waiters.
--- KEYS   1 the lock's hash
--- ARGV   1 mode: read or write
---        2 message: 0 wakes a waiter of every client, 1 all
---        3 last moment in ms of the server's time   4 publish command   5 channel
--- Reply  1 it was held, 0 it was free, 2 it is held in the other mode and stays so; {1, text} it was held but nobody could
---        be told; {-7, at} too late, nothing was done
--- Idempotent until its last moment. O(fields), which the server deletes. As Redisson's: covers are left to run
--- out.
+-- Frees the lock if it is held in this mode, whoever holds it, and wakes waiters.
+-- KEYS   [1] the lock's hash.
+-- ARGV   [1] mode: read or write.
+--        [2] message: 0 wakes one waiter in each client, 1 wakes all.
+--        [3] last moment in ms of the server's time.   [4] publish command.   [5] channel.
+-- Reply  1 = it was held; 0 = it was free; 2 = it is held in the other mode, and stays held.
+--        `{1, text}` it was held, but the message was refused.
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+-- Until its last moment a copy frees the lock again, whoever holds it by then. O(fields), which the server deletes. As in
+-- Redisson, covers are left to expire.
 
 load_holds()
 local late = holds.too_late(ARGV[3])

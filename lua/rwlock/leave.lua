@@ -1,10 +1,10 @@
--- A writer that waited gives up: readers are not held back for it any more. What follows (`write_release.lua`) takes back
--- what it may have got unseen.
--- KEYS   1 the lock's hash   2 the owner's first cover   3 the writers of ours that wait
--- ARGV   as for the release
--- Idempotent. Done for itself, should what follows fail: a repeat finds the mark gone. O(log writers that wait).
+-- A waiting writer gives up: its mark is removed, so it no longer holds back readers. The script that the build puts behind
+-- this one (`write_release.lua`) releases what the writer may have acquired without knowing.
+-- KEYS   [1] the lock's hash.   [2] the owner's first cover.   [3] the marks of our waiting writers.
+-- ARGV   as in `write_release.lua`.
+-- Idempotent. The mark stays removed if the release fails: a repeat finds it gone. O(log waiting writers).
 
--- Where that is refused, the mark runs out.
+-- If ZREM is refused, the mark expires.
 if redis.pcall('zrem', KEYS[3], ARGV[1]) == 1 and redis.call('exists', KEYS[3]) == 0
   and redis.call('hget', KEYS[1], 'mode') ~= 'write' then
   redis.pcall(ARGV[7], ARGV[8], '1')

@@ -1,22 +1,22 @@
--- Come in as a reader: beside other readers, or under the same owner's own write hold.
--- KEYS   1 the lock's hash   2 the owner's first cover   3 the writers of ours that wait
--- ARGV   1 owner
---        2 lease in ms of this hold
---        3 hold (`common/holds.lua`): '' or an id
---        4 a hold that the owner must have still, '' = none
---        5 last moment in ms of the server's time; 0 = none
---        6 1 = the owner must hold neither half
---        7 tag
---        8 1 = gives way to writers that wait, unless the owner is in already
--- Reply  nil       held; the hold is counted and its lease runs from now
---        n         busy: a writer's lease has n ms left; -1 = it has no end
---        -3        the owner has not got the hold of ARGV 4 any more
---        -5        held back: a writer waits
---        -6        the owner holds one of the halves already (only for ARGV 6)
---        {-7, at}  too late, nothing was done; at = the server's time in ms
--- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(1); O(holds of this owner) for one that was
--- given.
--- Same state as Redisson's read lock, but for the list of holds.
+-- Acquires for reading: next to other readers, or under the same owner's write hold.
+-- KEYS   [1] the lock's hash.   [2] the owner's first cover.   [3] the marks of our waiting writers.
+-- ARGV   [1] owner.
+--        [2] lease in ms of this hold.
+--        [3] hold (`common/holds.lua`): '' or an id.
+--        [4] a hold that the owner must still have; '' = none.
+--        [5] last moment in ms of the server's time; 0 = none.
+--        [6] 1 = the owner must hold neither half.
+--        [7] tag.
+--        [8] 1 = yields to waiting writers, unless the owner holds the lock already.
+-- Reply  `nil`     held; the hold is counted, and its lease runs from now.
+--        `n`       busy: a writer's lease has n ms left; -1 = no end.
+--        `-3`      the owner no longer has the hold of ARGV[4].
+--        `-5`      held back: a writer waits.
+--        `-6`      the owner holds one of the halves already (only with ARGV[6]).
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+-- Idempotent: a repeat finds its hold counted, and at most restarts the lease. O(1), or O(holds of this owner) for a given
+-- owner.
+-- Same state as Redisson's read lock, plus the list of holds.
 
 local hash, owner, lease, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[7]
 if hold ~= '' then
@@ -58,17 +58,17 @@ else
   end
 end
 
--- A script is not rolled back: what may be refused (by the access list, say) comes first, or is undone.
+-- Redis does not roll a script back. Writes that may be refused (by the access list, for example) come first or are undone.
 local n = again and count or count + 1
 local own = cover(tag, owner, n)
--- A number costs more to hand over than a text.
+-- Text, because passing a number to the server costs more.
 if n == 1 then n = '1' end
--- As long is too short: a millisecond may go by before the cover is set, and the hash must not end before it. More may have gone
--- by where covers were asked.
+-- An equal lease is too short: a millisecond may pass before the cover is set, and the hash must not end before it. Reading
+-- covers takes longer, so PTTL is read again.
 if count > 0 then left = redis.call('pttl', hash) end
 local short = fresh or left <= tonumber(lease)
 local no
--- A repeat cuts no hold of this owner short.
+-- A repeat shortens no hold of this owner.
 if not again or redis.call('pttl', own) < tonumber(lease) then
   no = refused(redis.pcall('set', own, '1', 'px', lease))
   if no then return no end
@@ -81,7 +81,7 @@ end
 if not no and not again and hold ~= '' then
   no = refused(redis.pcall('hset', hash, owner .. ':holds', ids .. ',' .. hold))
 end
--- Written also where a longer one stays: what replicas acknowledge is this connection's last write.
+-- PEXPIRE runs even if a longer lease stays: replicas acknowledge this connection's last write.
 if not no then
   no = refused(redis.pcall('pexpire', hash, short and lease or left))
 end

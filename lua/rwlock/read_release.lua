@@ -1,35 +1,36 @@
--- Give back one of the owner's holds for reading; the last live reader frees the lock and wakes a waiter of every client.
--- KEYS   1 the lock's hash   2.. the owner's first covers, as far as the caller knows of its holds
--- ARGV   1 owner
---        2 hold (`common/holds.lua`)
---        3 the lease, in full, of what is left
---        4 the holds that the caller has left, one `,id` each; '' = unknown
---        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
---        6 tag
---        7 for how many ms what the caller has left must be covered at least, or else for ARGV 3; 0 = as it is
---        8 publish command   9 channel
--- Reply  n         n holds are left
---        {-1}      none of this owner's is left; others hold it, or this owner for writing
---        -n        free; n clients were told (on this node)
---        {0, text} free, but nobody could be told: the server's reason
---        {-8, id}  nothing was done: for hold '*', which one it is to be, by its id. One that is not listed is given back at once
---        {-7, at}  too late, nothing was done; at = the server's time in ms
---        nil       the lock is free and was not ours
---        text      held by this other owner, or by this one for writing
---        {-2, n}   the hold is not there, but n others of this owner for reading are
--- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
--- moment.
--- O(holds of this owner), and O(1) for the other readers: a sample of them, or all of up to SEARCH. Only where hardly any of
--- them lives O(readers), once for each of ours that died.
--- Same state and message as Redisson's read lock, without its latch key, but: under the owner's own write
--- hold the hash's lease stays, for it is the writer's. Otherwise it becomes what the readers that are left are covered for,
--- and if that is sooner by a second or more, a waiter of every client is woken. Of many readers it may stay longer
--- (`lease_needed`). In a command of many steps what is left is looked at behind the last one (`many/end.lua`): the reply is {-1}
--- also where all who are left turn out to be dead, and the lock is freed.
+-- Releases one of the owner's read holds. The last live reader frees the lock, and wakes one waiter in each client.
+-- KEYS   [1] the lock's hash.   [2].. the owner's first covers, one per hold that the caller knows, 16 at most.
+-- ARGV   [1] owner.
+--        [2] hold (`common/holds.lua`).
+--        [3] lease in ms for a cover of the holds that remain.
+--        [4] the holds that the caller has left, one `,id` each; '' = unknown.
+--        [5] last moment in ms of the server's time, for releasing hold '*' or shortening the lease; 0 = none.
+--        [6] tag.
+--        [7] for how many ms the caller's other holds must be covered. If they are not, a cover gets ARGV[3]. 0 = no matter.
+--        [8] publish command.   [9] channel.
+-- Reply  `n`        n holds remain.
+--        `{-1}`     this owner has no read hold left; others hold the lock, or this owner for writing.
+--        `-n`       free; n clients on this node received the message.
+--        `{0, text}` free, but the message was refused: the server's reason.
+--        `{-8, id}` nothing was done: hold '*' has this id, and a release must name it. An unlisted one is released at once.
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+--        `nil`      the lock is free, and was not held by this owner.
+--        `text`     held by this other owner, or by this one for writing.
+--        `{-2, n}`  the hold does not exist; the owner has n other read holds.
+-- Idempotent: a repeat answers nil, an owner or {-2, n}, and the caller knows that it repeats. Exception: until its last
+-- moment a copy with hold '*' may release another unlisted hold.
+-- O(holds of this owner), and O(1) in other readers: a sample, or all of up to SEARCH fields. O(readers) only if hardly any
+-- of them is alive, once for each dead reader of ours.
+-- Same state and message as Redisson's read lock, without its latch key. Differences:
+-- - Under the owner's own write hold the hash keeps its lease, which is the writer's.
+-- - Otherwise the hash lasts as long as the readers that remain are covered. If that is sooner by more than 1 s, one waiter
+--   in each client is woken. With many readers the hash may stay longer (`lease_needed`).
+-- - In a command of many steps, the readers that remain are checked after the last step (`many/end.lua`). The reply is {-1}
+--   even if all of them are dead and the lock is freed then.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
--- Others came to know the owner, and act as it; or its lease was made shorter.
+-- Others have acquired as this owner since, or a command that shortens the lease was noted.
 if hold == '' and found[3] then hold = '-' end
 if hold ~= '' then load_holds() end
 
@@ -62,10 +63,10 @@ if left == 0 and count == 1 and fields == (before == '' and 2 or 3) then
 end
 local later = deferred and mode == 'read' and left == 0
 if not later then load_readers() end
--- From here to the first write, all that must be read (`covers.lua`).
+-- From here to the first write: everything that must be read (`covers.lua`).
 local lease, anew = 0, false
 if left > 0 then
-  -- Covers go from the last, holds in any order: what is left to others of this owner keeps the longest.
+  -- Covers are removed from the last, but holds end in any order. So what remains for others of this owner gets the longest.
   local least, keep = tonumber(ARGV[7]), 0
   if ARGV[4] == '' or not holds.are_all(ids, left, ARGV[4]) or holds.too_late(ARGV[5]) then
     keep = covered(tag, owner, count, math.huge)
@@ -74,7 +75,7 @@ if left > 0 then
   least = math.max(least, keep)
   anew = least > 0 and covered(tag, owner, left, least) < least
 end
--- Covers that go and are not in KEYS, because other clients act as this owner.
+-- Covers to be removed that are not in KEYS, because other clients use this owner.
 for n = math.max(left, #KEYS - 1) + 1, math.min(count, left + MOST) do redis.call('exists', cover(tag, owner, n)) end
 local now, live, dead
 if mode == 'read' and not later then
@@ -82,7 +83,7 @@ if mode == 'read' and not later then
   if anew then now = math.max(now, lease) end
   live, dead = lease_needed(hash, tag, fields, now, {owner = owner, count = count, left = left, anew = anew and lease})
 end
--- A script is not rolled back: what may be refused comes first, or is undone.
+-- Redis does not roll a script back. Writes that may be refused come first or are undone.
 if left == 0 then
   redis.call('hdel', hash, owner, owner .. ':holds')
 else

@@ -1,20 +1,19 @@
--- Make leases last so long from now for many locks, each only where its owner still holds it. Never creates anything.
--- KEYS   for each lock its hash, then the owner's first covers where they matter
--- ARGV   1 lease in ms: one that is longer now is left alone; negative = set to so many ms even then, where
---          the owner has no other holds than those that are relied on; 0 = for writers: every lease is left alone
---        2 last moment in ms of the server's time; 0 = none
---        and for each lock: owner; the holds that are relied on, as for `common/renew.lua`; write, read, or keep; tag; how
---        many covers it has in KEYS
---        read = every cover of the owner, and the hash; keep = the covers stay, the hash lasts as long as they do
--- Reply  as of `common/renew.lua`
--- Idempotent; a copy makes no lease shorter, and one of a negative lease does nothing. One bad key does not stop the
--- others. As Redisson's renewal, but it cuts nobody short.
--- A lock whose covers cannot all be read is not said to be lost: its entry is the server's reason. O(holds renewed), whoever else
--- reads; where a lease is made shorter, as a release.
+-- Renews the leases of many locks, each only if its owner still holds it. Never creates a key.
+-- KEYS   per lock: its hash, then the owner's first covers if they matter.
+-- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = set it even then, if the owner has no other
+--            holds than those named here. 0 = leave every lease (writers only).
+--        [2] last moment in ms of the server's time; 0 = none.
+--        Then per lock: owner; the holds to renew, as for `common/renew.lua`; `write`, `read` or `keep`; tag; the number of
+--            its covers in KEYS.
+--        `read` = every cover of the owner, and the hash. `keep` = the covers stay, and the hash lasts as long as they do.
+-- Reply  as for `common/renew.lua`. If a cover cannot be read, the lock's entry is the server's error, not a loss.
+-- Idempotent. A late copy shortens no lease; with a negative lease it does nothing. One bad key does not stop the others.
+-- Same as Redisson's renewal, but shortens nobody's lease. O(holds renewed), however many others read. If a lease is
+-- shortened, the cost of `read_release.lua`.
 
--- For one lock, what is to be written: each a key and the lease that it gets; nil = it is not held. Nothing is written before
--- everything was read (`covers.lua`). A lease that stays is written as well: what replicas acknowledge is this connection's last write.
--- `count`: the owner's holds for reading.
+-- `write` and `read` return what to write for one lock, each a key and its lease; nil = not held. They write nothing,
+-- because everything is read before the first write (`covers.lua`). A lease that stays is written too: replicas acknowledge
+-- this connection's last write. `count`: the owner's read holds.
 local function write(hash, owner, tag, count, exactly)
   if exactly then
     return {{hash, math.max(lease, covered(tag, owner, count, math.huge))}}
@@ -29,7 +28,7 @@ local function read(hash, owner, tag, count, exactly, mode, keep)
   for n = 1, math.min(count, MOST) do
     local key = cover(tag, owner, n)
     local now = redis.call('pttl', key)
-    -- A cover that has run out is not brought back.
+    -- An expired cover is not revived.
     if now > 0 then
       if not keep and (exactly or now < lease) then
         todo[#todo + 1] = {key, lease_text}
@@ -75,7 +74,7 @@ while arg <= #ARGV do
   end)
   if ok and answer == 1 and gone and #gone > 0 then answer = gone end
   if not ok then
-    -- Before Redis 7 an error is a text that begins with the position in the script.
+    -- Before Redis 7 an error is a text that starts with the position in the script.
     answer = type(answer) == 'table' and answer.err or tostring(answer)
     answer = string.gsub(answer, '^@?user_script:%s*%d+:%s*%-?', '')
   end

@@ -1,10 +1,8 @@
--- Who holds the lock in this mode, and for how long.
--- KEYS   1 the lock's hash
--- ARGV   1 mode: read or write
---        2 tag
--- Reply  {ms, owner, count, owner, count, ...}; ms -2 = not held in this mode, -1 = held without end. Readers that are
---        dead are left out.
--- Reads only. O(readers): the reply names all of them.
+-- Returns the holders in this mode, and the lease.
+-- KEYS   [1] the lock's hash.
+-- ARGV   [1] mode: read or write.   [2] tag.
+-- Reply  `{ms, owner, count, owner, count, ..}` without dead readers. ms -2 = not held in this mode, -1 = without an end.
+-- Reads only. O(readers), because the reply names all of them.
 
 local hash, tag = KEYS[1], ARGV[2]
 local mode = redis.call('hget', hash, 'mode')
@@ -21,7 +19,7 @@ for i = 1, #fields, 2 do
       out[#out + 1] = count
     end
   elseif not writer then
-    -- The mode and lists of holds are no numbers.
+    -- The mode and lists of holds are not numbers.
     local live = covered(tag, field, tonumber(count) or 0, math.huge)
     if live > 0 then
       longest_cover = math.max(longest_cover, live)

@@ -1,23 +1,23 @@
--- Take the lock for writing, or once more for the same owner.
--- KEYS   1 the lock's hash   2 the owner's first cover   3 the writers of ours that wait, where writers are preferred
--- ARGV   1 owner
---        2 lease in ms; coming in again, one that is longer now is left alone
---        3 hold (`common/holds.lua`): '' or an id
---        4 a hold that the owner must have still, '' = none
---        5 last moment in ms of the server's time; 0 = none
---        6 1 = the owner must hold neither half
---        7 tag
---        8 0, or for how many ms from now a writer that has to wait holds back readers that come
--- Reply  nil       held; the hold is counted and the lease runs from now
---        n         busy: n ms are left of the lease of the writer, or of the reader whose lease is the longest; -1 = no end. Of
---                  many readers: n at the most
---        -3        the owner has not got the hold of ARGV 4 any more
---        -6        the owner holds it for reading: it would wait for itself; or for writing (only for ARGV 6)
---        {-7, at}  too late, nothing was done; at = the server's time in ms
--- Idempotent: a repeat finds its hold counted and at most starts the lease anew. O(holds of this owner), and O(1) for readers:
--- a sample of them; O(readers) only where hardly any of them lives, once for each of ours that died.
--- Same state as Redisson's write lock, but for the list of holds; coming in again takes the longer of both
--- leases, not their sum; where every reader is dead nobody is waited for.
+-- Acquires for writing, or re-enters as the same owner.
+-- KEYS   [1] the lock's hash.   [2] the owner's first cover.   [3] the marks of our waiting writers, if writers are preferred.
+-- ARGV   [1] owner.
+--        [2] lease in ms; on re-entry a longer current lease stays.
+--        [3] hold (`common/holds.lua`): '' or an id.
+--        [4] a hold that the owner must still have; '' = none.
+--        [5] last moment in ms of the server's time; 0 = none.
+--        [6] 1 = the owner must hold neither half.
+--        [7] tag.
+--        [8] for how many ms from now a writer that must wait holds back new readers; 0 = not at all.
+-- Reply  `nil`     held; the hold is counted, and the lease runs from now.
+--        `n`       busy: the writer's lease, or the longest of the readers', has n ms left; -1 = no end. With many readers,
+--                  n is an upper bound.
+--        `-3`      the owner no longer has the hold of ARGV[4].
+--        `-6`      the owner holds the lock for reading, and would wait for itself; or for writing (only with ARGV[6]).
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+-- Idempotent: a repeat finds its hold counted, and at most restarts the lease. O(holds of this owner), and O(1) in readers: a
+-- sample. O(readers) only if hardly any of them is alive, once for each dead reader of ours.
+-- Same state as Redisson's write lock, plus the list of holds. Re-entry takes the longer of both leases, not their sum. If
+-- every reader is dead, the writer does not wait.
 
 local hash, owner, hold, earlier, tag = KEYS[1], ARGV[1], ARGV[3], ARGV[4], ARGV[7]
 local field, lease, announce = owner .. ':write', ARGV[2], tonumber(ARGV[8])
@@ -30,7 +30,7 @@ end
 local function busy(left)
   if announce > 0 then
     load_holds()
-    -- Where that is refused, readers are preferred. No mark without an end.
+    -- If ZADD is refused, readers are preferred. A mark that would never expire is deleted.
     local mark = redis.pcall('zadd', KEYS[3], holds.clock() + announce, owner)
     if not refused(mark) and redis.call('pttl', KEYS[3]) < announce
       and refused(redis.pcall('pexpire', KEYS[3], announce)) then
@@ -80,9 +80,9 @@ elseif not again then
   holds.add(hash, field, count, ids, hold)
 end
 
--- A script is not rolled back. A lease that cannot be set (refused by the access list, say) must not leave a lock
--- that never ends.
--- Written also where a longer one stays: what replicas acknowledge is this connection's last write.
+-- Redis does not roll a script back. If the lease is refused (by the access list, for example), the hold is undone, or the
+-- lock would never end.
+-- PEXPIRE runs even if a longer lease stays: replicas acknowledge this connection's last write.
 local no = refused(redis.pcall('pexpire', hash, short and lease or left))
 if no then
   if fresh then
@@ -92,6 +92,6 @@ if no then
   end
   return no
 end
--- A mark that stays runs out.
+-- If ZREM is refused, the mark expires.
 if announce > 0 then redis.pcall('zrem', KEYS[3], owner) end
 return nil

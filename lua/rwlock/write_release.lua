@@ -1,30 +1,30 @@
--- Give back one of the owner's holds for writing; the last one frees the lock, or leaves it to the owner's own holds for
--- reading, and wakes all waiters of every client.
--- KEYS   1 the lock's hash   2 the owner's first cover
--- ARGV   1 owner
---        2 hold (`common/holds.lua`)
---        3 lease in ms for what is left
---        4 the holds that the caller has left, one `,id` each; '' = unknown
---        5 last moment in ms of the server's time, of giving back any hold, or of making the lease shorter; 0 = none
---        6 tag
---        7 publish command   8 channel
--- Reply  n         n holds are left
---        -n        not held for writing any more; n clients were told (on this node)
---        {0, text} as -n, but nobody could be told: the server's reason
---        {-8, id}  nothing was done: for hold '*', which one it is to be, by its id. One that is not listed is given back at once
---        {-7, at}  too late, nothing was done; at = the server's time in ms
---        nil       the lock is free and was not ours
---        text      held by this other owner, or by this one for reading
---        {-2, n}   the hold is not there, but n others of this owner for writing are
--- Idempotent: a repeat answers nil, an owner or {-2, n}; the caller knows that it repeats. But for hold '*', until its last
--- moment. O(holds of this owner).
--- Same state and message as Redisson's write lock, without its latch key, but: what is left to readers is
--- announced, so that others come in at once; holds for reading that are dead keep nobody out, and those that live are not cut short.
+-- Releases one of the owner's write holds. The last one frees the lock, or leaves it to the owner's own read holds, and wakes
+-- all waiters of every client.
+-- KEYS   [1] the lock's hash.   [2] the owner's first cover.
+-- ARGV   [1] owner.
+--        [2] hold (`common/holds.lua`).
+--        [3] lease in ms for the holds that remain.
+--        [4] the holds that the caller has left, one `,id` each; '' = unknown.
+--        [5] last moment in ms of the server's time, for releasing hold '*' or shortening the lease; 0 = none.
+--        [6] tag.
+--        [7] publish command.   [8] channel.
+-- Reply  `n`        n holds remain.
+--        `-n`       no longer held for writing; n clients on this node received the message.
+--        `{0, text}` the same, but the message was refused: the server's reason.
+--        `{-8, id}` nothing was done: hold '*' has this id, and a release must name it. An unlisted one is released at once.
+--        `{-7, at}` too late, nothing was done; at = the server's time in ms.
+--        `nil`      the lock is free, and was not held by this owner.
+--        `text`     held by this other owner, or by this one for reading.
+--        `{-2, n}`  the hold does not exist; the owner has n other write holds.
+-- Idempotent: a repeat answers nil, an owner or {-2, n}, and the caller knows that it repeats. Exception: until its last
+-- moment a copy with hold '*' may release another unlisted hold. O(holds of this owner).
+-- Same state and message as Redisson's write lock, without its latch key. Differences: a lock that is left to readers is
+-- announced, so that others join at once. Dead read holds keep nobody out, and live ones are not shortened.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local field = owner .. ':write'
 local found = redis.call('hmget', hash, 'mode', field, owner, field .. ':holds')
--- Others came to know the owner, and act as it; or its lease was made shorter.
+-- Others have acquired as this owner since, or a command that shortens the lease was noted.
 if hold == '' and found[4] then hold = '-' end
 if hold ~= '' then load_holds() end
 local mode, count, reads = found[1], tonumber(found[2]) or 0, tonumber(found[3]) or 0

@@ -1,5 +1,5 @@
-//! What the registry finds around it, in miniature: names, owners, holds, a topology of one server, and a reaper whose jobs
-//! are threads of the model.
+//! Small stand-ins for what the registry uses: names, owners, holds, a topology of one server, and a reaper whose
+//! jobs are threads of the model.
 
 pub(crate) mod config {
     use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) mod hash {
     use std::collections::hash_map::DefaultHasher;
     use std::hash::BuildHasherDefault;
 
-    /// Not seeded: every run of a model must be like the one before.
+    /// Unseeded, so that all runs of a model are equal.
     pub(crate) type ReadyHash = BuildHasherDefault<DefaultHasher>;
 }
 
@@ -70,7 +70,7 @@ pub(crate) mod runtime {
 
         pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-        /// Jobs that somebody waits for run as threads at once; those that sleep first run when the model says so.
+        /// An awaited job runs as a thread at once. A job that sleeps first runs when the model calls `run_sleepers`.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Reaper(Arc<Jobs>);
 
@@ -91,7 +91,7 @@ pub(crate) mod runtime {
                 self.0.asleep.lock().push(job);
             }
 
-            /// Lets the jobs run that sleep.
+            /// Runs the sleeping jobs.
             pub(crate) fn run_sleepers(&self) {
                 let jobs = std::mem::take(&mut *self.0.asleep.lock());
                 for job in jobs {
@@ -114,7 +114,7 @@ pub(crate) mod runtime {
             waker: Option<Waker>,
         }
 
-        /// The end of a job, which runs on if nobody waits for that.
+        /// Resolves when a job has ended. The job runs on if this is dropped.
         pub(crate) struct Finished<T>(Arc<Mutex<State>>, std::marker::PhantomData<fn() -> T>);
 
         impl Finished<()> {
@@ -197,7 +197,7 @@ pub(crate) mod topology {
             true
         }
 
-        /// Time stands still: what lingers is over at once.
+        /// Time does not pass. The linger is 0, so an idle subscription ends at once.
         pub(crate) fn now(&self) -> Moment {
             Moment(1)
         }

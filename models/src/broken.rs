@@ -1,4 +1,4 @@
-//! Tables that are broken in one place each: the models must find that out.
+//! Tables with one flaw each. The models must detect every flaw.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use crate::client::{Hold, Holds, KEY, Key, Real};
 use crate::ledger::{Book, Entry as _};
 use crate::sync::Mutex;
 
-/// Which place.
+/// The flaw of a table.
 pub(crate) trait Flaw {
-    /// A guard is opened, and its hold registered, in two steps.
+    /// Opening a guard and registering its hold are two steps.
     const TWO_STEPS: bool = false;
-    /// The end of a reservation looks whether the hold is of use to anybody, and takes it out, in two steps: upstream's
-    /// unlock that removes what another thread's acquire has just filled (#6651).
+    /// The end of a reservation checks whether the hold is unused, and removes it, in two steps. Upstream had this
+    /// bug: an unlock removed a hold that another thread's acquire had just filled (Redisson #6651).
     const TWO_LOOKS: bool = false;
-    /// A release takes the hold out whoever is about to acquire it.
+    /// A release removes the hold even if an acquire of it is in flight.
     const NO_RESERVE: bool = false;
 }
 
@@ -34,7 +34,7 @@ impl Flaw for NoReserve {
     const NO_RESERVE: bool = true;
 }
 
-/// The table told once more, with a flaw.
+/// A second implementation of the table, with a flaw.
 pub(crate) struct Broken<F> {
     map: Mutex<BTreeMap<Key, Slot>>,
     flaw: std::marker::PhantomData<fn() -> F>,
@@ -116,10 +116,10 @@ impl<F: Flaw> Holds for Broken<F> {
     }
 }
 
-/// The real table, used by renewals that take every answer for one about the present hold.
+/// The real table, but a renewal applies every answer to the present hold, even a stale answer.
 pub(crate) struct Stale(Real);
 
-/// The real table, used by attempts whose reservation goes with their callers, before they are done.
+/// The real table, but an attempt loses its reservation with its caller, before the attempt is done.
 pub(crate) struct LetGo(Real);
 
 macro_rules! as_the_real_one {

@@ -1,4 +1,4 @@
-//! A client in miniature: what the engine does with the table of holds, and a server that has one lock of one owner.
+//! A small client that uses the table of holds as the engine does, and a server with one lock of one owner.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ type Hash = std::hash::BuildHasherDefault<std::collections::hash_map::DefaultHas
 
 pub(crate) const KEY: Key = 7;
 
-/// Commands are sent, and answered, long before what they bring is over.
+/// All commands are sent and answered at `NOW`, long before their leases end at `UNTIL`.
 const NOW: u64 = 1;
 const UNTIL: u64 = 100;
 
 pub(crate) struct Hold {
     book: Mutex<Book>,
-    /// As in the engine: one command that changes the count at a time.
+    /// Orders the commands that change the count, as in the engine.
     order: Mutex<()>,
-    /// What a broken table cannot write into the book.
+    /// Set by a broken table, which cannot close the book itself.
     pub(crate) closed: Mutex<bool>,
 }
 
@@ -34,7 +34,7 @@ impl Entry for Hold {
     }
 }
 
-/// The table, or a broken one.
+/// The real table or a broken one.
 pub(crate) trait Holds {
     fn new() -> Self;
     fn reserve(&self, fresh: Arc<Hold>) -> Arc<Hold>;
@@ -43,11 +43,11 @@ pub(crate) trait Holds {
     fn released(&self, hold: &Arc<Hold>);
     fn watched(&self) -> Vec<Arc<Hold>>;
     fn len(&self) -> usize;
-    /// What the answer "not held" makes of a hold.
+    /// Applies the answer "not held" to a hold.
     fn refuted(book: &mut Book, tenure: u32) {
         book.refuted(tenure);
     }
-    /// Attempts keep the hold in the table while they are under way.
+    /// Whether an attempt keeps its hold in the table while it is in flight.
     const RESERVES: bool = true;
 }
 
@@ -85,11 +85,10 @@ impl Holds for Real {
 
 pub(crate) struct World<T> {
     table: T,
-    /// The owner's count in the server.
+    /// The owner's count at the server.
     server: Mutex<u32>,
 }
 
-/// One guard.
 pub(crate) struct Guard {
     pub(crate) hold: Arc<Hold>,
     level: u32,
@@ -100,7 +99,7 @@ impl<T: Holds> World<T> {
         Arc::new(Self { table: T::new(), server: Mutex::new(0) })
     }
 
-    /// As `acquire::attempt`, for an owner that was given, until it succeeds.
+    /// Repeats `acquire::attempt`, for a given owner, until it succeeds.
     pub(crate) fn acquire(&self) -> Guard {
         loop {
             let hold = self.table.reserve(Hold::new());
@@ -116,7 +115,7 @@ impl<T: Holds> World<T> {
         }
     }
 
-    /// As an acquire whose first attempt was given back because it came too late.
+    /// Acquires with a hold whose first attempt was undone because it was late.
     pub(crate) fn acquire_with(&self, hold: &Arc<Hold>) -> Guard {
         match self.attempt(hold, false) {
             Some(level) => Guard { hold: Arc::clone(hold), level },
@@ -124,14 +123,14 @@ impl<T: Holds> World<T> {
         }
     }
 
-    /// As `acquire::attempt` for an owner that nobody else knows: nothing is in the table before it succeeds.
+    /// Runs `acquire::attempt` for an owner that no other task knows. The table has no entry before it succeeds.
     pub(crate) fn acquire_fresh(&self) -> Guard {
         let hold = Hold::new();
         let level = self.attempt(&hold, false).unwrap();
         Guard { hold, level }
     }
 
-    /// `let_go`: with the caller gone, its reservation goes before the attempt is done.
+    /// `let_go`: the caller is gone, so its reservation ends before the attempt is done.
     fn attempt(&self, hold: &Arc<Hold>, let_go: bool) -> Option<u32> {
         let _order = hold.order.lock();
         let before = {
@@ -144,7 +143,8 @@ impl<T: Holds> World<T> {
         if let_go {
             self.table.unreserve(hold);
         }
-        // The script that is told the count it is to leave; after a theft an owner cannot come in again.
+        // Stands for the script, which sets the new count. After a theft the owner cannot re-enter, and its hold is
+        // lost.
         {
             let mut server = self.server.lock();
             if before > 0 && *server == 0 {
@@ -157,17 +157,17 @@ impl<T: Holds> World<T> {
         Some(self.table.open(hold, |book| book.open(NOW, 0, None, NOW, UNTIL)))
     }
 
-    /// Another caller of the same owner, whose attempt has not begun.
+    /// Starts another acquire of the same owner, up to the reservation.
     pub(crate) fn come(&self) -> Arc<Hold> {
         self.table.reserve(Hold::new())
     }
 
-    /// It goes away.
+    /// Cancels the acquire that `come` started.
     pub(crate) fn go(&self, hold: &Arc<Hold>) {
         self.table.unreserve(hold);
     }
 
-    /// As `GuardRelease::run`.
+    /// Releases a guard, as `GuardRelease::run` does.
     pub(crate) fn release(&self, guard: Guard) {
         let Guard { hold, level } = guard;
         let (end, tenure) = {
@@ -197,13 +197,13 @@ impl<T: Holds> World<T> {
 
     fn freed(&self, hold: &Arc<Hold>) {
         if !hold.book().is_idle() {
-            // Its relief is this release.
+            // The server has freed the lock, so other guards of this hold are lost. This release does their clean-up.
             hold.book().finish(End::Gone);
         }
         self.table.released(hold);
     }
 
-    /// Hands a guard over inside the process, as `GuardRelease::leave_book` does.
+    /// Hands a guard over within the process, as `GuardRelease::leave_book` does.
     pub(crate) fn hand_over(guard: Guard) -> Guard {
         let Guard { hold, level } = guard;
         hold.book().close(level);
@@ -211,7 +211,7 @@ impl<T: Holds> World<T> {
         Guard { hold, level }
     }
 
-    /// As `renewal::round`.
+    /// Runs one round of renewal, as `renewal::round` does.
     pub(crate) fn renew(&self) {
         self.renew_these(self.table.watched());
     }
@@ -220,7 +220,7 @@ impl<T: Holds> World<T> {
         self.table.watched()
     }
 
-    /// As `renewal::send`.
+    /// Renews these holds, as `renewal/batch.rs` does.
     pub(crate) fn renew_these(&self, holds: Vec<Arc<Hold>>) {
         for hold in holds {
             let tenure = hold.book().tenure();
@@ -240,12 +240,12 @@ impl<T: Holds> World<T> {
         }
     }
 
-    /// Somebody deletes the key.
+    /// Deletes the key, as a third party might.
     pub(crate) fn steal(&self) {
         *self.server.lock() = 0;
     }
 
-    /// The local clock has reached the end of the lease.
+    /// Ends a hold whose lease has ended by the local clock.
     pub(crate) fn expire(&self, hold: &Arc<Hold>) {
         if hold.book().finish(End::Expired) {
             self.give_back_ended(hold);
@@ -254,12 +254,12 @@ impl<T: Holds> World<T> {
 
     fn lose(&self, hold: &Arc<Hold>) {
         if hold.book().finish(End::Gone) {
-            // In the engine a job that waits for the order, which is ours just now.
+            // In the engine, a job waits for the order and does this. Here the caller holds the order already.
             self.table.released(hold);
         }
     }
 
-    /// As `release::give_back_ended`.
+    /// Cleans up after an ended hold, as `release::give_back_ended` does.
     fn give_back_ended(&self, hold: &Arc<Hold>) {
         let _order = hold.order.lock();
         let end = hold.book().end();
@@ -269,7 +269,7 @@ impl<T: Holds> World<T> {
         self.table.released(hold);
     }
 
-    /// A guard that nobody took the lock from: the watchdog finds it, it counts as held, and the server has it.
+    /// Asserts that the guard counts as held, that the watchdog finds its hold, and that the server has the lock.
     pub(crate) fn assert_held(&self, guard: &Guard) {
         assert!(self.is_held(guard), "lost, although nobody took it");
         let found = self.table.watched().iter().any(|hold| Arc::ptr_eq(hold, &guard.hold));
@@ -281,7 +281,7 @@ impl<T: Holds> World<T> {
         guard.hold.book().until(guard.level).is_some()
     }
 
-    /// After the last release.
+    /// Asserts that nothing is left after the last release.
     pub(crate) fn assert_empty(&self) {
         assert_eq!(self.table.len(), 0, "released, but registered");
         assert_eq!(*self.server.lock(), 0, "released, but the server has it");

@@ -1,4 +1,4 @@
-//! The registry's neighbours in the engine: its own source, and what it takes from the others in miniature.
+//! The engine's part of the model: the real registry and channels, and small stand-ins for their neighbours.
 
 #[path = "../../src/engine/channels.rs"]
 pub(crate) mod channels;
@@ -16,7 +16,7 @@ pub(crate) mod hold {
     use crate::server::Client;
     use crate::world::Moment;
 
-    /// The flavour of every lock here.
+    /// The flavour of all locks in the models.
     pub(crate) const FLAVOUR: &str = "reentrant";
 
     #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) mod hold {
         }
     }
 
-    /// A guard's share in a hold; dropped, it is given back.
+    /// A guard's share in a hold. Dropping it releases the share.
     #[derive(Debug)]
     pub(crate) struct Grant(pub(crate) Arc<Hold>);
 

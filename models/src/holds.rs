@@ -1,35 +1,42 @@
-//! How holds of an owner that several clients act as are counted: every order in which their commands can reach the
-//! server, late, twice, or never.
+//! Checks exhaustively how the holds of a shared owner are counted, for every order in which commands can reach the
+//! server: late, twice or never.
 //!
-//! Two clients, A and B, act as one owner, and a third one, P, as another. Each has a short program and does one thing at
-//! a time. A command that was sent may reach the server whenever it likes from then on, up to two times; its reply comes
-//! in at once or is lost; whoever waits for a reply may give up. Time goes by in ticks, for all of them alike. The search
-//! goes through all states that can be reached that way, breadth first, so that what it finds is as short as can be.
+//! Clients A and B act as one owner, client P as another owner. Each client runs a short program, one step at a time.
+//! A sent command may reach the server at any later time, up to twice (P's commands once). Its reply arrives at once
+//! or is lost. A client that waits for a reply may give up. Time passes in ticks, equal for all. The search is
+//! breadth first, so it finds a shortest path to a violation.
 //!
-//! | who | what | meaning |
-//! |---|---|---|
-//! | server | `now` | the tick |
-//! | | `key` | the lock: owner, `count`, `ids` of its holds, `until`: its lease, `cuts`: the last extend of each; or none |
-//! | client | `at`, `waits` | the next step of its program; the command whose reply it waits for |
-//! | | `guards` | for each of its acquires: none, or held until a tick of its own clock |
-//! | wire | `wire` | the commands that may still come in: what, how often, their last moment |
-//! | book | `given_back` | holds that were given back after the last moment of their acquire had passed |
+//! The state:
 //!
-//! The rules, each of which can be taken out by a [`Switch`]; the search must find that out:
+//! - `now`: the tick of the server.
+//! - `key`: the lock, if it is held. Owner, `count`, the `ids` of its holds, `until` (the end of the lease) and `cuts`
+//!   (the last shortening extend of each hold).
+//! - `clients`: for each client the next step of its program, whether it waits for a reply, and the guard of each of
+//!   its acquires, which counts as held until a tick.
+//! - `wire`: the commands in flight, with their remaining copies and the tick of sending.
+//! - `given_back`: the holds that were released after the last moment of their acquire.
 //!
-//! | command | the server does |
-//! |---|---|
-//! | acquire(id, earlier, last) | nothing after `last`; nothing where `id` is listed; "gone" where `earlier` is not; else it counts one up and lists `id` |
-//! | release(id) | takes away `id` and nothing else; the last one frees the lock. What is left never has a shorter lease by it |
-//! | extend(id, mine, number, last) | nothing after `last`, nor where `id` is not listed; else it makes the lease longer; with a `number` it sets it where all that is listed is in `mine`, and does nothing where an extend of this hold with this number or a later one came before |
-//! | force(last) | nothing after `last`; else it frees the lock |
+//! The rules of the server. Each can be switched off by a [`Switch`], and the search must then find a violation:
 //!
-//! And the client: it counts on a lease from when it sent the command; after an extend without a reply it sends neither
-//! another one nor an acquire before the last moment has passed; what it gave up it gives back.
+//! - acquire(id, earlier, last): does nothing after `last`. Replies "gone" if `earlier` is not listed. If `id` is
+//!   listed, it only prolongs the lease; otherwise it counts up and lists `id`.
+//! - release(id): removes `id` and nothing else. The last release frees the lock. Other releases never shorten the
+//!   lease.
+//! - extend(id, mine, number, last): does nothing after `last`, or if `id` is not listed. Otherwise it prolongs the
+//!   lease. With a `number` it may also shorten the lease, if all listed ids are in `mine`. It does nothing if this
+//!   hold has seen this number or a later one.
+//! - force(last): does nothing after `last`. Otherwise it frees the lock.
 //!
-//! What must be true in every state: who holds a guard is listed in the server for at least as long as the guard counts on
-//! it, but for what was forced open; no two owners hold guards at the same time; the count is that of the ids; what was
-//! given back after its acquire's last moment is never there again.
+//! The rules of a client: it counts its lease from the time when it sent the command. After a shortening extend
+//! without a reply, it sends no extend and no acquire before the last moment of that extend. It releases an acquire
+//! that it gave up.
+//!
+//! Invariants of every state:
+//!
+//! - A guard's hold is listed at the server for as long as the guard counts on it, unless it was forced open.
+//! - Two owners never hold guards at the same time.
+//! - The count is the number of ids.
+//! - A hold that was released after its acquire's last moment never reappears.
 
 mod rules;
 mod search;

@@ -1,14 +1,15 @@
-//! The table of holds, the very source of `src/engine/ledger.rs`, and the registry of waiters with its channels and spares
-//! (`src/engine/registry/`), under every order of events that loom can think of; and the counting of shared owners' holds, as an
-//! exhaustive search (`holds.rs`).
+//! Exhaustive checks of the crate's shared tables. Two parts run the crate's own source under loom, in every order of
+//! events that loom can produce; the third is a search of its own.
 //!
-//! The registry: a turn is had by one and never lost, news reaches whoever is to look next, a subscription is there for whoever
-//! relies on it, and in the end nothing is left. What is around it (names, topology, reaper, server) is in miniature: `around.rs`.
-//!
-//! The table: *held means registered, released means not*. Whenever a guard is open the table has its hold and the
-//! watchdog finds it; after the last release the table is empty; what the server says of an earlier hold never ends, nor
-//! revives, a later one; nothing deadlocks. For each property there is a table or a use of it that is broken in one
-//! place, as upstream's was (Redisson #6651, #6844, #7272), and the model must find it out.
+//! - **Registry** of waiters, with its channels and spares (`src/engine/registry/`). Exactly one waiter has the turn,
+//!   and the turn is never lost. News reaches the waiter that has to look next. A waiter that relies on a
+//!   subscription has one. In the end nothing is left. Names, topology, reaper and server are small stand-ins:
+//!   `around.rs`.
+//! - **Table of holds** (`src/engine/ledger.rs`). *Held means registered, released means not*: while a guard is open,
+//!   the table has its hold and the watchdog finds it. After the last release the table is empty. An answer about an
+//!   earlier hold neither ends nor revives a later one. Nothing deadlocks. Each property has a broken table, or a
+//!   broken use of the table, with a flaw that upstream had (Redisson #6651, #6844, #7272); the model must detect it.
+//! - **Counting** of the holds of a shared owner, as an exhaustive search: `holds.rs`.
 
 #![cfg(test)]
 
@@ -23,12 +24,12 @@ mod engine;
 mod holds;
 mod registry;
 mod server;
-// Of its functions the models use one.
+// The models use one of its functions.
 #[allow(dead_code)]
 #[path = "../../src/slim.rs"]
 mod slim;
 mod sync;
 mod tests;
 
-// The registry finds its neighbours at these paths.
+// The registry expects its neighbours at these paths.
 use around::{config, hash, names, owner, runtime, topology, world};

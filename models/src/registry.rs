@@ -1,5 +1,6 @@
-//! The registry, from its own source, under every order of events: a turn is had by one and never lost, news reaches whoever
-//! is to look next, a hold that is handed over is used or given back, and in the end nothing is left.
+//! The registry, from its own source, in every order of events. One waiter has the turn, and the turn is never lost.
+//! News reaches the waiter that has to look next. A hold that is handed over is used or released. In the end nothing
+//! is left.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::engine::registry::Waiter;
 use crate::server::{Client, FOREVER, dropped_after, name};
 use crate::tests::explore;
 
-/// Two tasks of a client take the lock after each other.
+/// Two tasks of a client acquire the lock one after the other.
 fn two_tasks(handoffs: u32) {
     let client = Client::new(handoffs);
     let name = name("a");
@@ -33,7 +34,7 @@ fn two_tasks_hand_the_lock_over() {
     explore(2, || two_tasks(1));
 }
 
-/// The lock is given back while one waits who goes away, and one who does not.
+/// The lock is released while two tasks wait; one of them gives up.
 fn one_goes_away(handoffs: u32, polls: usize) {
     let client = Client::new(handoffs);
     let name = name("a");
@@ -63,7 +64,7 @@ fn a_hold_handed_to_one_who_goes_away_reaches_the_next() {
     explore(2, || one_goes_away(2, 2));
 }
 
-/// A subscription that lies idle is ended just when somebody begins to listen.
+/// An idle subscription ends just when another waiter begins to listen.
 fn ended_while_needed(names: [&str; 2]) {
     let client = Client::new(0);
     let [first, second] = names.map(name);
@@ -127,7 +128,8 @@ fn a_message_reaches_every_name_of_its_channel() {
     });
 }
 
-/// Others are told of the release: whoever comes next lets them go first, and they are forgotten once nobody comes.
+/// Other clients are notified of the release. The next acquire here lets them go first, and forgets them if none
+/// comes.
 #[test]
 fn others_are_let_go_first_and_forgotten() {
     explore(2, || {

@@ -1,4 +1,4 @@
-//! A server with one lock, and a client in miniature that waits for it by the registry's rules.
+//! A server with one lock, and a small client that waits for the lock by the registry's rules.
 
 use std::future::Future;
 use std::pin::pin;
@@ -22,17 +22,16 @@ const CHANNEL: &[u8] = b"channel";
 pub(crate) const FOREVER: Duration = Duration::MAX;
 const NOW: Moment = Moment(1);
 
-/// What the server knows.
 #[derive(Debug, Default)]
 struct State {
     held: bool,
     subscribed: bool,
-    /// A subscription began while there was one.
+    /// A subscription began while another one existed.
     begun_twice: bool,
-    /// And ended behind that: whoever asked for the second one was cut off.
+    /// A subscription ended after a second one had begun, so the second subscriber gets no messages.
     cut_off: bool,
     refuses: bool,
-    /// How many other clients are told of every release.
+    /// The number of other clients that are notified of every release.
     others: u32,
 }
 
@@ -45,21 +44,21 @@ impl Server {
         !std::mem::replace(&mut self.0.lock().held, true)
     }
 
-    /// Frees the lock. Whether the client is told by a message, and how many are in all.
+    /// Frees the lock. Returns whether this client gets a message, and how many clients get one in all.
     fn free(&self) -> (bool, u32) {
         let mut state = self.0.lock();
         assert!(std::mem::replace(&mut state.held, false), "released what nobody held");
         (state.subscribed, u32::from(state.subscribed) + state.others)
     }
 
-    /// From here on so many other clients are told of every release.
+    /// Sets how many other clients are notified of every release.
     pub(crate) fn tells(&self, others: u32) {
         self.0.lock().others = others;
     }
 
     pub(crate) fn subscribe(&self) -> Result<(), &'static str> {
         let mut state = self.0.lock();
-        // A refusal may be a reply that was lost.
+        // The subscription exists even if the call fails: the failure may be a lost reply.
         state.begun_twice = std::mem::replace(&mut state.subscribed, true);
         if state.refuses { Err("refused") } else { Ok(()) }
     }
@@ -70,12 +69,12 @@ impl Server {
         state.subscribed = false;
     }
 
-    /// True when one subscription was ended after another one had been confirmed.
+    /// Returns whether a subscription ended after another one had been confirmed.
     pub(crate) fn has_cut_off(&self) -> bool {
         self.0.lock().cut_off
     }
 
-    /// From here on the replies to subscriptions are lost.
+    /// Loses the replies to subscribe commands from now on.
     pub(crate) fn refuse(&self) {
         self.0.lock().refuses = true;
     }
@@ -89,7 +88,6 @@ impl Server {
     }
 }
 
-/// One client.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) registry: Arc<Registry>,
@@ -99,13 +97,13 @@ pub(crate) struct Client {
     closing: watch::Sender<bool>,
 }
 
-/// A name; two with the same channel may be had.
+/// Creates a name. All names share one channel.
 pub(crate) fn name(text: &str) -> Arc<LockName> {
     Arc::new(LockName { as_written: text.to_owned(), channel: Bytes::from_static(CHANNEL), lock: None })
 }
 
 impl Client {
-    /// `handoffs`: how often it hands a lock over to its own.
+    /// `handoffs`: how often in a row the client hands a lock over to its own waiters.
     pub(crate) fn new(handoffs: u32) -> Arc<Self> {
         let (server, reaper) = (Arc::new(Server::default()), Reaper::default());
         let options = Options {
@@ -124,7 +122,7 @@ impl Client {
         Grant(Arc::new(Hold { name: Arc::clone(name), protocol: Protocol, client: self.this.clone() }))
     }
 
-    /// Waits for the lock, as `engine::wait` does: the turn, an attempt, the subscription, another attempt, sleep.
+    /// Waits for the lock, as `engine::wait` does: turn, attempt, subscription, second attempt, sleep.
     pub(crate) async fn lock(&self, name: &Arc<LockName>) -> Grant {
         let mut waiter = self.registry.enter(name, Some(FLAVOUR));
         while !waiter.has_turn() {
@@ -147,13 +145,13 @@ impl Client {
                     continue;
                 }
             }
-            // Without messages it polls.
+            // A waiter without a subscription polls.
             let limit = if waiter.is_listening() { FOREVER } else { Duration::ZERO };
             waiter.park(limit, Until::Message).await;
         }
     }
 
-    /// Gives a hold back: to the next of this client, or to the server.
+    /// Releases a hold: hands it over to the next waiter of this client, or frees it at the server.
     pub(crate) fn release(&self, hold: &Arc<Hold>) {
         if self.registry.hand_over(hold, NOW, || Some(Grant(Arc::clone(hold)))) {
             return;
@@ -161,7 +159,7 @@ impl Client {
         self.freed(&hold.name);
     }
 
-    /// The lock becomes free, and whoever listens is told.
+    /// Frees the lock and notifies all subscribers.
     pub(crate) fn freed(&self, name: &Arc<LockName>) {
         let (heard, told) = self.server.free();
         if heard {
@@ -170,14 +168,14 @@ impl Client {
         self.registry.released(name, told, Courtesy::ByMessage);
     }
 
-    /// Another client, which holds the lock, frees it: a message is all that comes of it here.
+    /// Frees the lock as another client would. This client only gets the message.
     pub(crate) fn freed_elsewhere(&self) {
         if self.server.free().0 {
             self.registry.message(CHANNEL, b"0");
         }
     }
 
-    /// All is over: nothing may be left.
+    /// Asserts that nothing is left at the end.
     pub(crate) fn assert_clean(&self) {
         self.reaper.join();
         self.reaper.run_sleepers();
@@ -188,13 +186,12 @@ impl Client {
         assert!(!self.server.is_subscribed(), "a subscription stayed");
     }
 
-    /// The client closes.
     pub(crate) fn close(&self) {
         let _ = self.closing.send(true);
     }
 }
 
-/// What `work` brings, unless its caller goes away first: after it was polled so often.
+/// Returns the output of `work`, or None if `work` is not done after so many polls. It is dropped then.
 pub(crate) async fn dropped_after<F: Future>(polls: usize, work: F) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut left = polls;

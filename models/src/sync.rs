@@ -1,4 +1,4 @@
-//! What the crate's shared tables wait and lock with, over loom: the same signatures.
+//! The primitives with which the crate's shared tables lock and wait, on loom and with the same signatures.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        // Poisoned only when the model has failed already.
+        // Poisoned only if the model has failed already.
         self.0.lock().unwrap()
     }
 }
@@ -32,7 +32,7 @@ impl<T> std::fmt::Debug for Mutex<T> {
     }
 }
 
-/// tokio's `Notify` for one waiter: a notification is kept until somebody waits.
+/// tokio's `Notify` for one waiter. A notification is kept until a task waits.
 #[derive(Debug, Default)]
 pub(crate) struct Notify(Mutex<Notice>);
 
@@ -78,10 +78,11 @@ impl Future for Notified<'_> {
     }
 }
 
-/// Over at once: when others run is for loom to say.
+/// Returns at once; loom decides when other threads run.
 pub(crate) async fn sleep(_: Duration) {}
 
-/// What `work` brings. A limit that is not endless is over when others have had a chance to run and `work` is not done.
+/// Returns the output of `work`. A finite limit ends when other threads had a chance to run and `work` is still
+/// pending.
 pub(crate) async fn timeout<F: Future>(limit: Duration, work: F) -> Result<F::Output, ()> {
     if limit == Duration::MAX {
         return Ok(work.await);

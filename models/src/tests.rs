@@ -1,4 +1,4 @@
-//! The models, each for the real table and for a broken one.
+//! The models, each with the real table and with a broken one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::broken::{Broken, LetGo, NoReserve, Sound, Stale, TwoLooks, TwoSteps};
 use crate::client::{Holds, Real, World};
 use crate::ledger::Entry as _;
 
-/// Runs a model over every order of its threads' steps in which a thread is interrupted at most `preemptions` times.
+/// Runs a model in every order of its threads' steps with at most `preemptions` preemptions.
 pub(crate) fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// A model of something broken: it must fail, and with these words.
+/// Asserts that a model of something broken fails, with these words.
 pub(crate) fn finds_out(words: &str, model: impl Fn() + Sync + Send + 'static) {
     let outcome = catch_unwind(AssertUnwindSafe(|| explore(3, model)));
     let panic = outcome.expect_err("the model does not see what is broken");
@@ -24,7 +24,7 @@ pub(crate) fn finds_out(words: &str, model: impl Fn() + Sync + Send + 'static) {
     assert!(text.is_some_and(|text| text.contains(words)), "failed for another reason: {text:?}");
 }
 
-/// Two tasks acquire and release as one owner, while the watchdog makes a round.
+/// Two tasks acquire and release as one owner during a round of the watchdog.
 fn two_tasks_of_an_owner<T: Holds + Send + Sync + 'static>() {
     let world = World::<T>::new();
     let other = {
@@ -57,7 +57,7 @@ fn a_reservation_let_go_too_early_is_found_out() {
     finds_out("held, but", two_tasks_of_an_owner::<LetGo>);
 }
 
-/// One task comes back while another of the same owner waits for the end of its first hold.
+/// A task acquires again while another task of the same owner waits for the end of the first hold.
 fn in_turns<T: Holds + Send + Sync + 'static>() {
     let world = World::<T>::new();
     let guard = world.acquire();
@@ -136,11 +136,11 @@ fn a_release_that_takes_the_hold_from_under_an_attempt_is_found_out() {
     finds_out("held, but", in_turns::<Broken<NoReserve>>);
 }
 
-/// A lock that is taken, given back and taken again, while the watchdog makes a round: a late answer about the first
-/// hold is none about the second.
+/// A lock is acquired, released and acquired again during a round of the watchdog. A late answer about the first hold
+/// must not apply to the second.
 fn again_and_again<T: Holds + Send + Sync + 'static>() {
     let world = World::<T>::new();
-    // Another one of the same owner waits all the while: the hold stays in the table.
+    // Another acquire of the same owner waits all the time, so the hold stays in the table.
     let waiting = world.come();
     let guard = world.acquire();
     let watchdog = {
@@ -167,7 +167,7 @@ fn answers_taken_for_ones_about_the_present_are_found_out() {
     finds_out("lost, although nobody took it", again_and_again::<Stale>);
 }
 
-/// A hold is registered while a caller of the same owner comes and goes.
+/// A hold is registered while another acquire of the same owner starts and is cancelled.
 fn beside_one_who_gives_up<T: Holds + Send + Sync + 'static>(given: bool) {
     let world = World::<T>::new();
     let other = {
@@ -193,7 +193,7 @@ fn a_caller_that_gives_up_takes_nothing_with_it() {
 
 #[test]
 fn a_registration_in_two_steps_is_found_out() {
-    // The table told once more is sound without its flaws, so that it is the flaw that is found.
+    // Without a flaw the second implementation is sound, so the flaw causes the failure below.
     explore(3, || beside_one_who_gives_up::<Broken<Sound>>(true));
     finds_out("held, but not registered", || beside_one_who_gives_up::<Broken<TwoSteps>>(false));
 }
@@ -244,7 +244,7 @@ fn a_hold_that_has_ended_stays_so_and_leaves_the_table() {
             })
         };
         let seen_lost = !world.is_held(&guard);
-        // The owner comes in again, or anew: in a hold of its own when the first has ended.
+        // The owner re-enters its hold, or gets a new hold if the first has ended.
         let again = world.acquire();
         assert!(!(seen_lost && world.is_held(&guard)), "revived");
         world.release(again);
@@ -272,7 +272,7 @@ fn a_theft_is_noticed_and_leaves_nothing() {
         thief.join().unwrap();
         watchdog.join().unwrap();
         assert!(!(seen_lost && world.is_held(&guard)), "revived");
-        // The next round hears of it for certain.
+        // The next round notices the theft for certain.
         world.renew();
         assert!(!world.is_held(&guard), "not noticed");
         world.release(guard);

@@ -1,6 +1,8 @@
-//! A service that must stop its work when its lock is lost, tested without Redis: hours of virtual time in a moment.
+//! Tests a service that must stop its work when its lock is lost. The tests need no Redis, and hours of virtual time
+//! take a moment.
 //!
-//! Two instances of it pay bills, and whoever has the lock does. Each test is a fault, or a seed of many.
+//! Two instances of the service pay bills; only the instance that holds the lock may do so. Each test is one fault,
+//! or many seeds of random faults.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,20 +13,20 @@ use distlock_sim::{Chaos, LinkOptions, SimLink, SimServer};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The service, as it is in production: it knows of no simulator.
+/// The service as in production. It does not know the simulator.
 mod service {
     use super::*;
 
-    /// Pays bills whenever it has the lock, for ever.
+    /// Pays bills whenever it holds the lock, for ever.
     pub async fn serve(client: Client, till: Rc<Till>) {
         let lock = client.reentrant("payments");
         loop {
-            // Redis may be away for longer than an acquire is patient.
+            // Redis may be away for longer than an acquire waits.
             let Ok(guard) = lock.lock().await else {
                 sleep(Duration::from_secs(1)).await;
                 continue;
             };
-            // This line is what is tested: the work ends when the lock does. Without `run` the tests fail.
+            // This line is under test: the work ends when the lock is lost. Without `run` the tests fail.
             let _ = guard.run(pay(&till)).await;
         }
     }
@@ -40,14 +42,14 @@ mod service {
     /// Where bills are paid.
     #[derive(Default)]
     pub struct Till {
-        /// How many are at it.
+        /// The instances that work at this moment.
         pub at_it: watch::Sender<u32>,
-        /// The most that were at it at a time.
+        /// The most instances that worked at the same time.
         pub most: Cell<u32>,
         pub paid: Cell<u32>,
     }
 
-    /// Somebody is at the till until this is dropped.
+    /// An instance works until this is dropped.
     struct Open<'a>(&'a Till);
 
     impl Till {
@@ -71,7 +73,6 @@ mod service {
 
 use service::Till;
 
-/// Two instances on one server.
 struct Scene {
     server: SimServer,
     links: [SimLink; 2],
@@ -79,7 +80,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// The first instance works, the second waits.
+    /// Starts both instances. The first one works, the second one waits.
     async fn new(seed: u64) -> Self {
         let server = SimServer::new(seed);
         let links = [server.link(LinkOptions::default()), server.link(LinkOptions::default())];
@@ -93,7 +94,7 @@ impl Scene {
         Self { server, links, till }
     }
 
-    /// Waits until so many are at the till, and says how long that took.
+    /// Waits until `at_it` instances work. Returns how long that took.
     async fn until(&self, at_it: u32) -> Duration {
         let begun = Instant::now();
         let mut till = self.till.at_it.subscribe();
@@ -103,7 +104,7 @@ impl Scene {
     }
 }
 
-/// An instance that is cut off stops before its lease is over, and the other goes on.
+/// An instance that is cut off stops before its lease ends, and the other instance takes over.
 async fn cut_off() {
     let scene = Scene::new(1).await;
     scene.links[0].partition(true);
@@ -115,7 +116,7 @@ async fn cut_off() {
     assert_eq!(scene.till.most.get(), 1, "never two at a time");
 }
 
-/// A server that restarts without its data has forgotten the lock: work stops as soon as the instance hears of it.
+/// A server that restarts without its data has lost the lock. The instance stops as soon as it learns that.
 async fn forgotten() {
     let scene = Scene::new(2).await;
     scene.server.stop();
@@ -125,7 +126,7 @@ async fn forgotten() {
     assert_eq!(*scene.till.at_it.borrow(), 1);
 }
 
-/// Whatever the weather, one at a time; and when it is fine again, somebody works.
+/// Under random faults at most one instance works at a time. After the faults, one instance works.
 async fn bad_weather(seed: u64) {
     let scene = Scene::new(seed).await;
     let weather = Chaos {
@@ -155,8 +156,8 @@ async fn bad_weather(seed: u64) {
     assert_eq!(scene.till.most.get(), 1, "seed {seed}: two at a time");
 }
 
-/// Runs a test in virtual time, and says how much of it passed. As a test of yours it is
-/// `#[tokio::test(start_paused = true)]`.
+/// Runs a test in virtual time. Returns how much virtual time passed. In your own tests, use
+/// `#[tokio::test(start_paused = true)]` instead.
 fn virtually(test: impl Future<Output = ()>) -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), async {

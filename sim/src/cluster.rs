@@ -1,4 +1,4 @@
-//! A simulated cluster, as tests hold it: servers that each know of the others what they have heard.
+//! A simulated cluster: servers that each have their own, possibly stale, view of the others.
 
 mod link;
 
@@ -18,23 +18,24 @@ use super::reply::SimReply;
 use super::server::SimServer;
 pub use link::SimClusterLink;
 
-/// How long it takes a node at the most to hear of a change at another one.
+/// The longest time until a node hears of a change at another node.
 const GOSSIP_TAKES: Duration = Duration::from_millis(100);
 
-/// After so long a node that hears of no other one takes itself for the one that is cut off.
+/// A node that hears from no other node for this long considers itself cut off.
 const NODE_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// So long a node that was cut off serves nobody yet.
+/// Time during which a node refuses commands after a partition has healed.
 const REJOINS_AFTER: Duration = Duration::from_millis(500);
 
-/// So long a node that has started serves nobody.
+/// Time during which a node refuses commands after its start.
 const SERVES_AFTER: Duration = Duration::from_secs(2);
 
-/// A Redis cluster in memory. Clones are the same cluster. Its nodes have numbers: at first the primaries, and behind them their
-/// replicas in the same order.
+/// A Redis cluster in memory. Clones share one cluster.
 ///
-/// Who has which slot is what each node believes by itself: it hears of changes elsewhere a little later, and not at all while it
-/// stands still or is isolated. Channels are a slot's own.
+/// Nodes have numbers: first the primaries, then their replicas in the same order.
+///
+/// Each node has its own view of who owns a slot. It hears of changes elsewhere a little later, and not at all while
+/// it is frozen or isolated. Pub/sub is sharded: a channel belongs to its slot.
 #[derive(Clone)]
 pub struct SimCluster {
     nodes: Arc<[SimServer]>,
@@ -46,17 +47,17 @@ struct State {
     random: Random,
     epoch: u64,
     clients: u64,
-    /// The node whose replica each one is.
+    /// The primary of each node; None for a primary.
     replica_of: Vec<Option<usize>>,
     isolated: Vec<bool>,
 }
 
 impl SimCluster {
-    /// So many primaries with equal shares of the slots, each with a replica or without. The seed decides everything that is left to
-    /// chance.
+    /// Creates a cluster of `primaries` primaries with equal shares of the slots, with one replica each if `replicas`
+    /// is set. The seed decides everything that is random.
     ///
     /// # Panics
-    /// Without a primary, and with more than 100.
+    /// With no primary, or with more than 100.
     pub fn new(seed: u64, primaries: usize, replicas: bool) -> Self {
         assert!((1..=100).contains(&primaries), "a cluster of {primaries} primaries");
         distlock::transport::deterministic_tables();
@@ -65,7 +66,7 @@ impl SimCluster {
         let peer = |node: usize| Peer {
             id: format!("{:040x}", node + 1),
             address: format!("node-{node}.sim:{}", 7000 + node),
-            // Primaries have one each, as after a real start.
+            // Each primary has its own epoch, as after a real start.
             epoch: if node < primaries { node as u64 + 1 } else { 0 },
             replica_of: of(node),
             failed: false,
@@ -97,30 +98,30 @@ impl SimCluster {
         Self { nodes, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The slot of a name, or of a key.
+    /// Returns the slot of a name or key.
     pub fn slot_of(name: &[u8]) -> u16 {
         place::slot_of(name)
     }
 
-    /// A node, to be looked at, stopped, frozen or changed by itself; it is started again by [`start`](Self::start).
+    /// Returns a node, to inspect, stop, freeze or change it alone. To start it again, use [`start`](Self::start).
     ///
     /// # Panics
-    /// Where there is no node of this number.
+    /// If no node has this number.
     pub fn node(&self, node: usize) -> &SimServer {
         &self.nodes[node]
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Never: there is a primary at the least.
+    /// Returns false: a cluster has at least one primary.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// Connects a client, whose connections to all nodes have these options.
+    /// Connects a client. Its connections to all nodes have these options.
     pub fn link(&self, options: LinkOptions) -> SimClusterLink {
         let mut state = self.state.lock();
         state.clients += 1;
@@ -129,13 +130,14 @@ impl SimCluster {
 
     /// Connects a client with default options.
     ///
-    /// *Errors*: as [`SimClusterLink::client`].
+    /// # Errors
+    /// As [`SimClusterLink::client`].
     pub async fn client(&self) -> distlock::Result<Client> {
         self.link(LinkOptions::default()).client(|_: &mut Options| {}).await
     }
 
-    /// The node that has a slot: of those that think so, the one with the newest right to it, whether it answers or not. There always is
-    /// one: slots are given up only to another node.
+    /// Returns the node that owns a slot: among the nodes that claim it, the one with the highest epoch, whether it
+    /// answers or not. A node gives up a slot only to another node, so there always is an owner.
     pub fn owner(&self, slot: u16) -> usize {
         let claims = (0..self.len()).filter_map(|node| {
             self.nodes[node].change(|core, _| {
@@ -147,18 +149,19 @@ impl SimCluster {
         claims.max().map_or(0, |(_, node)| node)
     }
 
-    /// The nodes that are primaries now, whether they answer or not.
+    /// Returns the nodes that are primaries now, whether they answer or not.
     pub fn primaries(&self) -> Vec<usize> {
         let state = self.state.lock();
         (0..self.len()).filter(|node| state.replica_of[*node].is_none()).collect()
     }
 
-    /// The replica of a primary.
+    /// Returns the replica of a primary.
     pub fn replica(&self, primary: usize) -> Option<usize> {
         self.state.lock().replica_of.iter().position(|of| *of == Some(primary))
     }
 
-    /// Every key that is in the slots of its node, sorted: not what a promotion has brought back of slots that had been moved away.
+    /// Returns the keys of all primaries, sorted, without keys in slots that their node does not own. (A promotion
+    /// may restore keys of slots that have moved away.)
     pub fn keys(&self) -> Vec<Vec<u8>> {
         let of = |node: usize| {
             let has = move |key: &Vec<u8>| {
@@ -171,13 +174,14 @@ impl SimCluster {
         keys
     }
 
-    /// Carries out one command at a node, its name first, as a client of that node has it done: what is not the node's is sent away.
-    /// `asking`: it comes behind an `ASKING`.
+    /// Runs one command at a node as a client would; `words` starts with the command's name. If the node does not
+    /// serve the key, the reply is an error such as `MOVED`. `asking` sends an `ASKING` first.
     pub fn command(&self, node: usize, asking: bool, words: &[&[u8]]) -> SimReply {
         self.nodes[node].now(|core| core.command_of_client(asking, words))
     }
 
-    /// Begins to move a slot, key by key: `SETSLOT IMPORTING` and `MIGRATING`. Nothing happens where it is there, or that is a replica.
+    /// Begins to move a slot key by key: `SETSLOT IMPORTING` and `SETSLOT MIGRATING`. Does nothing if `to` owns the
+    /// slot or is a replica.
     pub fn open_slot(&self, slot: u16, to: usize) {
         let from = self.owner(slot);
         if from != to && self.primaries().contains(&to) {
@@ -186,7 +190,7 @@ impl SimCluster {
         }
     }
 
-    /// Moves so many keys of an open slot, the first ones by their names; how many there were.
+    /// Moves up to `most` keys of an open slot, in the order of their names. Returns how many it moved.
     pub fn move_keys(&self, slot: u16, most: usize) -> usize {
         let from = self.owner(slot);
         let Some(Moving::To(to)) = self.nodes[from].change(|core, _| core.place().moving(slot)) else { return 0 };
@@ -205,7 +209,7 @@ impl SimCluster {
         keys.len()
     }
 
-    /// Ends the move of a slot: what is still there of its keys is moved, and it belongs to the node that it was opened to.
+    /// Ends the move of a slot: moves its remaining keys and makes the target the owner.
     pub fn close_slot(&self, slot: u16) {
         let from = self.owner(slot);
         let Some(Moving::To(to)) = self.nodes[from].change(|core, _| core.place().moving(slot)) else { return };
@@ -224,19 +228,19 @@ impl SimCluster {
         self.spread(to);
     }
 
-    /// Moves a slot at once, as `CLUSTER MIGRATESLOTS` does.
+    /// Moves a slot at once, like `CLUSTER MIGRATESLOTS`.
     pub fn move_slot(&self, slot: u16, to: usize) {
         self.open_slot(slot, to);
         self.close_slot(slot);
     }
 
-    /// `CLUSTER FAILOVER`: a primary hands over to its replica, and nothing is lost.
+    /// Hands a primary's slots over to its replica without loss, like `CLUSTER FAILOVER`.
     pub fn fail_over(&self, primary: usize) {
         let Some(replica) = self.replica(primary) else { return };
         self.promote(primary, 0);
         let news = self.nodes[replica].change(|core, _| core.place().gossip());
         self.nodes[primary].change(|core, now| {
-            // It hears of both together: who has its slots, and by which right.
+            // The old primary learns both facts together: the new owner of its slots, and that owner's epoch.
             core.place().hear(&news);
             core.place().become_replica(replica);
             core.store.clear();
@@ -244,9 +248,10 @@ impl SimCluster {
         });
     }
 
-    /// The replica takes the place of a primary, without the last writes of that: `lost` of them, 8 at the most, however old they are,
-    /// and whatever it wrote while it was isolated. Whether the primary is dead, stands still or goes on, it knows of nothing until it
-    /// hears of it.
+    /// Promotes the replica of a primary. The promoted node lacks the primary's last `lost` writes (up to 8, however
+    /// old), and everything that the primary wrote while it was isolated.
+    ///
+    /// The old primary may be stopped, frozen or running. It learns of the promotion by gossip only.
     pub fn promote(&self, primary: usize, lost: usize) {
         let Some(replica) = self.replica(primary) else { return };
         let epoch = self.next_epoch();
@@ -256,7 +261,7 @@ impl SimCluster {
         });
         let slots = self.nodes[primary].change(|core, _| core.place().gossip());
         self.nodes[replica].change(|core, _| {
-            // Who follows a primary knows its slots.
+            // A replica knows the slots of its primary.
             core.place().hear(&slots);
             core.store.replace(all.clone().unwrap_or_default());
             core.past = Some([all.unwrap_or_default()].into());
@@ -270,15 +275,16 @@ impl SimCluster {
         self.spread(replica);
     }
 
-    /// The other nodes agree that one has failed, or that it has not. They go on serving: see [`serve`](Self::serve).
+    /// Makes the other nodes agree that a node has failed, or that it has not. The cluster stays up: see
+    /// [`serve`](Self::serve).
     pub fn set_failed(&self, failed: usize, is_failed: bool) {
         for node in (0..self.len()).filter(|node| *node != failed) {
             self.tell(node, Gossip::Failed { node: failed, failed: is_failed });
         }
     }
 
-    /// Whether the cluster serves, by all that its nodes know, but for those that are isolated: none does while a primary is away, where
-    /// `cluster-require-full-coverage` is on.
+    /// Sets whether the nodes consider the cluster up. Isolated nodes keep their own view. (With
+    /// `cluster-require-full-coverage`, a real cluster serves nobody while a primary is away.)
     pub fn serve(&self, serves: bool) {
         let isolated = self.state.lock().isolated.clone();
         for (node, _) in self.nodes.iter().zip(isolated).filter(|(_, isolated)| !isolated) {
@@ -286,8 +292,9 @@ impl SimCluster {
         }
     }
 
-    /// Cuts a node off from the others, its replica among them, or heals that. Its clients reach it all the same; after 400 ms (the
-    /// `cluster-node-timeout`) it serves them no more, and does so again 500 ms after it has been healed.
+    /// Cuts a node off from all other nodes, its replica included, or heals the partition. Clients still reach the
+    /// node. It stops serving them after 400 ms (the `cluster-node-timeout`), and serves them again 500 ms after the
+    /// partition has healed.
     pub fn isolate(&self, node: usize, cut: bool) {
         self.state.lock().isolated[node] = cut;
         let takes = if cut { NODE_TIMEOUT } else { REJOINS_AFTER };
@@ -302,8 +309,9 @@ impl SimCluster {
         }
     }
 
-    /// Starts a node again that was stopped, with its data or empty. It takes itself for what it was until it hears of the others, and
-    /// serves nobody at first, as Redis does. Not [`SimServer::start`], by which it would hear of nothing.
+    /// Starts a stopped node, with its data or empty. The node keeps its old role until it hears from the others, and
+    /// refuses commands for 2 s, as Redis does. Do not use [`SimServer::start`] instead: the node would hear from
+    /// nobody.
     pub fn start(&self, node: usize, keep_data: bool) {
         self.set_failed(node, false);
         self.nodes[node].change(|core, now| {
@@ -314,7 +322,8 @@ impl SimCluster {
         self.catch_up(node);
     }
 
-    /// Every node that is not stopped or isolated knows what the others know, at once.
+    /// Exchanges all views at once, between nodes that are neither stopped nor isolated. A frozen node gets them when
+    /// it wakes.
     pub fn settle(&self) {
         for node in 0..self.len() {
             for other in (0..self.len()).filter(|other| *other != node) {
@@ -333,7 +342,7 @@ impl SimCluster {
         state.epoch
     }
 
-    /// The others hear of a node.
+    /// Tells the other nodes about a node.
     fn spread(&self, node: usize) {
         let gossip = self.nodes[node].change(|core, _| core.place().gossip());
         for other in (0..self.len()).filter(|other| *other != node) {
@@ -343,7 +352,7 @@ impl SimCluster {
         }
     }
 
-    /// A node hears of the others.
+    /// Tells a node about the others.
     fn catch_up(&self, node: usize) {
         for other in (0..self.len()).filter(|other| *other != node) {
             if !self.nodes[other].is_down() && !self.state.lock().isolated[other] {
@@ -364,7 +373,7 @@ impl SimCluster {
         self.nodes[node].change(|core, now| core.schedule(now + takes, What::Heard(gossip)));
     }
 
-    /// What is held anywhere by subscriptions, sorted: node and channel.
+    /// Returns every node and channel with a subscriber, sorted.
     pub fn channels(&self) -> Vec<(usize, Vec<u8>)> {
         let of = |node: usize| self.nodes[node].channels().into_iter().map(move |channel| (node, channel));
         (0..self.len()).flat_map(of).collect()
@@ -377,7 +386,6 @@ impl fmt::Debug for SimCluster {
     }
 }
 
-/// The node at this address.
 fn node_at(nodes: &[SimServer], address: &str) -> Option<usize> {
     nodes.iter().position(|node| node.address() == address)
 }

@@ -1,5 +1,7 @@
-//! The commands of the simulated server: names, arity, dispatch. They are those that scripts and
-//! their tests use, in the forms in which they use them. Texts of errors are those of Redis 7.0.
+//! The commands of the simulated server: names, arity, dispatch.
+//!
+//! There are only the commands that scripts and their tests use, in the forms that they use. The texts of errors are
+//! the same as in Redis 7.0.
 
 mod hashes;
 mod keys;
@@ -23,14 +25,14 @@ const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 const SYNTAX: &str = "ERR syntax error";
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
-/// A command's words in one buffer: no allocation a word.
+/// A command's words in one buffer, so that a word costs no allocation.
 pub(super) struct Words<'a> {
     bytes: &'a [u8],
     ends: &'a [usize],
 }
 
 impl<'a> Words<'a> {
-    /// `ends[i]` is where word `i` ends in `bytes`.
+    /// `ends[i]` is the end of word `i` in `bytes`.
     pub(super) const fn new(bytes: &'a [u8], ends: &'a [usize]) -> Self {
         Self { bytes, ends }
     }
@@ -39,7 +41,7 @@ impl<'a> Words<'a> {
         self.ends.len()
     }
 
-    /// Word `i`, the command's name being word 0. Empty where there is none.
+    /// Returns word `i`; word 0 is the command's name. Empty if there is no such word.
     pub(super) fn at(&self, i: usize) -> &'a [u8] {
         let Some(end) = self.ends.get(i) else { return b"" };
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
@@ -67,14 +69,13 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Why a command could not even be tried.
+/// Why a command could not be run at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
     Unknown,
     Arity,
 }
 
-/// Runs one command.
 pub(super) fn execute(store: &mut Store, words: &Words<'_>) -> Result<Answer, Unfit> {
     let mut name = [0_u8; 24];
     let given = words.at(0);
@@ -86,7 +87,7 @@ pub(super) fn execute(store: &mut Store, words: &Words<'_>) -> Result<Answer, Un
     if fits { Ok(handler(store, words)) } else { Err(Unfit::Arity) }
 }
 
-/// Runs one command for a client rather than for a script.
+/// Runs one command for a client; a script would get other error texts.
 pub(super) fn direct(store: &mut Store, words: &Words<'_>) -> SimReply {
     let name = String::from_utf8_lossy(words.at(0));
     match execute(store, words) {
@@ -100,7 +101,7 @@ pub(super) fn direct(store: &mut Store, words: &Words<'_>) -> SimReply {
     }
 }
 
-/// Runs one command for a client, the name and what is behind it apart.
+/// Runs one command for a client, with its name and arguments given separately.
 pub(super) fn of_client(store: &mut Store, name: &str, words: &[Arg]) -> SimReply {
     let (mut bytes, mut ends) = (name.as_bytes().to_vec(), vec![name.len()]);
     for word in words {
@@ -113,7 +114,6 @@ pub(super) fn of_client(store: &mut Store, name: &str, words: &[Arg]) -> SimRepl
     direct(store, &Words::new(&bytes, &ends))
 }
 
-/// The keys of a command.
 pub(super) fn keys<'a>(words: &Words<'a>) -> impl Iterator<Item = &'a [u8]> {
     let name = words.at(0);
     let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
@@ -125,7 +125,7 @@ pub(super) fn keys<'a>(words: &Words<'a>) -> impl Iterator<Item = &'a [u8]> {
     (1..end).map(|i| words.at(i)).collect::<Vec<_>>().into_iter()
 }
 
-/// The channel of a command that publishes on one which is a slot's own.
+/// Returns the channel of a sharded publish.
 pub(super) fn channel<'a>(words: &Words<'a>) -> Option<&'a [u8]> {
     words.at(0).eq_ignore_ascii_case(b"spublish").then(|| words.at(1))
 }
@@ -134,7 +134,8 @@ fn wrong_arity(name: &str) -> Failure {
     format!("ERR wrong number of arguments for '{name}' command")
 }
 
-/// Arity as Redis counts it, name included; below 0 = at least.
+/// Returns a command's arity, as Redis counts it, and its handler. The arity includes the name; a negative arity is a
+/// minimum.
 fn find(name: &[u8]) -> Option<(isize, Handler)> {
     Some(match name {
         b"exists" => (-2, keys::exists),
@@ -187,7 +188,8 @@ fn flag(yes: bool) -> SimReply {
     SimReply::Int(i64::from(yes))
 }
 
-/// Redis' reading of a start and an end counted from either side, as a range within `len` elements.
+/// Returns the range that `start` and `stop` select among `len` elements, by Redis' rules. Negative indexes count
+/// from the end.
 fn window(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
     let size = i64::try_from(len).unwrap_or(i64::MAX);
     let from = if start < 0 { start.saturating_add(size).max(0) } else { start };

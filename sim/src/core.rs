@@ -18,12 +18,11 @@ use super::reply::SimReply;
 use super::store::{Entry, FxMap, Store};
 use distlock::transport::{Call, Fault, FaultKind, Reply};
 
-/// The server's wall clock when it is made: some day in November 2023, in microseconds.
+/// The server's wall clock at its creation, in microseconds: some day in November 2023.
 const EPOCH: i64 = 1_700_000_000_000_000;
 
 pub(super) type Outcome = Result<Reply, Fault>;
 
-/// A client's request.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Run(Call),
@@ -31,16 +30,16 @@ pub(super) enum Request {
     Unsubscribe(Bytes),
 }
 
-/// What becomes of a reply.
+/// The fate of a reply on its way to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Delivered,
-    /// The client is told of the loss.
+    /// The client is notified of the loss.
     Lost,
     Swallowed,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 pub(super) struct Parcel {
     pub(super) line: usize,
@@ -49,19 +48,19 @@ pub(super) struct Parcel {
     pub(super) request: Request,
     pub(super) refusal: Option<String>,
     pub(super) fate: Fate,
-    /// It has reached a server that stood still: nothing on the way can hold it back any more.
+    /// The request has reached a frozen server. Nothing on the network can delay it any more.
     pub(super) arrived: bool,
-    /// It has left its connection behind, which may break, or be another one by now.
+    /// The request travels apart from its connection, which may break or be replaced before the request arrives.
     pub(super) stray: bool,
 }
 
-/// How a request got on at once.
+/// The result of sending a request: done at once, or in flight.
 pub(super) enum Sent {
     Done(Outcome),
     Waiting(u64, oneshot::Receiver<Outcome>),
 }
 
-/// Where each of these words ends when they stand one behind the other.
+/// Returns the end of each word in the concatenation of all words.
 pub(super) fn ends(words: &[&[u8]]) -> Vec<usize> {
     let mut end = 0;
     words
@@ -81,30 +80,31 @@ pub(super) struct Core {
     pub(super) lines: Vec<Line>,
     pub(super) queue: BinaryHeap<Event>,
     order: u64,
-    /// Events that were held up come before those that were not, whenever they were sent.
+    /// Order of released events. Counts up from 0, so it stays below `order`: an event that was held up runs before
+    /// all events that were not, whenever they were sent.
     early: u64,
     pub(super) frozen: Option<VecDeque<Parcel>>,
     pub(super) down: bool,
     pub(super) commands: u64,
     pub(super) scripts: u64,
     pub(super) driving: bool,
-    /// What was published, where somebody listens in.
+    /// Published messages since the last `overhear`; None until the first call of it.
     pub(super) overheard: Option<Vec<(Bytes, Bytes)>>,
-    /// What other nodes have told while it stood still.
+    /// Gossip of other nodes that arrived while the server was frozen.
     pub(super) unheard: Vec<Gossip>,
-    /// What a replica has had, the newest last.
+    /// The last states of the data that a replica received, the newest last.
     pub(super) past: Option<VecDeque<FxMap<Bytes, Entry>>>,
-    /// It is cut off from its replica.
+    /// The server is cut off from its replica.
     pub(super) unreplicated: bool,
 }
 
-/// So many writes can be lost with a primary, at the most.
+/// The number of a primary's last writes that a promotion can lose, at most.
 pub(super) const PAST: usize = 8;
 
 impl Core {
     pub(super) fn new(seed: u64, start: Instant) -> Self {
         Self {
-            // Lines have the streams from 1 on.
+            // Lines use the streams from 1 on.
             store: Store::with(Random::new(seed, 0)),
             seed,
             start,
@@ -132,7 +132,7 @@ impl Core {
         self.lines.len() - 1
     }
 
-    /// Sets the store's clock to `now`; it then stands still until the next call.
+    /// Sets the store's clock to `now`. The clock then stands still until the next call.
     pub(super) fn tick(&mut self, now: Instant) {
         let elapsed = i64::try_from(now.saturating_duration_since(self.start).as_micros()).unwrap_or(i64::MAX / 2);
         self.store.set_clock(EPOCH + elapsed + self.offset_ms * 1000);
@@ -143,7 +143,7 @@ impl Core {
         self.queue.push(Event { at, order: self.order, what });
     }
 
-    /// For what was held up until now: it was due before everything else that has not happened yet.
+    /// Schedules an event that was held up until now. It runs before every other event in the queue.
     pub(super) fn schedule_first(&mut self, what: What) {
         self.early += 1;
         self.queue.push(Event { at: self.start, order: self.early, what });
@@ -153,7 +153,6 @@ impl Core {
         !self.queue.is_empty()
     }
 
-    /// Sends a client's request on its way.
     pub(super) fn send(&mut self, index: usize, request: Request, now: Instant) -> Sent {
         let line = &mut self.lines[index];
         if !matches!(request, Request::Run(_)) {
@@ -191,7 +190,7 @@ impl Core {
             mishaps.push(Mishap::DelayBy(delay));
         }
 
-        // Subscriptions keep their order: one may be held up on its way.
+        // Subscription changes keep their order: this one has to wait while an earlier one may be in flight.
         let next = matches!(request, Request::Run(_)) || line.last_change.is_none_or(|last| last < now);
         let calm = next && mishaps.is_empty() && !line.partitioned && line.stalled.is_none() && line.connected;
         if calm && line.options.is_instant() && self.frozen.is_none() && !self.down {
@@ -241,7 +240,8 @@ impl Core {
         if only && !swallowed {
             lost = lost.or(Some(FaultKind::Lost));
         }
-        // Subscriptions are their connection's. What never left the client has no copies.
+        // Subscription changes belong to their connection, and a request that was not sent has not left the client.
+        // Neither has late copies.
         if !changes && lost != Some(FaultKind::NotSent) {
             for span in late {
                 let (request, fate) = (parcel.request.clone(), Fate::Swallowed);
@@ -252,7 +252,8 @@ impl Core {
         }
         let line = &mut self.lines[index];
         if ends && line.connected && (lost.is_some() || swallowed || parcel.refusal.is_some()) {
-            // Only a broken connection loses it. The client notices, and does not ask for this channel on the next one.
+            // An unsubscribe can only be lost with its connection. So the client reconnects, and does not subscribe
+            // to this channel again.
             let (at, life) = (now + line.options.timeout + line.options.reconnect, line.life);
             self.schedule(at, What::Back { line: index, life });
         }
@@ -309,7 +310,7 @@ impl Core {
                     return Err(refusal);
                 }
                 if self.lines[index].closed {
-                    // On its way when the connection ended, with which the subscription ends.
+                    // The connection closed while the request was in flight, and its subscriptions ended with it.
                     return Ok(Reply::Nil);
                 }
                 tracing::trace!(link = index, ?channel, "the server subscribed it");
@@ -348,7 +349,7 @@ impl Core {
         }
     }
 
-    /// Sends what was published to every subscriber.
+    /// Sends every published message to its subscribers.
     pub(super) fn spread(&mut self, now: Instant) {
         if self.store.outbox.is_empty() {
             return;

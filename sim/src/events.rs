@@ -1,4 +1,4 @@
-//! What happens when an event's time has come, and the breaks that tests cause.
+//! Carries out the events of the queue, and the faults that tests cause.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -15,22 +15,22 @@ use distlock::transport::{Fault, FaultKind, Listener};
 pub(super) enum What {
     /// A request reaches the server.
     Arrive(Parcel),
-    /// A reply reaches the client. `local`: the client found this out by itself, no network needed.
+    /// A reply reaches the client. `local`: the client noticed the outcome itself, without the network.
     Answer { line: usize, life: u64, ticket: u64, outcome: Outcome, local: bool },
     /// A message reaches the client.
     Message { line: usize, life: u64, channel: Bytes, payload: Bytes },
     /// A client is connected again.
     Back { line: usize, life: u64 },
-    /// A client notices that its connection is gone.
+    /// A client notices that its connection is broken.
     Broken { line: usize, life: u64 },
     /// A client learns that the server has ended a subscription.
     Ended { line: usize, life: u64, channel: Bytes },
-    /// The server hears of another one of its cluster.
+    /// The server hears news of its cluster.
     Heard(Gossip),
 }
 
 impl What {
-    /// The connection that it is about, and which one of that name.
+    /// Returns the connection that the event concerns, and the generation of that connection (`Line::life`).
     const fn line(&self) -> Option<(usize, u64)> {
         match self {
             Self::Arrive(parcel) => Some((parcel.line, parcel.life)),
@@ -51,7 +51,7 @@ pub(super) struct Event {
 }
 
 impl Ord for Event {
-    /// The earliest is the greatest: it comes out of the heap first.
+    /// The earliest event is the greatest, so that the heap yields it first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
     }
@@ -71,16 +71,16 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-/// News for a client, to be told without the lock.
+/// News for a client's listener, delivered without the lock.
 pub(super) enum News {
     Message(Weak<dyn Listener>, Bytes, Bytes),
-    /// Connected again; true where the break was told.
+    /// Connected again. True if the listener was notified of the break.
     Back(Weak<dyn Listener>, bool),
     Broken(Weak<dyn Listener>),
     Ended(Weak<dyn Listener>, Bytes),
 }
 
-/// What the driver is to do next.
+/// The driver's next step.
 pub(super) enum Step {
     Idle,
     Wait(Instant),
@@ -89,7 +89,7 @@ pub(super) enum Step {
 }
 
 impl Core {
-    /// Carries out the first event that is due.
+    /// Carries out the first event if its time has come.
     pub(super) fn step(&mut self, now: Instant) -> Step {
         let Some(first) = self.queue.peek() else { return Step::Idle };
         if first.at > now {
@@ -141,7 +141,7 @@ impl Core {
                 None
             }
             What::Message { channel, payload, .. } => {
-                // The client may have ended the subscription, or closed, while the message was under way.
+                // The client may have unsubscribed or closed while the message was in flight.
                 let heard = !line.deaf && !line.closed && line.connected;
                 line.listener.clone().filter(|_| heard).map(|listener| News::Message(listener, channel, payload))
             }
@@ -160,7 +160,7 @@ impl Core {
                 if self.down {
                     return None;
                 }
-                // What the connection that broke had asked for is void, where the server stands still as well.
+                // Subscription changes of the broken connection are void, even if they wait at a frozen server.
                 if let Some(waiting) = &mut self.frozen {
                     waiting.retain(|parcel| parcel.line != index || matches!(parcel.request, Request::Run(_)));
                 }
@@ -199,7 +199,7 @@ impl Core {
         }
     }
 
-    /// The line is connected again: the server knows its subscriptions anew.
+    /// Connects the line again and restores its subscriptions at the server.
     fn join(&mut self, index: usize, now: Instant) {
         let all = self.lines[index].wanted.clone();
         let (refused, wanted): (BTreeSet<Bytes>, BTreeSet<Bytes>) =
@@ -220,7 +220,7 @@ impl Core {
         }
     }
 
-    /// Breaks the line's connections: what is in flight is lost.
+    /// Breaks the line's connections. Everything in flight is lost.
     fn cut(&mut self, index: usize) {
         let line = &mut self.lines[index];
         line.life += 1;
@@ -240,7 +240,7 @@ impl Core {
         }
     }
 
-    /// The server goes away, with all that was not yet carried out.
+    /// Stops the server. Queued requests are lost.
     pub(super) fn stop(&mut self) {
         self.down = true;
         self.frozen = self.frozen.take().map(|_| Default::default());
@@ -249,7 +249,6 @@ impl Core {
         }
     }
 
-    /// The server comes back.
     pub(super) fn start(&mut self, keep_data: bool, now: Instant) {
         self.down = false;
         if !keep_data {
@@ -260,7 +259,7 @@ impl Core {
         }
     }
 
-    /// One client loses its connections and makes new ones.
+    /// Breaks a client's connections; the client reconnects.
     pub(super) fn hang_up(&mut self, index: usize, now: Instant) {
         self.cut(index);
         self.reconnect(index, now);
@@ -274,7 +273,7 @@ impl Core {
         }
     }
 
-    /// Stops or wakes the server. Stopped, it takes requests in and carries them out later.
+    /// Freezes or wakes the server. A frozen server accepts requests and runs them when it wakes.
     pub(super) fn freeze(&mut self, frozen: bool, now: Instant) {
         if frozen {
             self.frozen.get_or_insert_default();
@@ -283,13 +282,13 @@ impl Core {
         for parcel in self.frozen.take().unwrap_or_default() {
             self.schedule(now, What::Arrive(parcel));
         }
-        // What clients have sent was there first.
+        // Client requests run before the news of other nodes.
         for gossip in std::mem::take(&mut self.unheard) {
             self.schedule(now, What::Heard(gossip));
         }
     }
 
-    /// Cuts a client off without its being told, or heals it.
+    /// Cuts a client off without notice, or heals the partition.
     pub(super) fn partition(&mut self, index: usize, cut: bool, now: Instant) {
         let healed = self.lines[index].partitioned && !cut;
         self.lines[index].partitioned = cut;
@@ -298,7 +297,7 @@ impl Core {
         }
     }
 
-    /// Holds back all that is on its way to or from a client, or lets it go.
+    /// Holds back everything in flight to or from a client, or releases it.
     pub(super) fn stall(&mut self, index: usize, held: bool) {
         let line = &mut self.lines[index];
         if held {
@@ -310,7 +309,7 @@ impl Core {
         }
     }
 
-    /// A client goes for good.
+    /// Closes a client's connections for good.
     pub(super) fn close(&mut self, index: usize) {
         self.lines[index].closed = true;
         self.lines[index].fail_pending(FaultKind::Closed, "the link is closed");

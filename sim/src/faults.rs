@@ -1,69 +1,70 @@
-//! What can go wrong between a simulated client and its server.
+//! The faults between a simulated client and its server.
 
 use std::time::Duration;
 
-/// One thing that goes wrong with one command.
+/// A fault of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// It never reaches the server and the client is told that the connection broke.
+    /// The request never reaches the server. The client learns that the connection broke.
     LoseRequest,
-    /// The server runs it, but the connection breaks before the reply is there.
+    /// The server runs the command, but the connection breaks before the reply arrives.
     LoseReply,
-    /// It never reaches the server and the client hears nothing until its command timeout.
+    /// The request never reaches the server. The client hears nothing until its command timeout.
     SwallowRequest,
-    /// The server runs it, but the client hears nothing until its command timeout.
+    /// The server runs the command. The client hears nothing until its command timeout.
     SwallowReply,
-    /// It does not leave the client, which knows that.
+    /// The request does not leave the client, and the client knows that.
     NotSent,
-    /// The server runs it twice and the client sees the first reply.
+    /// The server runs the command twice. The client gets the first reply.
     DuplicateRequest,
-    /// It takes this much longer to reach the server.
+    /// The request takes this much longer to reach the server.
     DelayBy(Duration),
-    /// A copy of it reaches the server this much later than it was due, whatever became of the connection by then, as
-    /// what stood in some buffer on the way does. Nobody hears what became of it.
+    /// A copy of the request reaches the server this much later than the original would, even if the connection has
+    /// broken since. (Real copies linger in buffers on the way.) The copy's reply is lost.
     LateCopy(Duration),
-    /// The client is told that the connection broke, or nothing if the request is swallowed as well. The server runs it
-    /// all the same, for the first time, this much later.
+    /// The server runs the command, for the first time, this much later. The client learns that the connection broke,
+    /// or hears nothing if the request is swallowed too.
     LateOnly(Duration),
-    /// The server does not run it and answers with this error, say `OOM command not allowed ...`.
+    /// The server does not run the command and replies with this error, for example `OOM command not allowed ...`.
     Refuse(String),
 }
 
-/// Faults by chance: probabilities from 0 to 1 for each command or message.
+/// Random faults: probabilities from 0 to 1 for each command or message.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Chaos {
-    /// A request is lost; half of these times without the client's being told.
+    /// A request is lost. In half of the cases the client is not notified.
     pub lose_request: f64,
-    /// A reply is lost; half of these times without the client's being told.
+    /// A reply is lost. In half of the cases the client is not notified.
     pub lose_reply: f64,
-    /// A request is run twice.
+    /// The server runs a request twice.
     pub duplicate: f64,
-    /// A command whose request or reply was lost reaches the server all the same, or once more, late.
+    /// A command whose request or reply was lost reaches the server late: for the first time, or once more.
     pub late_copy: f64,
-    /// So much later at the most.
+    /// The longest delay of such a late command.
     pub late_max: Duration,
-    /// Every request takes up to this much longer.
+    /// The longest extra delay of every request.
     pub delay_max: Duration,
-    /// A message is lost without a sign.
+    /// A message is lost silently.
     pub lose_message: f64,
-    /// A message comes twice.
+    /// A message arrives twice.
     pub duplicate_message: f64,
-    /// A message is held up, so that later ones overtake it.
+    /// A message is delayed, so that later messages overtake it.
     pub reorder_message: f64,
 }
 
-/// How one client is connected. Timers of a paused tokio clock are exact to 1 ms, so shorter latencies are rounded up.
+/// The connections of one client. A paused tokio clock is exact to 1 ms, so shorter latencies are rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkOptions {
-    /// The shortest way to the server or back.
+    /// The shortest latency of one way.
     pub latency_min: Duration,
-    /// The longest. 0 for both: commands are answered at the first poll, without a timer.
+    /// The longest latency of one way. If both are 0, commands are answered at the first poll, without a timer.
     pub latency_max: Duration,
-    /// How long a command waits for its reply.
+    /// The time that a command waits for its reply.
     pub timeout: Duration,
-    /// How long it takes to connect anew after a break.
+    /// The time that a reconnect takes after a break.
     pub reconnect: Duration,
-    /// All commands over one connection, in order. Off: a pool, where commands overtake each other.
+    /// True: all commands share one connection and keep their order. False: a pool of connections, where commands
+    /// overtake each other.
     pub ordered: bool,
 }
 
@@ -80,7 +81,7 @@ impl Default for LinkOptions {
 }
 
 impl LinkOptions {
-    /// No latency at all.
+    /// Options without latency.
     pub fn instant() -> Self {
         Self { latency_min: Duration::ZERO, latency_max: Duration::ZERO, ..Self::default() }
     }

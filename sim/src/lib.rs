@@ -18,7 +18,7 @@ mod store;
 mod zset;
 
 pub use cluster::{SimCluster, SimClusterLink};
-/// The version of distlock that this one goes with.
+/// The version of distlock that this version of the simulator works with.
 pub use distlock;
 pub use faults::{Chaos, LinkOptions, Mishap};
 pub use link::SimLink;

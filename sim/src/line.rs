@@ -1,4 +1,4 @@
-//! One client's connections, as the simulated network knows them.
+//! The state of one client's connections in the simulated network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Weak;
@@ -14,37 +14,36 @@ use super::faults::{Chaos, LinkOptions, Mishap};
 use super::random::Random;
 use distlock::transport::{Fault, FaultKind, Listener};
 
-/// One client's connections.
 pub(super) struct Line {
     pub(super) options: LinkOptions,
     pub(super) chaos: Chaos,
     pub(super) plan: BTreeMap<u64, Vec<Mishap>>,
-    /// For latencies and faults.
+    /// Decides latencies and faults.
     pub(super) random: Random,
-    /// For the client's own use: asking for it does not change what goes wrong.
+    /// The client's own random numbers, kept apart so that drawing one does not change the faults.
     pub(super) jitter: Random,
     pub(super) listener: Option<Weak<dyn Listener>>,
-    /// What the server has for this client.
+    /// The client's subscriptions at the server.
     pub(super) subscriptions: BTreeSet<Bytes>,
-    /// What the client wants, and asks for again when it has connected anew.
+    /// The channels that the client wants. It subscribes to them again after a reconnect.
     pub(super) wanted: BTreeSet<Bytes>,
     pub(super) sent: u64,
     pub(super) partitioned: bool,
     pub(super) deaf: bool,
     pub(super) closed: bool,
-    /// The client has been told that it is broken.
+    /// The client was notified that its connection is broken.
     pub(super) told_broken: bool,
-    /// The next command came behind an `ASKING`.
+    /// The last command was `ASKING`.
     pub(super) asking: bool,
     pub(super) stalled: Option<Vec<What>>,
     pub(super) connected: bool,
-    /// Counts connections: what belongs to an earlier one is void.
+    /// The generation of the connection. Everything of an earlier generation is void.
     pub(super) life: u64,
     pub(super) pending: BTreeMap<u64, oneshot::Sender<Outcome>>,
     pub(super) last_in: Option<Instant>,
     pub(super) last_out: Option<Instant>,
     pub(super) last_message: Option<Instant>,
-    /// Subscriptions have a connection of their own, and keep their order on it.
+    /// Subscription changes have a connection of their own and keep their order on it.
     pub(super) last_change: Option<Instant>,
 }
 
@@ -76,15 +75,15 @@ impl Line {
         }
     }
 
-    /// One way, this time.
+    /// Draws the latency of one way.
     pub(super) fn latency(&mut self) -> Duration {
         self.random.between(self.options.latency_min, self.options.latency_max)
     }
 
-    /// Hands an outcome to whoever still waits for it.
+    /// Delivers an outcome to the caller, if the caller still waits.
     pub(super) fn answer(&mut self, ticket: u64, outcome: Outcome) {
         if let Some(waiting) = self.pending.remove(&ticket) {
-            // The caller may be gone.
+            // The caller may have dropped its future.
             let _ = waiting.send(outcome);
         }
     }

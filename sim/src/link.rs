@@ -1,4 +1,4 @@
-//! One client's way to a simulated server: the test form of `Transport`.
+//! One client's connections to a simulated server, as an implementation of `Transport`.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -16,14 +16,14 @@ use super::server::{Shared, drive};
 use distlock::transport::{Call, Fault, FaultKind, Listener, Moment, Reply, Transport, World};
 use distlock::{Client, Options};
 
-/// The connections of one client. Clones are the same connections.
+/// The connections of one client. Clones share the same connections.
 #[derive(Clone)]
 pub struct SimLink {
     shared: Arc<Shared>,
     line: usize,
 }
 
-/// A command under way. Its caller may go: then nobody waits for the reply, but the command goes on.
+/// A command in flight. If its caller drops it, nobody waits for the reply, but the command still runs.
 struct Waiting {
     link: SimLink,
     ticket: u64,
@@ -40,11 +40,14 @@ impl SimLink {
         Self { shared, line }
     }
 
-    /// The client of these connections, on the current runtime; `set` may change its options. The simulator decides its id
-    /// and all that it leaves to chance. How long a command may take is [`LinkOptions::timeout`](crate::LinkOptions::timeout),
-    /// not `Options::command_timeout`. To be called once: two clients over one link would hear only the messages of one.
+    /// Creates the client of these connections, on the current runtime; `set` may change its options.
     ///
-    /// *Errors*: [`Error::Config`](distlock::Error::Config) for options that cannot work, or without a runtime.
+    /// The simulator decides the client's id and all its random numbers. The time limit of a command is
+    /// [`LinkOptions::timeout`](crate::LinkOptions::timeout), not `Options::command_timeout`. Call this once per
+    /// link: of two clients over one link, only one would get messages.
+    ///
+    /// # Errors
+    /// [`Error::Config`](distlock::Error::Config) for options that cannot work, or outside a runtime.
     pub fn client(&self, set: impl FnOnce(&mut Options)) -> distlock::Result<Client> {
         let mut options = Options::default();
         set(&mut options);
@@ -55,55 +58,54 @@ impl SimLink {
         act(&mut self.shared.lock().lines[self.line])
     }
 
-    /// Lets command `number` of this link go wrong. Scripts, subscriptions and their ends count alike, from 0. What is
-    /// planned twice for one command happens together.
+    /// Plans a fault for command `number` of this link. Numbers start at 0 and count scripts, subscribes and
+    /// unsubscribes alike. Several faults of one command happen together.
     pub fn plan(&self, number: u64, mishap: Mishap) {
         self.with(|line| line.plan.entry(number).or_default().push(mishap));
     }
 
-    /// Lets the next command go wrong.
+    /// Plans a fault for the next command.
     pub fn plan_next(&self, mishap: Mishap) {
         self.with(|line| line.plan.entry(line.sent).or_default().push(mishap));
     }
 
-    /// How many commands were sent: the number of the next one.
+    /// Returns the number of commands sent so far, which is the number of the next command.
     pub fn sent(&self) -> u64 {
         self.with(|line| line.sent)
     }
 
-    /// Lets commands and messages go wrong by chance from now on.
+    /// Sets the random faults of commands and messages from now on.
     pub fn chaos(&self, chaos: Chaos) {
         self.with(|line| line.chaos = chaos);
     }
 
-    /// Cuts the client off: commands run into their timeout, messages are lost. Healed, it is told that it missed
-    /// something.
+    /// Cuts the client off, or heals the partition. Meanwhile commands time out and messages are lost. Afterwards the
+    /// client is notified that it may have missed messages.
     pub fn partition(&self, cut: bool) {
         let mut core = self.shared.lock();
         core.partition(self.line, cut, Instant::now());
         drive(&self.shared, core);
     }
 
-    /// Holds back everything in both directions; afterwards all of it arrives, late.
+    /// Holds back everything in both directions, or releases it. Released commands and messages arrive late.
     pub fn stall(&self, held: bool) {
         let mut core = self.shared.lock();
         core.stall(self.line, held);
         drive(&self.shared, core);
     }
 
-    /// Breaks the client's connections; it makes new ones.
+    /// Breaks the client's connections. The client reconnects.
     pub fn hang_up(&self) {
         let mut core = self.shared.lock();
         core.hang_up(self.line, Instant::now());
         drive(&self.shared, core);
     }
 
-    /// Loses every message from now on, without a sign.
+    /// Loses every message from now on, silently.
     pub fn drop_messages(&self, deaf: bool) {
         self.with(|line| line.deaf = deaf);
     }
 
-    /// Ends the connections.
     pub(super) fn end(&self) {
         self.shared.lock().close(self.line);
     }
@@ -112,17 +114,17 @@ impl SimLink {
         self.with(|line| line.closed)
     }
 
-    /// How many commands wait for a reply.
+    /// Returns the number of commands that wait for a reply.
     pub fn in_flight(&self) -> usize {
         self.with(|line| line.pending.len())
     }
 
-    /// The channels this client is subscribed to, sorted.
+    /// Returns the channels that this client is subscribed to, sorted.
     pub fn subscriptions(&self) -> Vec<Vec<u8>> {
         self.with(|line| line.subscriptions.iter().map(|name| name.to_vec()).collect())
     }
 
-    /// Runs one request, sent at the first poll.
+    /// Runs one request. The request is sent at the first poll.
     async fn request(self, request: Request) -> Outcome {
         let (sent, timeout) = {
             let mut core = self.shared.lock();
@@ -185,7 +187,7 @@ impl Transport for SimLink {
     }
 }
 
-/// Virtual time, and numbers by the seed.
+/// Virtual time and seeded random numbers.
 impl World for SimLink {
     fn now(&self) -> Moment {
         self.shared.moment()

@@ -1,7 +1,7 @@
-//! Runs script text in an embedded Lua 5.1, the one Redis has.
+//! Runs scripts in an embedded Lua 5.1, the version that Redis has.
 //!
-//! Scripts keep nothing between runs, so one interpreter a thread serves every simulated server of that thread: the
-//! store is lent to it while a script runs.
+//! Scripts keep no state between runs. So one interpreter per thread serves all simulated servers of that thread; the
+//! store is moved into it while a script runs.
 
 use std::cell::RefCell;
 
@@ -17,12 +17,12 @@ use super::place::Place;
 use super::reply::SimReply;
 use super::store::{FxMap, Store};
 
-/// The name Redis gives to scripts.
+/// The chunk name that Redis gives to scripts.
 const CHUNK: &str = "@user_script";
 
 thread_local! {
     static INTERPRETER: Interpreter = Interpreter::new().expect("the prelude is a part of this crate and does run");
-    /// The store of the running script and room for the words of its commands.
+    /// The store of the running script, and buffers for the words of its commands.
     static STAGE: RefCell<Stage> = RefCell::new(Stage::default());
 }
 
@@ -40,12 +40,11 @@ struct Interpreter {
     scripts: RefCell<FxMap<Bytes, Function>>,
 }
 
-/// The SHA-1 of a text in hex.
 pub(super) fn sha1hex(text: &[u8]) -> String {
     format!("{:x}", Sha1::digest(text))
 }
 
-/// One of a script's keys or arguments.
+/// A key or argument of a script.
 pub(super) enum Word<'a> {
     Text(&'a [u8]),
     Int(i64),
@@ -60,7 +59,7 @@ impl<'a> From<&'a Arg> for Word<'a> {
     }
 }
 
-/// Runs `source`, known as `sha`, over `store`. What was written before an error stays written.
+/// Runs `source`, whose SHA-1 is `sha`, on `store`. Writes before an error are kept.
 pub(super) fn eval<'a>(
     store: &mut Store,
     sha: &Bytes,
@@ -79,7 +78,7 @@ pub(super) fn eval<'a>(
 impl Interpreter {
     fn new() -> mlua::Result<Self> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
-        // A panic in here is a bug of the simulator: no script is to catch it.
+        // A panic in here is a bug of the simulator, so scripts must not catch it.
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
         let raw = lua.create_function(raw)?;
         let hash = lua.create_function(|_, text: mlua::String| Ok(sha1hex(&text.as_bytes())))?;
@@ -119,13 +118,14 @@ impl Interpreter {
         };
         let text = lossy(&error.raw_get::<Value>("err")?);
         let line: Option<usize> = error.raw_get("line")?;
-        // `return call(..)` gives up the script's own frame before it fails (in Redis it does not): no line then.
+        // A tail call `return call(..)` drops the script's frame before it fails, so there is no line. In Redis the
+        // frame stays.
         let line = line.map_or_else(|| "?".to_owned(), |line| line.to_string());
         Ok(SimReply::Error(format!("{text} script: {}, on {CHUNK}:{line}.", String::from_utf8_lossy(sha))))
     }
 
     fn words<'a>(&self, words: impl Iterator<Item = Word<'a>>) -> mlua::Result<Table> {
-        // Text is pushed as it is; other bytes take the longer way over a handle.
+        // UTF-8 text is pushed directly. Other bytes need a Lua string first.
         let mut strange = Ok(());
         let list = words.map(|word| match word {
             Word::Int(n) => Either::Left(Either::Right(n.to_string())),
@@ -143,7 +143,7 @@ impl Interpreter {
     }
 }
 
-/// The line at which the innermost frame of the script stands.
+/// Returns the current line of the script's innermost frame.
 fn line(lua: &Lua) -> Option<usize> {
     let mut level = 0;
     loop {
@@ -156,7 +156,7 @@ fn line(lua: &Lua) -> Option<usize> {
     }
 }
 
-/// One command of a script: its reply, or nothing and the text of an error.
+/// Runs one command of a script. Returns its reply, or Nil and the text of an error.
 fn raw(lua: &Lua, args: MultiValue) -> mlua::Result<(Value, Option<String>)> {
     let answer = STAGE.with_borrow_mut(|stage| {
         let Stage { store, bytes, ends } = stage;
@@ -191,7 +191,7 @@ fn raw(lua: &Lua, args: MultiValue) -> mlua::Result<(Value, Option<String>)> {
     }
 }
 
-/// A reply as a script sees it.
+/// Converts a reply to what a script sees.
 fn value(lua: &Lua, reply: SimReply) -> mlua::Result<Value> {
     Ok(match reply {
         SimReply::Nil => Value::Boolean(false),
@@ -207,7 +207,7 @@ fn value(lua: &Lua, reply: SimReply) -> mlua::Result<Value> {
     })
 }
 
-/// What a script returned, as a reply: Redis' conversion.
+/// Converts a script's return value to a reply, by Redis' rules.
 fn reply(value: Value) -> mlua::Result<SimReply> {
     Ok(match value {
         Value::Boolean(true) => SimReply::Int(1),
@@ -247,7 +247,6 @@ mod tests {
 
     const WRONG: &str = crate::store::WRONG_TYPE;
 
-    /// A section of `samples.lua`.
     fn sample(name: &str) -> &'static str {
         let start = format!("--- {name}\n");
         let (_, rest) = include_str!("samples.lua").split_once(&start).unwrap();

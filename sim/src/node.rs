@@ -1,4 +1,4 @@
-//! A server as a node of a cluster: what it takes, what it sends away, what it ends, and what its replica has.
+//! A server as a node of a cluster: the commands it runs, redirects and refusals, ended subscriptions, replication.
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -12,7 +12,8 @@ use super::reply::{self, SimReply};
 use distlock::transport::{Arg, Call, Fault, FaultKind};
 
 impl Core {
-    /// What a server of a cluster answers to commands about that, or instead of running a command that it does not take.
+    /// Returns the reply to a command about the cluster, or the redirect for a command that this node does not serve.
+    /// None if the command runs here.
     pub(super) fn of_cluster(&mut self, index: usize, call: &Call) -> Option<Result<SimReply, Fault>> {
         let asking = std::mem::take(&mut self.lines[index].asking);
         let word = |at: usize| match call.words.get(at) {
@@ -40,7 +41,7 @@ impl Core {
         Some(Err(reply::refused(place.text(refusal))))
     }
 
-    /// One command of a client's in words, `EVAL` among them.
+    /// Runs one command of a client, given as words. `EVAL` is supported.
     pub(super) fn command_of_client(&mut self, asking: bool, words: &[&[u8]]) -> SimReply {
         let name = words.first().copied().unwrap_or_default();
         let counted = words.get(2).and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
@@ -73,7 +74,7 @@ impl Core {
         reply
     }
 
-    /// What comes next is nobody's command, and the replica has what was written.
+    /// Ends the context of a client's command, and copies its writes to the replica.
     pub(super) fn end_of_command(&mut self) {
         if let Some(place) = &mut self.store.place {
             place.client = None;
@@ -81,14 +82,14 @@ impl Core {
         self.note();
     }
 
-    /// Why a channel is not served here.
+    /// Returns the redirect for a channel that this node does not serve.
     pub(super) fn refuses(&self, channel: &[u8]) -> Option<Fault> {
         let place = self.store.place.as_deref()?;
         let refusal: Refusal = place.route_channel(channel).err()?;
         Some(Fault::new(FaultKind::Refused, place.text(refusal)))
     }
 
-    /// Notes what a replica has now, unless it hears nothing of its primary.
+    /// Records the data that a replica has now, unless the replica is cut off.
     pub(super) fn note(&mut self) {
         let Some(past) = self.past.as_mut().filter(|_| !self.unreplicated) else { return };
         if past.back() != Some(self.store.all()) {
@@ -99,7 +100,6 @@ impl Core {
         }
     }
 
-    /// Where the server is in its cluster.
     pub(super) fn place(&mut self) -> &mut Place {
         self.store.place.as_mut().expect("a node of a cluster has a place in it from its making on")
     }
@@ -112,7 +112,7 @@ impl Core {
         self.schedule(at, What::Ended { line: index, life, channel });
     }
 
-    /// The server ends the subscriptions to channels that are not its own any more.
+    /// Ends the subscriptions to channels that this node no longer serves.
     pub(super) fn end_subscriptions(&mut self, now: Instant) {
         for index in 0..self.lines.len() {
             let ended: Vec<Bytes> = self.lines[index]
@@ -131,7 +131,7 @@ impl Core {
         }
     }
 
-    /// Another node has told of itself.
+    /// Applies the news of another node, or of the cluster.
     pub(super) fn hear(&mut self, gossip: Gossip, now: Instant) {
         if self.down {
             return;
@@ -141,7 +141,7 @@ impl Core {
             return;
         }
         if self.place().hear(&gossip) {
-            // It is the other one's replica now, and has what that has.
+            // This node is a replica of the other node now, and has no data of its own.
             self.store.clear();
         }
         self.end_subscriptions(now);

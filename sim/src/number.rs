@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 
-/// Redis' `string2ll`: no sign but `-`, no blanks, no leading zeros.
+/// Redis' `string2ll`: the only sign is `-`; no blanks and no leading zeros.
 pub(super) fn int(word: &[u8]) -> Option<i64> {
     let digits = word.strip_prefix(b"-").unwrap_or(word);
     let plain = match digits {
@@ -18,7 +18,7 @@ pub(super) fn int(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Any text `strtod` takes, without NaN.
+/// Parses any text that `strtod` accepts, except NaN.
 pub(super) fn float(word: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(word).ok()?;
     let value: f64 = text.parse().ok()?;
@@ -26,7 +26,7 @@ pub(super) fn float(word: &[u8]) -> Option<f64> {
 }
 
 pub(super) fn int_text(value: i64) -> Bytes {
-    // Hold counts are small, and the simulator is fast only where it does not allocate.
+    // Hold counts are small, and allocations would slow the simulator down.
     const DIGITS: &[u8; 10] = b"0123456789";
     match usize::try_from(value) {
         Ok(digit @ 0..10) => Bytes::from_static(&DIGITS[digit..=digit]),
@@ -72,7 +72,8 @@ fn general(value: f64, text: &mut String) {
     }
 }
 
-/// A C compiler's `(long long)` of a double on x86-64: towards zero, and the least number for what does not fit.
+/// Converts like a C compiler's `(long long)` on x86-64: rounds towards zero, and yields the least number if the
+/// value does not fit.
 #[expect(clippy::cast_possible_truncation, reason = "checked")]
 pub(super) fn truncate(value: f64) -> i64 {
     const END: f64 = 9_223_372_036_854_775_808.0;

@@ -1,19 +1,18 @@
-//! What a server of a cluster knows of it, and which commands it takes for that: the rules of Redis 7.0.
+//! One node's view of its cluster, and the commands that the node accepts by that view. The rules are the same as in
+//! Redis 7.0.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use redis_protocol::redis_keyslot;
 
-/// How many slots a cluster has.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// The slot of a key, or of a channel.
 pub(super) fn slot_of(key: &[u8]) -> u16 {
     redis_keyslot(key)
 }
 
-/// A node, as another one knows it.
+/// A node as another node knows it.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) id: String,
@@ -23,14 +22,14 @@ pub(super) struct Peer {
     pub(super) failed: bool,
 }
 
-/// The other end of a slot that is being moved.
+/// The other node in the move of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moving {
     To(usize),
     From(usize),
 }
 
-/// What a node tells the others of itself, and what they agree on.
+/// News that a node learns: another node's own state, or what the nodes agreed on.
 #[derive(Clone, Debug)]
 pub(super) enum Gossip {
     Node {
@@ -43,24 +42,25 @@ pub(super) enum Gossip {
         node: usize,
         failed: bool,
     },
-    /// Of the node itself: it serves from now on, or serves nobody.
+    /// The node itself serves clients from now on, or serves nobody.
     Serves(bool),
 }
 
-/// A node's picture of its cluster, which may be out of date. Nodes are known by their numbers.
+/// A node's view of its cluster, which may be stale. Nodes are identified by their numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     me: usize,
     peers: Vec<Peer>,
     owners: Vec<Option<usize>>,
     moving: BTreeMap<u16, Moving>,
-    /// False: the cluster is down, as far as this node knows.
+    /// False if this node considers the cluster down.
     pub(super) serves: bool,
-    /// Whether the command that runs came behind an `ASKING`. None: it is no client's, and may touch everything.
+    /// While a client's command runs: whether an `ASKING` preceded it. None: the command comes from the test itself
+    /// and may touch everything.
     pub(super) client: Option<bool>,
 }
 
-/// Why a command is not taken here.
+/// Why the node does not run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Moved(u16, usize),
@@ -101,13 +101,13 @@ impl Place {
         self.moving.get(&slot).copied()
     }
 
-    /// What this node tells the others of itself.
+    /// Returns this node's own state for the others.
     pub(super) fn gossip(&self) -> Gossip {
         let Peer { epoch, replica_of, .. } = self.peers[self.me];
         Gossip::Node { node: self.me, epoch, replica_of, slots: self.slots() }
     }
 
-    /// Takes over the slots of a primary.
+    /// Becomes a primary and takes over the slots of `of`.
     pub(super) fn become_primary(&mut self, of: usize, epoch: u64) {
         let me = &mut self.peers[self.me];
         (me.replica_of, me.epoch) = (None, epoch);
@@ -116,7 +116,7 @@ impl Place {
         }
     }
 
-    /// Gives up its slots to another primary, and follows that.
+    /// Becomes a replica of `of` and gives up its slots to `of`.
     pub(super) fn become_replica(&mut self, of: usize) {
         let me = self.me;
         self.peers[me].replica_of = Some(of);
@@ -130,8 +130,8 @@ impl Place {
         self.peers[self.me].epoch = epoch;
     }
 
-    /// Takes over what another node tells: of two that claim a slot, the one with the higher epoch has it. Returns true where this
-    /// node has lost its last slot by that, and follows the other one from here on.
+    /// Applies the news of another node. If both claim a slot, the higher epoch wins. Returns true if this node has
+    /// lost its last slot; it is a replica of the other node from then on.
     pub(super) fn hear(&mut self, gossip: &Gossip) -> bool {
         match gossip {
             Gossip::Failed { node, failed } => {
@@ -168,7 +168,7 @@ impl Place {
         }
     }
 
-    /// Whether a command with these keys runs here. `has`: whether there is such a key.
+    /// Checks whether a command with these keys runs here. `has` tells whether a key exists.
     pub(super) fn route<'a>(
         &self,
         keys: impl Iterator<Item = &'a [u8]>,
@@ -204,7 +204,7 @@ impl Place {
         if owner == self.me { Ok(()) } else { Err(Refusal::Moved(slot, owner)) }
     }
 
-    /// Whether subscribers of a channel are served here.
+    /// Checks whether this node serves subscribers of a channel.
     pub(super) fn route_channel(&self, channel: &[u8]) -> Result<(), Refusal> {
         let slot = slot_of(channel);
         match self.owner(slot) {
@@ -215,7 +215,7 @@ impl Place {
         }
     }
 
-    /// What a client is told.
+    /// Returns the error text that a client gets.
     pub(super) fn text(&self, refusal: Refusal) -> String {
         match refusal {
             Refusal::Moved(slot, to) => format!("MOVED {slot} {}", self.peers[to].address),
@@ -227,7 +227,7 @@ impl Place {
         }
     }
 
-    /// What a script is told.
+    /// Returns the error text that a script gets.
     pub(super) const fn text_in_script(refusal: Refusal) -> &'static str {
         match refusal {
             Refusal::Down => "ERR Script attempted to execute a command while the cluster is down",
@@ -235,12 +235,11 @@ impl Place {
         }
     }
 
-    /// The reply to `CLUSTER NODES`.
     pub(super) fn nodes(&self) -> String {
         let mut pieces: Vec<Vec<(u16, u16)>> = vec![Vec::new(); self.peers.len()];
         let mut first = 0;
         for run in self.owners.chunk_by(PartialEq::eq) {
-            // There are not more slots than fit into 16 bits.
+            // Slot numbers fit into 16 bits.
             let last = first + (run.len() - 1) as u16;
             if let Some(pieces) = run[0].and_then(|owner| pieces.get_mut(owner)) {
                 pieces.push((first, last));
@@ -256,7 +255,7 @@ impl Place {
             let primary = replica_of.map_or("-", |of| &self.peers[of].id);
             let epoch = replica_of.map_or(*epoch, |of| self.peers[of].epoch);
             let port = address.rsplit_once(':').map_or("0", |(_, port)| port);
-            // Writing into a text cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{id} {address}@1{port} {myself}{role}{failed} {primary} 0 0 {epoch} {link}");
             for (first, last) in &pieces[number] {
                 let _ = if first == last { write!(text, " {first}") } else { write!(text, " {first}-{last}") };
@@ -274,7 +273,7 @@ impl Place {
         text
     }
 
-    /// The reply to `CLUSTER INFO`, as far as anybody asks for it.
+    /// Returns the part of the reply to `CLUSTER INFO` that clients use.
     pub(super) fn info(&self) -> String {
         format!("cluster_state:{}\r\n", if self.serves { "ok" } else { "fail" })
     }
@@ -301,7 +300,7 @@ mod tests {
         place.route(keys.iter().map(|key| key.as_bytes()), |key| there.iter().any(|there| there.as_bytes() == key))
     }
 
-    /// `foo` is in slot 12 182, `bar` in 5 061.
+    /// `foo` is in slot 12 182, `bar` in slot 5 061.
     #[test]
     fn a_whole_slot_is_here_or_elsewhere() {
         let mut place = place();

@@ -1,4 +1,4 @@
--- What Redis 7.0 puts around a script: the `redis` table, the sealed globals, the form of errors.
+-- The environment that Redis 7.0 gives to scripts: the `redis` table, sealed globals, the form of errors.
 -- Arguments: raw(command words...) -> reply | nil, error text;  sha1hex(text);  line() of the running script
 -- Returns: the scripts' environment;  run(script, KEYS, ARGV) -> ok, result
 
@@ -49,7 +49,7 @@ function redis.log() end
 function redis.replicate_commands() return true end
 function redis.setresp() end
 
--- Redis' own generator starts every script from the same point; this one does too.
+-- Redis seeds its generator the same way for every script, and so does this one.
 local state = 0
 local function random(low, high)
   state = (state * 16807 + 12345) % 2147483647

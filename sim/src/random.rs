@@ -1,4 +1,5 @@
-//! The simulator's only source of chance: SplitMix64, one stream a purpose. Every seed says the same for ever.
+//! The simulator's only source of randomness: SplitMix64, with one stream per purpose. The numbers of a seed never
+//! change.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ impl Default for Random {
 }
 
 impl Random {
-    /// A stream of its own for each `lane` of a seed.
+    /// Returns the stream `lane` of a seed.
     pub(super) fn new(seed: u64, lane: u64) -> Self {
         let mut mixed = Self(SplitMix64::seed_from_u64(seed ^ lane.wrapping_mul(0xd6e8_feb8_6659_fd93)));
         mixed.next();
@@ -26,17 +27,17 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// A number below `n`, which is not 0.
+    /// Returns a number below `n`, which must not be 0.
     pub(super) fn below(&mut self, n: usize) -> usize {
         usize::try_from(self.next() % n as u64).unwrap_or_default()
     }
 
-    /// True with this probability. Draws nothing at 0, so that a fault that is off changes no other decision.
+    /// Returns true with this probability. Draws nothing at 0, so that a disabled fault changes no other decision.
     pub(super) fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && ((self.next() >> 11) as f64) < probability * 9_007_199_254_740_992.0
     }
 
-    /// A span in `[low, high]`. Draws nothing where there is nothing to choose.
+    /// Returns a span in `[low, high]`. Draws nothing if both are equal.
     pub(super) fn between(&mut self, low: Duration, high: Duration) -> Duration {
         let width = u64::try_from(high.saturating_sub(low).as_nanos()).unwrap_or(u64::MAX - 1);
         if width == 0 { low } else { low + Duration::from_nanos(self.next() % (width + 1)) }
@@ -58,7 +59,7 @@ mod tests {
         assert_ne!(take(1, 1), take(2, 1));
     }
 
-    /// Runs that a seed stands for are to be had again by any later version.
+    /// Any later version must replay the run of a seed.
     #[test]
     fn the_numbers_of_a_seed_never_change() {
         let mut random = Random::new(1, 2);

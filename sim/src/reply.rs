@@ -4,40 +4,39 @@ use bytes::Bytes;
 
 use distlock::transport::{Fault, FaultKind, Reply};
 
-/// What a command or script answered.
+/// The reply of a command or script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SimReply {
-    /// Nothing.
+    /// No value.
     Nil,
     /// An integer.
     Int(i64),
     /// A status such as `OK`.
     Status(String),
-    /// A string of bytes.
+    /// A byte string.
     Text(Bytes),
     /// A list.
     List(Vec<SimReply>),
-    /// An error, its code first.
+    /// An error. Its text begins with the error code.
     Error(String),
 }
 
 impl SimReply {
-    /// The status `OK`.
     pub(super) fn ok() -> Self {
         Self::Status("OK".into())
     }
 
-    /// The integer, if it is one.
+    /// Returns the value of an integer reply.
     pub fn int(&self) -> Option<i64> {
         if let Self::Int(n) = self { Some(*n) } else { None }
     }
 
-    /// The text of an error, if it is one.
+    /// Returns the text of an error reply.
     pub fn error(&self) -> Option<&str> {
         if let Self::Error(text) = self { Some(text) } else { None }
     }
 
-    /// As the engine sees it: a status is text, an error is a fault.
+    /// Converts to what the engine gets: a status becomes text, an error becomes a fault.
     pub(super) fn into_engine(self) -> Result<Reply, Fault> {
         match self {
             Self::Error(text) => Err(refused(text)),
@@ -56,7 +55,7 @@ impl SimReply {
     }
 }
 
-/// What an error of the server's means for the command.
+/// Classifies an error of the server.
 pub(super) fn refused(text: String) -> Fault {
     let is_elsewhere = ["MOVED ", "ASK ", "TRYAGAIN "].iter().any(|code| text.starts_with(code));
     Fault::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, text)

@@ -1,4 +1,4 @@
-//! The simulated server, as tests hold it.
+//! The simulated server and the task that drives it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::link::SimLink;
 use super::lua;
 use super::reply::SimReply;
 
-/// A Redis server in memory. Clones are the same server.
+/// A Redis server in memory. Clones share one server.
 #[derive(Clone)]
 pub struct SimServer {
     shared: Arc<Shared>,
@@ -29,9 +29,8 @@ pub struct SimServer {
 pub(super) struct Shared {
     core: Mutex<Core>,
     pub(super) start: Instant,
-    /// Another one for every server.
     pub(super) address: String,
-    /// An event has come in before the one the driver waits for.
+    /// Notified after a new event, which may be earlier than the event that the driver waits for.
     wake: Notify,
 }
 
@@ -40,14 +39,14 @@ impl Shared {
         self.core.lock()
     }
 
-    /// Now, on the clock of its clients.
+    /// Returns the current time on the clock of the clients.
     pub(super) fn moment(&self) -> Moment {
-        // A second on top: a moment shortly before the start has to exist.
+        // One second is added, so that a moment shortly before the start can be represented.
         Moment::from_nanos(1_000_000_000) + Instant::now().saturating_duration_since(self.start)
     }
 }
 
-/// Sees to it that somebody carries out the events. Without a runtime they wait for the next caller who has one.
+/// Makes sure that a task carries out the events. Outside a runtime, the events wait for the next call inside one.
 pub(super) fn drive(shared: &Arc<Shared>, mut core: MutexGuard<'_, Core>) {
     if !core.has_events() {
         return;
@@ -61,15 +60,15 @@ pub(super) fn drive(shared: &Arc<Shared>, mut core: MutexGuard<'_, Core>) {
     }
 }
 
-/// The task that carries out events. It ends when there are none, so it keeps nothing alive.
+/// The task that carries out events. It ends when the queue is empty, so it keeps nothing alive.
 struct Driver {
     shared: Arc<Shared>,
-    /// It has given up its place already.
+    /// The task has already cleared `driving`.
     done: bool,
 }
 
 impl Drop for Driver {
-    /// When the runtime goes away under it, another driver has to be able to take over.
+    /// If the runtime drops this task, another driver must be able to take over.
     fn drop(&mut self) {
         if !self.done {
             self.shared.lock().driving = false;
@@ -84,7 +83,7 @@ async fn run(mut driver: Driver) {
             let mut core = shared.lock();
             let step = core.step(Instant::now());
             if matches!(step, Step::Idle) {
-                // Under this lock, so that whoever adds an event next starts a new driver.
+                // Under the same lock as the check, so that the next event starts a new driver.
                 core.driving = false;
                 driver.done = true;
             }
@@ -128,7 +127,6 @@ async fn run(mut driver: Driver) {
     }
 }
 
-/// A script's text with its SHA-1.
 #[derive(Clone, Debug)]
 pub struct SimScript {
     source: String,
@@ -136,25 +134,25 @@ pub struct SimScript {
 }
 
 impl SimScript {
-    /// Takes the text; whether it compiles shows when it is run.
+    /// Takes the script's text. A syntax error shows when the script runs.
     pub fn new(source: &str) -> Self {
         Self { source: source.to_owned(), sha: Bytes::from(lua::sha1hex(source.as_bytes())) }
     }
 }
 
 impl SimServer {
-    /// An empty server. The seed decides everything that is left to chance. (Where a real client, or an owner, was made in
-    /// this process before the first simulated server, the order within the client's tables differs from run to run; see
-    /// [`deterministic_tables`](distlock::transport::deterministic_tables).)
+    /// Creates an empty server. The seed decides everything that is random.
+    ///
+    /// If this process created a real client or an owner before its first simulated server, the order within the
+    /// client's tables differs between runs: see [`deterministic_tables`](distlock::transport::deterministic_tables).
     pub fn new(seed: u64) -> Self {
         distlock::transport::deterministic_tables();
         static SERVERS: AtomicU64 = AtomicU64::new(0);
         let (start, number) = (Instant::now(), SERVERS.fetch_add(1, Ordering::Relaxed));
-        // In the order of their making.
+        // Zero-padded, so that addresses sort in the order of creation.
         Self::at(format!("sim:{number:020}"), seed, start)
     }
 
-    /// A server at this address.
     pub(super) fn at(address: String, seed: u64, start: Instant) -> Self {
         let core = Mutex::new(Core::new(seed, start));
         Self { shared: Arc::new(Shared { core, start, address, wake: Notify::new() }) }
@@ -166,10 +164,11 @@ impl SimServer {
         SimLink::new(Arc::clone(&self.shared), line)
     }
 
-    /// Connects a client with default options, over a link with default options, on the current runtime. Whoever wants it
-    /// otherwise, or something to go wrong, has a [`link`](Self::link) and its [`client`](SimLink::client).
+    /// Connects a client with default options over a default link, on the current runtime. For other options, or for
+    /// faults, use [`link`](Self::link) and [`SimLink::client`].
     ///
-    /// *Errors*: [`Error::Config`](distlock::Error::Config) without a runtime.
+    /// # Errors
+    /// [`Error::Config`](distlock::Error::Config) outside a runtime.
     pub fn client(&self) -> distlock::Result<Client> {
         self.link(LinkOptions::default()).client(|_| {})
     }
@@ -186,7 +185,7 @@ impl SimServer {
         self.shared.lock().down
     }
 
-    /// The store at this moment, for a look or a change from outside: no latency, no faults.
+    /// Runs `act` on the server at this moment, without latency or faults.
     pub(super) fn now<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
         let now = Instant::now();
         let mut core = self.shared.lock();
@@ -198,71 +197,71 @@ impl SimServer {
         result
     }
 
-    /// Runs a script.
+    /// Runs a script, directly at the server.
     pub fn eval(&self, source: &str, keys: &[&[u8]], args: &[&[u8]]) -> SimReply {
         self.run(&SimScript::new(source), keys, args)
     }
 
-    /// Runs a script that was prepared before.
+    /// Runs a prepared script, directly at the server.
     pub fn run(&self, script: &SimScript, keys: &[&[u8]], args: &[&[u8]]) -> SimReply {
         let keys = keys.iter().map(|key| lua::Word::Text(key));
         let args = args.iter().map(|arg| lua::Word::Text(arg));
         self.now(|core| lua::eval(&mut core.store, &script.sha, &script.source, keys, args))
     }
 
-    /// Runs one command, its name first.
+    /// Runs one command, directly at the server. `words` starts with the command's name.
     pub fn command(&self, words: &[&[u8]]) -> SimReply {
         let ends = ends(words);
         let bytes = words.concat();
         self.now(|core| commands::direct(&mut core.store, &Words::new(&bytes, &ends)))
     }
 
-    /// Publishes a message; how many clients are subscribed to the channel.
+    /// Publishes a message. Returns the number of clients that are subscribed to the channel.
     pub fn publish(&self, channel: &[u8], payload: &[u8]) -> usize {
         let reply = self.command(&[b"publish", channel, payload]);
         reply.int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)
     }
 
-    /// What was published since the last call, channels and payloads: for who listens in on the wire. The first call
-    /// begins it.
+    /// Returns the messages published since the last call, each as channel and payload. The first call starts the
+    /// recording.
     pub fn overhear(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let heard = self.shared.lock().overheard.replace(Vec::new()).unwrap_or_default();
         heard.into_iter().map(|(channel, payload)| (channel.to_vec(), payload.to_vec())).collect()
     }
 
-    /// Every key there is, sorted.
+    /// Returns all keys, sorted.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         self.now(|core| core.store.keys().iter().map(|key| key.to_vec()).collect())
     }
 
-    /// The key's lease in ms; -1 = without end, -2 = no such key.
+    /// Returns the key's lease in ms; -1 without expiry, -2 if there is no such key.
     pub fn pttl(&self, key: &[u8]) -> i64 {
         self.command(&[b"pttl", key]).int().unwrap_or(-2)
     }
 
-    /// The channels somebody is subscribed to, sorted.
+    /// Returns all channels with a subscriber, sorted.
     pub fn channels(&self) -> Vec<Vec<u8>> {
         let mut channels: Vec<Vec<u8>> = self.shared.lock().store.audience.keys().map(|name| name.to_vec()).collect();
         channels.sort();
         channels
     }
 
-    /// How many commands clients had carried out: scripts, subscriptions and their ends.
+    /// Returns how many commands of clients the server ran: scripts, subscribes and unsubscribes.
     pub fn commands_run(&self) -> u64 {
         self.shared.lock().commands
     }
 
-    /// How many of them were scripts.
+    /// Returns how many of these commands were scripts or plain commands: all except subscribes and unsubscribes.
     pub fn scripts_run(&self) -> u64 {
         self.shared.lock().scripts
     }
 
-    /// How long there has been this server, in the time of tokio's clock.
+    /// Returns the age of the server, on tokio's clock.
     pub fn uptime(&self) -> Duration {
         Instant::now().saturating_duration_since(self.shared.start)
     }
 
-    /// Steps the server's wall clock by so many ms, either way. Leases end at wall clock times.
+    /// Steps the server's wall clock by `ms`, forward or back. Leases end by the wall clock.
     pub fn step_clock(&self, ms: i64) {
         self.shared.lock().offset_ms += ms;
     }
@@ -274,17 +273,17 @@ impl SimServer {
         result
     }
 
-    /// Ends the server. Connections break; commands are not sent until it is started again.
+    /// Stops the server. Connections break, and clients cannot send until the server starts again.
     pub fn stop(&self) {
         self.change(|core, _| core.stop());
     }
 
-    /// Starts it again, with its data or empty. Clients reconnect and subscribe anew.
+    /// Starts the server, with its data or empty. Clients reconnect and subscribe again.
     pub fn start(&self, keep_data: bool) {
         self.change(|core, now| core.start(keep_data, now));
     }
 
-    /// Ends it and starts it again at once.
+    /// Stops the server and starts it again at once.
     pub fn restart(&self, keep_data: bool) {
         self.change(|core, now| {
             core.stop();
@@ -292,7 +291,7 @@ impl SimServer {
         });
     }
 
-    /// SIGSTOP and SIGCONT: commands that come in meanwhile are carried out afterwards.
+    /// Freezes or wakes the server, like SIGSTOP and SIGCONT. Commands that arrive meanwhile run when it wakes.
     pub fn freeze(&self, frozen: bool) {
         self.change(|core, now| core.freeze(frozen, now));
     }

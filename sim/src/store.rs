@@ -1,4 +1,4 @@
-//! The simulated server's memory: values with expiry, a clock that is set from outside, and what was published.
+//! The simulated server's memory: values with expiry, a clock that is set from outside, and published messages.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,17 +9,16 @@ use super::place::{Place, Refusal};
 use super::random::Random;
 use super::zset::Zset;
 
-/// What an error reply says.
+/// The text of an error reply.
 pub(super) type Failure = String;
 
-/// Same text as Redis.
+/// The text is that of Redis.
 pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// One value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Text(Bytes),
-    /// In the order of insertion, as Redis keeps small hashes.
+    /// Fields are in the order of insertion, as in Redis' small hashes.
     Hash(Vec<(Bytes, Bytes)>),
     List(Vec<Bytes>),
     Zset(Zset),
@@ -48,11 +47,11 @@ impl Value {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     pub(super) value: Value,
-    /// Server time in ms at which it still is there for the last time.
+    /// The last server time, in ms, at which the entry exists.
     pub(super) until: Option<i64>,
 }
 
-/// A hasher without a secret: the same run has the same order everywhere.
+/// A hasher without a random key: equal runs iterate in equal order on every machine.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Fx(u64);
 
@@ -64,7 +63,7 @@ impl Fx {
 
 impl Hasher for Fx {
     fn finish(&self) -> u64 {
-        // The map looks at the top bits too, and short keys leave the bottom ones poor.
+        // The map also uses the top bits, and short keys leave the bottom bits poor.
         self.0 ^ (self.0 >> 29)
     }
 
@@ -85,19 +84,19 @@ impl Hasher for Fx {
 
 pub(super) type FxMap<K, V> = HashMap<K, V, BuildHasherDefault<Fx>>;
 
-/// The whole data set. Cheap to move, so that it can be lent to the Lua side while a script runs.
+/// The whole data set. Cheap to move, because it is moved into the Lua interpreter while a script runs.
 #[derive(Default)]
 pub(super) struct Store {
     map: FxMap<Bytes, Entry>,
-    /// Server time in microseconds since 1970. Stands still while a script runs.
+    /// Server time in microseconds since 1970. Does not change while a script runs.
     micros: i64,
-    /// How many subscribers each channel has.
+    /// The number of subscribers of each channel.
     pub(super) audience: FxMap<Bytes, usize>,
-    /// What the server itself leaves to chance.
+    /// The server's own source of random numbers.
     pub(super) random: Random,
-    /// Published and not yet handed to the subscribers' connections.
+    /// Published messages that have not been sent to the subscribers' connections yet.
     pub(super) outbox: Vec<(Bytes, Bytes)>,
-    /// The server's place in a cluster.
+    /// The server's view of its cluster; None for a server without a cluster.
     pub(super) place: Option<Box<Place>>,
 }
 
@@ -118,7 +117,7 @@ impl Store {
         self.micros.div_euclid(1000)
     }
 
-    /// The entry, unless it has expired: then it is removed, as Redis does on access.
+    /// Returns the entry. Removes it instead if it has expired, as Redis does on access.
     pub(super) fn entry(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let now = self.now_ms();
         if self.map.get(key)?.until.is_some_and(|until| now > until) {
@@ -137,20 +136,19 @@ impl Store {
         self.map.insert(Bytes::copy_from_slice(key), Entry { value, until });
     }
 
-    /// Redis removes a collection with its last element.
+    /// Removes a collection that has lost its last element, as Redis does.
     pub(super) fn tidy(&mut self, key: &[u8]) {
         if self.map.get(key).is_some_and(|entry| entry.value.is_empty()) {
             self.map.remove(key);
         }
     }
 
-    /// True when there is such a key, for a server that asks whether a slot's keys are here.
     pub(super) fn has(&self, key: &[u8]) -> bool {
         let now = self.now_ms();
         self.map.get(key).is_some_and(|entry| entry.until.is_none_or(|until| now <= until))
     }
 
-    /// Whether a command with these keys, or on this channel that is a slot's own, runs here.
+    /// Checks whether a command with these keys, or a publish on this sharded channel, runs here.
     pub(super) fn route<'a>(
         &self,
         channel: Option<&[u8]>,
@@ -163,7 +161,7 @@ impl Store {
         }
     }
 
-    /// Everything there is, as a replica has it.
+    /// Returns all entries, to be copied to a replica.
     pub(super) const fn all(&self) -> &FxMap<Bytes, Entry> {
         &self.map
     }
@@ -172,7 +170,7 @@ impl Store {
         self.map = all;
     }
 
-    /// Takes a key out, with what it has left to live.
+    /// Removes a key. Returns its value and the rest of its lease.
     pub(super) fn take(&mut self, key: &[u8]) -> Option<(Value, Option<i64>)> {
         let now = self.now_ms();
         let Entry { value, until } = self.map.remove(key)?;
@@ -183,7 +181,6 @@ impl Store {
         self.map.clear();
     }
 
-    /// Every key there is, sorted.
     pub(super) fn keys(&self) -> Vec<Bytes> {
         let now = self.now_ms();
         let live = self.map.iter().filter(|(_, entry)| entry.until.is_none_or(|until| now <= until));
@@ -224,7 +221,7 @@ impl Store {
         }
     }
 
-    /// The entry at `key`, made from `fresh` if there is none.
+    /// Returns the value at `key`. Inserts `fresh()` if there is none.
     pub(super) fn or_new(&mut self, key: &[u8], fresh: fn() -> Value) -> &mut Value {
         let now = self.now_ms();
         let entry =

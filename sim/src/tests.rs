@@ -1,4 +1,4 @@
-//! Clients, faults and time together.
+//! Clients, faults and virtual time together.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn acquire(owner: &'static str) -> Call {
     Call { script: &ACQUIRE, keys: 1, words }
 }
 
-/// Shows how often it was run.
+/// Counts its own runs.
 fn count_up(field: &'static str) -> Call {
     static COUNT: Script = Script::new("count", "return redis.call('hincrby', KEYS[1], ARGV[1], 1)");
     Call { script: &COUNT, keys: 1, words: vec![text("lock"), text(field)] }
@@ -98,7 +98,7 @@ async fn a_lock_goes_from_one_client_to_the_next() {
     let diary = listening(&link);
     link.subscribe(Bytes::from_static(b"channel")).await.unwrap();
     assert_eq!(server.channels(), [b"channel"]);
-    // One client was told.
+    // The release reached one subscriber.
     assert_eq!(link.run(release("a")).await.unwrap(), Reply::Int(-1));
     sleep(ms(20)).await;
     assert_eq!(diary.take(), ["channel=0"]);
@@ -313,12 +313,13 @@ fn a_server_outlives_the_runtime_that_drove_it() {
         assert!(futures::poll!(link.run(acquire("a"))).is_pending());
     });
     runtime().block_on(async {
-        // Latencies decide who comes first; it is enough that both come.
+        // The latencies decide which request arrives first. This test needs both to arrive.
         assert!(link.run(acquire("b")).await.is_ok());
     });
 }
 
-/// What has reached a server that stands still is carried out before what its client sends later, whatever becomes of the way.
+/// A request that has reached a frozen server runs before later requests of the same client, whatever happens to the
+/// connection.
 #[tokio::test(start_paused = true)]
 async fn a_frozen_server_keeps_the_order_of_a_client_that_is_stalled() {
     let server = SimServer::new(1);

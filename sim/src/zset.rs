@@ -1,4 +1,4 @@
-//! A sorted set: a vector in the order of Redis (score, then member). Queues of locks are short.
+//! A sorted set, as a vector in Redis' order (score, then member). The queues of locks are short.
 
 use std::cmp::Ordering;
 
@@ -15,13 +15,14 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// `1`, `(1`, `-inf`, `+inf`.
+    /// Parses a bound such as `1`, `(1`, `-inf` or `+inf`.
     pub(super) fn parse(word: &[u8]) -> Option<Self> {
         let (open, rest) = match word.strip_prefix(b"(") {
             Some(rest) => (true, rest),
             None => (false, word),
         };
-        // C's `strtod` as it is, unlike for scores: blanks in front are skipped, and nothing at all is 0.
+        // Unlike a score, a bound is parsed by C's plain `strtod`: leading blanks are skipped, and an empty text is
+        // 0.
         let rest = rest.trim_ascii_start();
         let score = if rest.is_empty() { 0.0 } else { super::number::float(rest)? };
         Some(Self { score, open })
@@ -63,7 +64,7 @@ impl Zset {
         &self.0
     }
 
-    /// Those with a score within both ends.
+    /// Returns the members with a score between both bounds.
     pub(super) fn within(&self, min: Bound, max: Bound) -> &[(f64, Bytes)] {
         let low = |s: f64| if min.open { s <= min.score } else { s < min.score };
         let fits = |s: f64| if max.open { s < max.score } else { s <= max.score };

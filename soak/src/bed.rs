@@ -1,4 +1,4 @@
-//! The servers, the proxy before one of them, and the clients of this process.
+//! The servers, a proxy in front of one of them, and the clients of this process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,16 @@ use parking_lot::RwLock;
 use crate::history::{History, Section};
 use crate::tally::Tally;
 
-/// Clients of the server that most locks are on; every other one is behind the proxy, and two have connections of our own.
+/// The number of clients of the main server. Clients with odd numbers connect through the proxy; two clients use our
+/// own connections.
 pub const CLIENTS: usize = 4;
 const RED: usize = 3;
-/// How long locks of the dead stay.
+/// The longest time for which a dead client's lock stays.
 pub const WATCHDOG: Duration = Duration::from_secs(6);
-/// No call may take longer, nor any clean-up, however busy the machine is.
+/// The time limit of every call and clean-up, even on a busy machine.
 pub const BOUND: Duration = Duration::from_secs(120);
 
-/// A builder for clients that notice faults soon.
+/// Returns a builder for clients that notice faults soon.
 fn builder(url: &str) -> Builder {
     Client::builder(url)
         .watchdog(WATCHDOG)
@@ -32,7 +33,7 @@ fn builder(url: &str) -> Builder {
         .ping_interval(Duration::from_millis(500))
 }
 
-/// Connects, also where the server comes up only now. `direct`: over connections of our own.
+/// Connects, and retries while the server is still starting. `direct`: over our own connections.
 pub async fn connect(url: &str, direct: bool, tally: &Tally) -> Client {
     let began = Instant::now();
     loop {
@@ -45,10 +46,10 @@ pub async fn connect(url: &str, direct: bool, tally: &Tally) -> Client {
     }
 }
 
-/// Where sections go.
+/// Receives the sections.
 type Sink = dyn Fn(&str, Section) + Send + Sync;
 
-/// What workers use.
+/// The state that all workers share.
 pub struct Shared {
     pub clients: RwLock<Vec<Client>>,
     pub red: RwLock<Vec<Client>>,
@@ -68,9 +69,8 @@ impl Shared {
     }
 }
 
-/// All there is.
 pub struct Bed {
-    /// The first is the one that most locks are on.
+    /// The first server is the main one, with most of the locks.
     pub servers: Vec<RedisServer>,
     pub admins: Vec<Admin>,
     pub proxy: Proxy,
@@ -80,7 +80,7 @@ pub struct Bed {
 
 impl Bed {
     pub async fn start(seed: u64) -> Self {
-        // Each reply is in the file before it is sent: killed servers forget nothing.
+        // Each reply is in the file before it is sent, so a killed server loses no data.
         let start = || RedisServer::builder().aof(true).arg("--appendfsync", "no").start();
         let servers: Vec<_> = (0..=RED).map(|_| start()).collect();
         let mut admins = Vec::new();
@@ -103,12 +103,10 @@ impl Bed {
         Arc::clone(&self.shared)
     }
 
-    /// What the client of this number connects to.
     pub fn url(&self, number: usize) -> String {
         if number.is_multiple_of(2) { self.servers[0].url() } else { self.proxy.url() }
     }
 
-    /// Connects the client of this number.
     pub async fn connect(&self, number: usize) -> Client {
         connect(&self.url(number), number % 4 >= 2, &self.tally).await
     }
@@ -136,7 +134,7 @@ impl Bed {
         self.shared.clients.read().iter().chain(self.shared.red.read().iter()).cloned().collect()
     }
 
-    /// Of all clients that are there now together.
+    /// Returns the summed statistics of all current clients.
     pub fn stats(&self) -> Stats {
         let each = self.clients().iter().map(Client::stats).collect::<Vec<_>>();
         let mut sum = each[0];

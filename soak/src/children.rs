@@ -1,4 +1,4 @@
-//! Child processes: they take the same locks, tell of their sections a line at a time, and are killed.
+//! Child processes. They take the same locks, report their sections one per line, and are killed.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -18,7 +18,6 @@ use crate::worker;
 
 const CHILDREN: usize = 2;
 
-/// A child, and the task that reads what it says.
 struct Running {
     process: Child,
     reader: JoinHandle<()>,
@@ -68,7 +67,7 @@ impl Children {
         Running { process, reader }
     }
 
-    /// Kills one, and starts another.
+    /// Kills one child and starts another.
     pub async fn kill_one(&mut self, numbers: &mut Numbers) {
         let mut child = self.running.swap_remove(numbers.below(CHILDREN as u64) as usize);
         let _ = child.process.kill().await;
@@ -77,7 +76,7 @@ impl Children {
         self.running.push(child);
     }
 
-    /// Has them end by themselves.
+    /// Ends the children and waits for their exit.
     pub async fn end(self) {
         for mut child in self.running {
             drop(child.process.stdin.take());
@@ -90,7 +89,8 @@ impl Children {
     }
 }
 
-/// A line of a child: name, from, to, whether alone, token. A line that was cut off by a kill is none.
+/// Parses a line of a child: name, from, to, alone (1 or 0), token, and a full stop. Returns None for a line that a
+/// kill cut short.
 fn parse(line: &str) -> Option<(&str, Section)> {
     let mut words = line.strip_suffix(" .")?.split(' ');
     let name = words.next()?;
@@ -99,11 +99,11 @@ fn parse(line: &str) -> Option<(&str, Section)> {
     Some((name, Section { from, to, alone, token: (token > 0).then_some(token) }))
 }
 
-/// A child's side: works until its standard input closes.
+/// Runs a child: works until its standard input closes.
 pub async fn serve(args: &Args) {
     let say = |name: &str, section: Section| {
         let (alone, token) = (u8::from(section.alone), section.token.unwrap_or(0));
-        // The parent may have gone.
+        // The parent may be gone.
         let _ = writeln!(std::io::stdout(), "{name} {} {} {alone} {token} .", section.from, section.to);
     };
     let shared = Shared::new(Arc::new(Tally::default()), Box::new(say));

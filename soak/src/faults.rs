@@ -1,4 +1,4 @@
-//! What is done to servers, connections, clients and processes. Each is healed before the next.
+//! Faults of servers, connections, clients and processes. Each fault is healed before the next one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ const ALL: [Fault; 14] = [
     Fault::DroppedRuntime,
 ];
 
-/// One of them; when this returns everything is up again.
+/// Causes one random fault. Everything is up again when this returns.
 pub async fn strike(bed: &Arc<Bed>, children: &mut Children, numbers: &mut Numbers) {
     let fault = numbers.of(&ALL);
     let while_down = numbers.between(50, 1000);
@@ -101,7 +101,7 @@ async fn restart(bed: &Arc<Bed>, server: usize, after: Duration) {
     restarted.await.unwrap_or_else(|error| panic!("a restart: {error}"));
 }
 
-/// A client's runtime ends while it holds, waits and releases.
+/// Ends a client's runtime while the client holds, waits and releases.
 fn drop_runtime(bed: &Bed, at: usize, after: Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.unwrap_or_else(|error| panic!("a runtime: {error}"));

@@ -1,4 +1,4 @@
-//! Everything that could grow, looked at again and again.
+//! Samples everything that could grow.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -7,7 +7,8 @@ use distlock_support::leak::alive_tasks;
 
 use crate::bed::{BOUND, Bed, WATCHDOG};
 
-/// What is looked at; what it may grow by beside three tenths; what of it may be left when all is closed, beyond what was there before.
+/// A measured quantity. `slack`: the growth that is allowed beyond 30 %. `left`: how far it may exceed its value
+/// before the run once all clients are closed; None: not checked.
 struct Gauge {
     name: &'static str,
     slack: f64,
@@ -20,7 +21,6 @@ const fn gauge(name: &'static str, slack: f64, left: Option<f64>) -> Gauge {
     Gauge { name, slack, left }
 }
 
-/// How many there are.
 const N: usize = 11;
 
 const GAUGES: [Gauge; N] = [
@@ -75,7 +75,7 @@ async fn figures(bed: &Bed, connected: bool) -> Figures {
     ]
 }
 
-/// The samples of a run.
+/// The samples of a run, and the values before and after the load.
 pub struct Log {
     load: Duration,
     before: Figures,
@@ -97,13 +97,13 @@ impl Log {
         self.samples.push((at, figures(bed, true).await));
     }
 
-    /// With no load any more: waits until nothing is held, waited for, or listened to.
+    /// Waits, without load, until nothing is held, waited for or subscribed to.
     pub async fn rest(&mut self, bed: &Bed) {
         let still = [3, 4, 5, 6, 8, 10];
         self.rest = settled(bed, true, |figures| still.iter().all(|at| figures[*at] == 0.0)).await;
     }
 
-    /// With all clients closed.
+    /// Takes the last values, with all clients closed.
     pub async fn after(&mut self, bed: &Bed) {
         let before = self.before;
         let floor = |figures: &Figures| {
@@ -112,8 +112,8 @@ impl Log {
         self.after = settled(bed, false, floor).await;
     }
 
-    /// The medians of the second quarter and of the last one, as far as there are samples of them: a fault may outlast a quarter of
-    /// a short run.
+    /// Returns the medians of the second and the last quarter. A median is None if its quarter has no sample: a fault
+    /// may outlast a quarter of a short run.
     fn medians(&self, at: usize) -> (Option<f64>, Option<f64>) {
         let median = |from: f64, to: f64| {
             let part = |time: &Duration| (from..=to).contains(&(time.as_secs_f64() / self.load.as_secs_f64()));
@@ -125,7 +125,7 @@ impl Log {
         (median(0.25, 0.5), median(0.75, 10.0))
     }
 
-    /// What has grown, and what is left.
+    /// Returns the quantities that have grown or have not returned to their start.
     pub fn verdicts(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for (at, gauge) in GAUGES.iter().enumerate() {
@@ -168,7 +168,7 @@ impl Log {
     }
 }
 
-/// Looks until it is so, or too much time has gone; what the dead left has to end by itself.
+/// Samples until `so` holds or time is up. Locks of dead processes need time to expire.
 async fn settled(bed: &Bed, connected: bool, so: impl Fn(&Figures) -> bool) -> Figures {
     let began = Instant::now();
     loop {

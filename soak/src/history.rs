@@ -1,32 +1,33 @@
-//! Who was inside when. A section counts only if its guard still said held at the end: then it was held all along.
+//! Checks that sections do not overlap, and that fencing tokens ascend. A section counts only if its guard still
+//! reported held at its end; then the lock was held all the time.
 
 use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
 
-/// Longer sections are left out: so overlaps are looked for among few.
+/// The longest section that is checked, in ns. The limit keeps the search for overlaps short.
 pub const LONGEST: u64 = 1_000_000_000;
 
-/// A child's sections arrive later than this only when it does not matter any more.
+/// The time for which a section is kept, in ns. A child's section that arrives later than this no longer matters.
 const KEPT: u64 = 30_000_000_000;
 
-/// A stay inside, in ns of the machine's monotonic clock, which all processes share.
+/// A time inside a lock, in ns of the machine's monotonic clock, which all processes share.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     pub from: u64,
     pub to: u64,
-    /// False for readers.
+    /// False for a reader.
     pub alone: bool,
-    /// Of a fenced lock.
+    /// The token of a fenced lock.
     pub token: Option<u64>,
 }
 
-/// The sections of the last moments, by name.
+/// The recent sections by name.
 #[derive(Default)]
 pub struct History(Mutex<HashMap<String, BTreeMap<u64, Section>>>);
 
 impl History {
-    /// Adds one; what is wrong with it.
+    /// Adds a section. Returns the violation, if there is one.
     pub fn add(&self, name: &str, section: Section) -> Option<String> {
         let mut names = self.0.lock();
         let sections = names.entry(name.to_owned()).or_default();

@@ -1,4 +1,4 @@
-//! The kinds of locks, and their names: a few hot ones, and ever-new ones.
+//! The kinds of locks and their names: a few hot names, and names that are always new.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use distlock::{Client, DistLock, Flavour, RedLock};
 use distlock_support::Numbers;
 
-/// Each of them is wanted by many at a time.
+/// The number of hot names per kind. Many tasks compete for each of them.
 const HOT: u64 = 3;
 const SEGMENTS: usize = 4;
-/// Counters of fenced locks have no end: names that are always new would grow by right.
+/// The number of other fenced names. Counters of fenced locks never expire, so new names every time would make the
+/// server grow by design.
 const FENCED: u64 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub enum Kind {
     Red,
 }
 
-/// A lock, and the names that it stands for where their sections are looked at: none of a name that is used once.
+/// A lock, and the names under which its sections are checked. Names that are used only once are not checked.
 pub struct Made {
     pub lock: Arc<dyn DistLock>,
     pub names: Vec<String>,
@@ -55,20 +56,20 @@ impl Kind {
         }
     }
 
-    /// Whether holders keep everybody else out.
+    /// Whether a holder excludes everybody else.
     pub fn alone(self) -> bool {
         self != Self::One(Flavour::Read)
     }
 
-    /// Whether an owner may come in again.
+    /// Whether an owner may re-enter.
     pub fn comes_in_again(self) -> bool {
         matches!(self, Self::One(flavour) if flavour != Flavour::Plain)
     }
 
-    /// A lock of this kind, of a hot name or of another one.
+    /// Makes a lock of this kind, with a hot name or another one.
     pub fn make(self, client: &Client, red: &[Client], hot: bool, numbers: &mut Numbers) -> Made {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Both halves are of one lock.
+        // Both halves belong to one lock.
         let family = if self == Self::One(Flavour::Read) { "write" } else { self.name() };
         let name = if hot {
             format!("hot:{family}:{}", numbers.below(HOT))

@@ -1,5 +1,5 @@
-//! Runs every kind of lock under faults for as long as it is told to: nobody is inside together with somebody else, nobody waits for
-//! ever, and nothing grows. Prints what there was after the warm-up, at the end of the load, and after it.
+//! Runs every kind of lock under faults for a given time. Checks that holders exclude each other, that every wait
+//! ends, and that nothing grows. Prints a table of gauges before, during and after the load.
 
 mod bed;
 mod children;
@@ -20,19 +20,19 @@ use distlock_support::Numbers;
 use crate::bed::Bed;
 use crate::gauges::Log;
 
-/// Runs every kind of lock under faults, and fails where a rule is broken or something grows.
+/// Runs every kind of lock under faults, and fails if a rule is broken or something grows.
 #[derive(Clone, Debug, Parser)]
 struct Args {
-    /// For how long there is load
+    /// Duration of the load, in minutes
     #[arg(long, value_name = "N", default_value = "1")]
     minutes: f64,
-    /// What the random numbers begin with; another one each time unless said
+    /// Seed of the random numbers; a new one each time if not given
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Tasks in this process; each child has half as many
     #[arg(long, value_name = "N", default_value = "48")]
     tasks: usize,
-    /// Servers that a child process connects to: this is a child
+    /// Servers for a child process to connect to; marks this process as a child
     #[arg(long, hide = true, value_delimiter = ',')]
     child: Vec<String>,
 }
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         return runtime.block_on(run(&args));
     }
     runtime.block_on(children::serve(&args));
-    // Standard input is read on a thread that cannot be stopped.
+    // A thread reads standard input and cannot be stopped.
     runtime.shutdown_background();
     ExitCode::SUCCESS
 }

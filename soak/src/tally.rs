@@ -1,4 +1,4 @@
-//! What was done, and what was wrong.
+//! Counts of what was done, and the violations.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::Error;
 use parking_lot::Mutex;
 
-/// So many of them are told; one is enough to fail.
+/// The number of violations that the report lists. One is enough to fail.
 const TOLD: usize = 20;
 
 #[derive(Default)]
@@ -16,7 +16,6 @@ struct Counts {
     wrong: Vec<String>,
 }
 
-/// Shared by all tasks.
 #[derive(Default)]
 pub struct Tally(Mutex<Counts>);
 
@@ -33,7 +32,7 @@ impl Tally {
         }
     }
 
-    /// A rule was broken.
+    /// Records a violation.
     pub fn violation(&self, what: String) {
         println!("WRONG: {}", what.chars().take(300).collect::<String>());
         let wrong = &mut self.0.lock().wrong;
@@ -42,7 +41,7 @@ impl Tally {
         }
     }
 
-    /// An error, which has to be one that the faults explain.
+    /// Records an error. An error that the faults do not explain is a violation.
     pub fn error(&self, of: &str, error: &Error) {
         let kind = match error {
             Error::Closed => "closed",
@@ -63,7 +62,7 @@ impl Tally {
         self.0.lock().wrong.clone()
     }
 
-    /// Kinds that did nothing at all, which would hide anything.
+    /// Returns the kinds that were never held. A kind that is never held would hide its bugs.
     pub fn idle(&self) -> Vec<String> {
         let counts = self.0.lock();
         let sections = |kind: &str| counts.done.get(&format!("section: {kind}")).copied().unwrap_or(0);

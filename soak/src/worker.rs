@@ -1,4 +1,4 @@
-//! A task that takes locks in every way there is, and gives them back or does not.
+//! A task that takes and releases locks in every way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,12 @@ use crate::history::{LONGEST, Section};
 use crate::kinds::{Kind, Made};
 use crate::tally::Tally;
 
-/// Starts so many.
 pub fn start(shared: &Arc<Shared>, tasks: usize, seed: u64) -> Vec<JoinHandle<()>> {
     let worker = |task| work(Arc::clone(shared), Numbers::lane(seed, task as u64));
     (0..tasks).map(|task| tokio::spawn(worker(task))).collect()
 }
 
-/// Waits until they have ended, after they were told to.
+/// Waits until the workers have ended, after they were told to stop.
 pub async fn ended(workers: Vec<JoinHandle<()>>, tally: &Tally) {
     for worker in workers {
         match timeout(2 * BOUND, worker).await {
@@ -49,7 +48,7 @@ async fn work(shared: Arc<Shared>, mut numbers: Numbers) {
     }
 }
 
-/// How it is asked for, and whether the asking is cut short.
+/// Chooses the options of an acquire, and the time after which it is cancelled, if any.
 fn way(owner: Option<&Owner>, numbers: &mut Numbers) -> (Acquire, Option<Duration>) {
     let mut how = Acquire::new();
     let mut cut = None;
@@ -69,14 +68,14 @@ fn way(owner: Option<&Owner>, numbers: &mut Numbers) -> (Acquire, Option<Duratio
     (how, cut)
 }
 
-/// One acquire, and what follows if it has the lock.
+/// Acquires a lock once. With the lock, re-enters it sometimes, records a section, and releases.
 async fn once(shared: &Shared, kind: Kind, made: &Made, owner: Option<&Owner>, numbers: &mut Numbers) {
     let tally = &shared.tally;
     let (how, cut) = way(owner, numbers);
     let Some(guard) = taken(tally, kind, &made.lock, &how, cut).await else { return };
     tally.count(&format!("section: {}", kind.name()));
     let from = monotonic_ns();
-    // Once more, by the same owner.
+    // Re-enter as the same owner.
     let again = match owner {
         Some(owner) if numbers.once_in(2) => {
             let how = Acquire::new().owner(owner).wait(Duration::from_secs(2));
@@ -93,7 +92,7 @@ async fn once(shared: &Shared, kind: Kind, made: &Made, owner: Option<&Owner>, n
         _ => tokio::task::yield_now().await,
     }
     let to = monotonic_ns();
-    // Asked after the end was taken down: so it was held up to there.
+    // `is_held` is called after the end was recorded, so the lock was held until then.
     if guard.is_held() && to - from < LONGEST {
         let section = Section { from, to, alone: kind.alone(), token: guard.token() };
         if kind == Kind::Striped && guard.name().starts_with("hot:") {
@@ -129,7 +128,7 @@ async fn taken(
         }
         Err(error) => {
             tally.error(kind.name(), &error);
-            // A server that is away says so at once.
+            // An unreachable server fails at once, so wait before the next try.
             tokio::time::sleep(Duration::from_millis(20)).await;
             None
         }

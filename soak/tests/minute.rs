@@ -1,4 +1,4 @@
-//! A minute of it; for longer there is `./x soak`.
+//! Runs the soak for a minute. `./x soak` runs it for longer.
 
 use std::process::Command;
 

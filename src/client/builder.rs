@@ -1,4 +1,4 @@
-//! How to connect: options, logins, and which kind of servers a URL names.
+//! The builder of a client: options, logins, and the kind of servers that a URL names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
 use crate::world::{Machine, World};
 
-/// How to connect. Every setter names its default; [`Options`] has them all.
+/// Builder of a [`Client`]. Every setter names its default; [`Options`] documents all options.
 #[derive(Clone, Debug)]
 #[must_use = "call connect()"]
 pub struct Builder {
@@ -33,12 +33,12 @@ pub struct Builder {
     pub(super) address_map: Arc<HashMap<String, String>>,
     pub(super) sentinel_login: Login,
     pub(super) sentinel_tls: Option<Tls>,
-    /// None: the default of the servers' kind.
+    /// None: the default for the kind of servers.
     pub(super) scan_interval: Option<Duration>,
     pub(super) direct: bool,
 }
 
-/// How often servers are asked which of them is the primary, where no other time is set: Redisson's default.
+/// Default interval at which sentinels and replicated servers are asked who is the primary. As in Redisson.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 macro_rules! setters {
@@ -52,61 +52,68 @@ macro_rules! setters {
 
 impl Builder {
     setters! {
-        /// Lease of locks without an explicit lease. Defaults to 30 s.
+        /// Sets the lease of locks without an explicit lease. Defaults to 30 s.
         watchdog: Duration,
-        /// Locks renewed by one command. Defaults to 100.
+        /// Sets how many locks one command renews. Defaults to 100.
         watchdog_batch: usize,
-        /// How long a command may take. Defaults to 3 s.
+        /// Sets how long a command may take. Defaults to 3 s.
         command_timeout: Duration,
-        /// How long connecting may take. What is asked of the server after that has [`command_timeout`](Self::command_timeout). Defaults to 10 s.
+        /// Sets how long connecting may take. Commands sent after that have
+        /// [`command_timeout`](Self::command_timeout). Defaults to 10 s.
         connect_timeout: Duration,
-        /// How often an operation is tried again after errors that pass. Defaults to 4.
+        /// Sets how many times an operation is retried after errors that pass. Defaults to 4.
         retry_attempts: u32,
-        /// Shortest and longest pause before such a retry. Defaults to 1 s and 2 s.
+        /// Sets the shortest and longest pause before such a retry. Defaults to 1 s and 2 s.
         retry_delay: (Duration, Duration),
-        /// How long a subscription may take before waiters poll instead. Defaults to 7.5 s.
+        /// Sets how long subscribing may take before waiters poll instead. Defaults to 7.5 s.
         subscribe_timeout: Duration,
-        /// How long an unused subscription is kept. Defaults to 5 s.
+        /// Sets how long an unused subscription is kept. Defaults to 5 s.
         subscription_linger: Duration,
-        /// The longest a waiter sleeps without looking for itself. Defaults to 5 s.
+        /// Sets the longest time that a waiter sleeps before it checks the lock by itself. Defaults to 5 s.
         poll_cap: Duration,
-        /// How often the connection for messages is checked. Defaults to 30 s.
+        /// Sets how often the connection for messages is checked. Defaults to 30 s.
         ping_interval: Duration,
-        /// How many times in a row a lock is handed over inside this process. Defaults to 16; 0 turns it off.
+        /// Sets how many times in a row a lock is handed over inside this process. Defaults to 16; 0 turns hand-offs
+        /// off.
         handoff_limit: u32,
-        /// How long a lock is handed over inside this process. Defaults to 50 ms.
+        /// Sets how long a lock is handed over inside this process. Defaults to 50 ms.
         handoff_time: Duration,
-        /// Let the processes that a release told have the lock first, for 10 ms each at the most. Defaults to true.
+        /// Lets other processes that received the message of a release try first, for at most 10 ms each. Defaults to
+        /// true.
         take_turns: bool,
-        /// Sentinel: a renewal counts only if most sentinels confirmed the primary within the last lease of the watchdog. A primary that is
-        /// cut off from them then keeps no lock for longer than that. Without Sentinel, connecting is [`Error::Config`]. Defaults to false.
+        /// Sentinel: counts a renewal only if most sentinels confirmed the primary within the last lease of the
+        /// watchdog. So a primary that is cut off from them keeps no lock for longer than that. Without Sentinel,
+        /// connecting fails with [`Error::Config`]. Defaults to false.
         confirm_primary: bool,
-        /// Fair locks: within this time a waiter that has stopped loses its place. Defaults to 5 s.
+        /// Fair locks: sets the time within which a stopped waiter loses its place. Defaults to 5 s.
         fair_wait: Duration,
-        /// Fair locks: Redisson's `fairLockWaitTimeout`, as the Java processes at the same locks have it. Defaults to 5 min.
+        /// Fair locks: Redisson's `fairLockWaitTimeout`, with the value that the Java processes of the same locks
+        /// use. Defaults to 5 min.
         java_fair_wait: Duration,
-        /// Read-write locks: whom they prefer. Defaults to readers, as in Redisson.
+        /// Read-write locks: sets who is preferred. Defaults to readers, as in Redisson.
         prefer: Prefer,
-        /// Read-write locks that prefer writers: for how long a reader is held back. Defaults to 1 s.
+        /// Read-write locks that prefer writers: sets how long a reader is held back. Defaults to 1 s.
         hold_back: Duration,
-        /// Connections for commands. Defaults to 1.
+        /// Sets the number of connections for commands. Defaults to 1.
         pool_size: usize,
-        /// Send scripts by their hash. Defaults to true.
+        /// Sends scripts by their hash. Defaults to true.
         script_cache: bool,
-        /// Under load, send several acquires and releases in one command. Defaults to true.
+        /// Sends several acquires and releases in one command under load. Defaults to true.
         coalesce: bool,
-        /// Clusters: whether channels are a slot's own. Defaults to what the servers know, as Redisson does.
+        /// Clusters: sets whether sharded channels are used. Defaults to whether the servers know them, as in
+        /// Redisson.
         sharded: Sharded,
-        /// Which replicas have to have an acquire and a renewal before it counts. Defaults to Redisson's rule.
+        /// Sets which replicas must acknowledge an acquire or renewal before it counts. Defaults to Redisson's rule.
         acks: Acks,
-        /// How long replicas have for that. Defaults to 1 s; a third of the watchdog at the most.
+        /// Sets how long replicas may take to acknowledge. Defaults to 1 s. Capped, so that a renewal can be
+        /// repeated: see [`Options::ack_timeout`].
         ack_timeout: Duration,
-        /// Probe at connect what this login may do. Defaults to true.
+        /// Probes at connect what this login may do. Defaults to true.
         preflight: bool,
     }
 
-    /// All options at once, as [`Options`] read from a file has them. What it says of
-    /// [`scan_interval`](Options::scan_interval) counts where that is another than its default.
+    /// Sets all options at once, for [`Options`] that were read from a file. Their
+    /// [`scan_interval`](Options::scan_interval) is used only if it differs from its default.
     pub fn options(mut self, options: Options) -> Self {
         let is_set = options.scan_interval != Options::default().scan_interval;
         self.scan_interval = is_set.then_some(options.scan_interval);
@@ -114,54 +121,56 @@ impl Builder {
         self
     }
 
-    /// Several servers: how often they are asked which of them has which slot, or is the primary, beside when there is a reason.
-    /// Defaults to 5 s in clusters, and to 1 s with sentinels and replicated servers.
+    /// Several servers: sets how often the client refreshes which server has which slot, or is the primary. It also
+    /// does so whenever there is a reason. Defaults to 5 s in clusters, and to 1 s with sentinels and replicated
+    /// servers.
     pub fn scan_interval(mut self, scan_interval: Duration) -> Self {
         self.options.scan_interval = scan_interval;
         self.scan_interval = Some(scan_interval);
         self
     }
 
-    /// Put before every name, as a Redisson `NameMapper` would. Defaults to nothing.
+    /// Sets a prefix for every name, as a Redisson `NameMapper` would add. Defaults to none.
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.options.name_prefix = prefix.into();
         self
     }
 
-    /// The name by which servers list the connections of this client. Defaults to `distlock-` and its [id](Client::id).
+    /// Sets the name by which servers list the connections of this client. Defaults to `distlock-` and its
+    /// [id](Client::id).
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.options.client_name = name.into();
         self
     }
 
-    /// Log in as this user. Defaults to what the URL says.
+    /// Sets the user name. Defaults to the URL's.
     pub fn username(mut self, username: impl Into<String>) -> Self {
         self.target.username = Some(Secret(username.into()));
         self
     }
 
-    /// Log in with this password. Defaults to what the URL says.
+    /// Sets the password. Defaults to the URL's.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.target.password = Some(Secret(password.into()));
         self
     }
 
-    /// Use this database. Defaults to what the URL says, else 0.
+    /// Sets the database. Defaults to the URL's, else 0.
     pub fn database(mut self, database: u8) -> Self {
         self.target.database = Some(database);
         self
     }
 
-    /// Several servers: where they are reached, `host:port` each, that call themselves otherwise, as behind a translation of addresses.
-    /// Sentinels too. Defaults to where they say.
+    /// Several servers: maps addresses that servers report to addresses that the client can reach, both as
+    /// `host:port`, for example behind NAT. Applies to sentinels too. Defaults to no mapping.
     pub fn address_map(mut self, map: HashMap<String, String>) -> Self {
         self.address_map = Arc::new(map);
         self
     }
 
-    /// Speak to the server over connections of this crate's own instead of those of the library `fred`: less work a command,
-    /// buffers that grow only with what is sent, and a command that has never left is known not to have run. Over TLS by the platform's
-    /// library (feature `native-tls`) it is fred all the same. Defaults to false.
+    /// Uses this crate's own connections instead of the library `fred`. They do less work per command, their buffers
+    /// grow only with the data sent, and a command that was never sent is known not to have run. With the feature
+    /// `native-tls`, connections over TLS use `fred` nevertheless. Defaults to false.
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
@@ -176,7 +185,7 @@ impl Builder {
         Ok(Arc::new(Node::connect(&self.target, &self.options, lazily, false).await?))
     }
 
-    /// A client of the servers that the URL names.
+    /// Connects to the servers of a URL that names several.
     async fn several(&self, url: ServersUrl, id: String) -> Result<Client> {
         let is_cluster = url.kind == Kind::Cluster;
         if is_cluster && self.target.database.is_some_and(|database| database != 0) {
@@ -216,26 +225,37 @@ impl Builder {
         Ok(Client(Handle::new(Engine::start_over(id, topology, options, reaper))))
     }
 
-    /// As [`connect`](Self::connect), without waiting for the server: its connections come to stand when they can, and
-    /// nothing is probed. For the nodes of a [`RedLock`](crate::RedLock), some of which may be away.
+    /// Creates a client without waiting for its server: connections are made in the background, and nothing is
+    /// probed. For the nodes of a [`RedLock`](crate::RedLock): some may be away.
     ///
-    /// Of several servers, one of those that are named has to answer all the same, as it tells where the others are; and behind sentinels,
-    /// or of replicated servers, the primary has to be there.
+    /// With several servers, one server of the URL must answer, because it lists the others. With sentinels and
+    /// replicated servers the primary must answer too.
     ///
-    /// *Cost*: none; two connections in the background. *Cancel safety*: never waits, but for the first answer of several servers.
-    /// *Errors*: [`Error::Config`] for a URL or options that cannot work; of several servers also those of [`connect`](Self::connect). A
-    /// server that is away, or refuses the login, fails what is asked of it.
+    /// # Cost
+    ///
+    /// None at once; two connections in the background. With several servers, the connections of
+    /// [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Waits only for the first answers of several servers. A dropped call leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the URL or an option cannot work. With several servers also the errors of
+    /// [`connect`](Self::connect). If the server is away or refuses the login, later calls fail.
     pub async fn connect_lazily(self) -> Result<Client> {
         self.start(true).await
     }
 
-    /// Connects. As [`Client::connect`].
+    /// Connects, as [`Client::connect`] does.
     pub async fn connect(self) -> Result<Client> {
         let Options { preflight, connect_timeout, .. } = self.options;
         let began = Instant::now();
         let client = self.start(false).await?;
         if preflight {
-            // If the server does not answer, the first acquire fails. A server that was slow to connect to gets a little time all the same.
+            // If the server does not answer, the first acquire fails. A server that was slow to connect to gets a
+            // little time nevertheless.
             let left = connect_timeout.saturating_sub(began.elapsed()).max(connect_timeout / 10);
             let _ = within(left, preflight::probe(client.engine())).await;
         }

@@ -1,10 +1,10 @@
-//! How a client makes itself known, and knows whom it speaks to: the builder's part of that.
+//! Logins and TLS of a builder.
 
 use super::Builder;
 use crate::config::{Credentials, Provider, Secret, Tls};
 use crate::error::{Error, Result, Step};
 
-/// What has run out of time over a provider of credentials is told so.
+/// Turns a connect timeout into the provider's error, if the credentials provider caused it.
 pub(super) fn with_trouble(error: Error, provider: Option<&Provider>) -> Error {
     match (&error, provider.and_then(Provider::trouble)) {
         (Error::Timeout { step: Step::Connect, .. }, Some(message)) => Error::connection(message, false, None),
@@ -13,14 +13,19 @@ pub(super) fn with_trouble(error: Error, provider: Option<&Provider>) -> Error {
 }
 
 impl Builder {
-    /// Ask for the login before each connection is made, for passwords that change or end: tokens, say. What the URL, `username` and
-    /// `password` say does not count then.
+    /// Sets a provider of credentials that is called before each login, for passwords or tokens that change or
+    /// expire. It overrides the login of the URL, `username` and `password`.
     ///
-    /// The provider is asked once for each connection and each try to make one, so it had better remember what still holds. Connections
-    /// that stand are not told of new credentials; a server that ends them finds the new ones at the next. While the provider fails, or
-    /// does not answer within three quarters of [`Options::connect_timeout`](crate::Options::connect_timeout), there is no connection: connecting fails with
-    /// [`Error::Connection`], which repeats what the provider's error says, and so do operations later; it is asked again and again, with
-    /// the pauses of every reconnect. A login that the server refuses is an error as any other: asked for anew with the next connection.
+    /// The provider is called once for each connection and each retry, so it should cache credentials that are still
+    /// valid. Open connections keep their login; if a server closes one, the next connection asks again. A login that
+    /// the server refuses is an error like any other, and the next connection asks again.
+    ///
+    /// If the provider fails, or does not answer within three quarters of
+    /// [`Options::connect_timeout`](crate::Options::connect_timeout), the connection fails with
+    /// [`Error::Connection`], at connect and later. The message repeats the provider's error. The client retries with
+    /// the usual pauses of a reconnect.
+    ///
+    /// # Examples
     ///
     /// ```no_run
     /// use distlock::{Client, Credentials};
@@ -44,34 +49,36 @@ impl Builder {
         self
     }
 
-    /// How TLS is spoken, where the platform's authorities and the host's name will not do. Only with a URL of TLS (`rediss://`,
-    /// `rediss-cluster://`, `rediss-sentinel://`, `rediss-replicated://`); with another, connecting is [`Error::Config`], and without one of the TLS features [`Error::Unsupported`].
-    /// Defaults to what [`Tls::new`] says. More in [`guide::tls`](crate::guide::tls).
+    /// Sets the TLS configuration. Needed only if the platform's authorities or the host's name do not fit; see
+    /// [`guide::tls`](crate::guide::tls). Defaults to [`Tls::new`].
+    ///
+    /// Needs a URL of TLS (`rediss://`, `rediss-cluster://`, `rediss-sentinel://`, `rediss-replicated://`). With
+    /// another URL, connecting fails with [`Error::Config`]; without a TLS feature, with [`Error::Unsupported`].
     pub fn tls(mut self, tls: Tls) -> Self {
         self.target.tls = Some(tls);
         self
     }
 
-    /// How sentinels speak TLS, where that is not as the servers do: only with `rediss-sentinel://`, by which both speak it. Defaults to
-    /// what [`tls`](Self::tls) says.
+    /// Sets the TLS configuration for sentinels, only with `rediss-sentinel://`: either sentinels and servers both
+    /// speak TLS, or none does. Defaults to [`tls`](Self::tls).
     pub fn sentinel_tls(mut self, tls: Tls) -> Self {
         self.sentinel_tls = Some(tls);
         self
     }
 
-    /// Log in to sentinels as this user. Defaults to none: the login in the URL is that of the servers which they look after.
+    /// Sets the user name for sentinels. Defaults to none: the login of the URL is for the servers.
     pub fn sentinel_username(mut self, username: impl Into<String>) -> Self {
         self.sentinel_login.username = Some(Secret(username.into()));
         self
     }
 
-    /// Log in to sentinels with this password. Defaults to none.
+    /// Sets the password for sentinels. Defaults to none.
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
         self.sentinel_login.password = Some(Secret(password.into()));
         self
     }
 
-    /// Refuses what is told of sentinels where there are none.
+    /// Refuses options for sentinels if the URL names no sentinels.
     pub(super) fn check_no_sentinels(&self) -> Result<()> {
         self.options.check_no_sentinels()?;
         let login = &self.sentinel_login;

@@ -1,4 +1,4 @@
-//! What a client tells of its servers.
+//! Queries about the servers of a client.
 
 use std::time::Duration;
 
@@ -11,11 +11,24 @@ use crate::topology::TopologyInfo;
 use crate::transport::Call;
 
 impl Client {
-    /// Asks every server that names live on for a sign of life, all at once: how long the slowest took. For readiness probes.
+    /// Pings every server that stores names, all at once, and returns the time of the slowest reply. For readiness
+    /// probes.
     ///
-    /// *Cost*: one command for each server. *Cancel safety*: nothing stays. *Errors*: [`Connection`](crate::Error::Connection) or
-    /// [`Timeout`](crate::Error::Timeout) where one does not answer within the command timeout, [`Server`](crate::Error::Server) where one refuses,
-    /// [`Closed`](crate::Error::Closed) after a shutdown, [`RuntimeGone`](crate::Error::RuntimeGone) where the client's runtime has ended.
+    /// # Cost
+    ///
+    /// One command per server.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// - [`Connection`](crate::Error::Connection), [`Timeout`](crate::Error::Timeout): a server does not answer
+    ///   within the command timeout.
+    /// - [`Server`](crate::Error::Server): a server refuses the command.
+    /// - [`Closed`](crate::Error::Closed): the client was shut down.
+    /// - [`RuntimeGone`](crate::Error::RuntimeGone): the client's runtime has ended.
     pub async fn ping(&self) -> Result<Duration> {
         let engine = self.engine().clone();
         engine.check_open()?;
@@ -33,9 +46,11 @@ impl Client {
         Ok(engine.now().since(began))
     }
 
-    /// The servers as this client knows them: who is a primary, at which epoch, and since when.
+    /// Returns the servers as this client knows them: each primary, its epoch, and how long it has been primary.
     ///
-    /// *Cost*: none, nothing is asked. *Cancel safety*: never waits. *Errors*: none.
+    /// # Cost
+    ///
+    /// None: no server is asked.
     #[must_use]
     pub fn topology(&self) -> TopologyInfo {
         self.engine().topology.info()

@@ -1,4 +1,4 @@
-//! What a builder was told, for tests.
+//! The settings of a builder as text, for tests.
 
 use super::Builder;
 use crate::config::{Options, Secret};
@@ -9,7 +9,7 @@ impl Builder {
         &self.options
     }
 
-    /// The URL, and behind it the login, the database and the login of sentinels, where they are set.
+    /// The URL, then the login, the database and the login for sentinels, where they are set.
     pub(crate) fn told(&self) -> String {
         let login = |username: &Option<Secret>, password: &Option<Secret>| match (username, password) {
             (None, None) => String::new(),

@@ -1,11 +1,11 @@
-//! Pauses that grow.
+//! Growing pauses.
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// How those who wait for a spin lock, or behind another library's holder of a plain one, sleep between two looks. A random part of up to
-/// a half is taken off every pause, so that those who began together do not go on together.
+/// Pauses between two polls of a waiter: of a spin lock, or of a plain lock that another library holds. A random part
+/// of up to a half is taken off every pause, so that waiters that started together do not poll together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     first: Duration,
@@ -14,10 +14,12 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Pauses that grow from `first` to `most`, each `times` as long as the one before.
+    /// Returns pauses that grow from `first` to `most`, by the factor `times`.
     ///
-    /// *Errors*: [`Error::Config`] when a pause is shorter than 100 µs or longer than a day, the last shorter than the
-    /// first, or `times` below 1.
+    /// # Errors
+    ///
+    /// [`Error::Config`] if a pause is shorter than 100 µs or longer than a day, if `most` is shorter than `first`,
+    /// or if `times` is below 1.
     pub fn exponential(first: Duration, times: f64, most: Duration) -> Result<Self> {
         if first < Duration::from_micros(100)
             || most < first
@@ -33,19 +35,21 @@ impl Backoff {
         Ok(Self { first, times, most })
     }
 
-    /// As [`exponential`](Self::exponential), of pauses that can be.
+    /// [`exponential`](Self::exponential) without the checks.
     pub(crate) const fn of(first: Duration, times: f64, most: Duration) -> Self {
         Self { first, times, most }
     }
 
-    /// Pauses of one length.
+    /// Returns pauses of one length.
     ///
-    /// *Errors*: [`Error::Config`] when it is shorter than 100 µs or longer than a day.
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the pause is shorter than 100 µs or longer than a day.
     pub fn constant(pause: Duration) -> Result<Self> {
         Self::exponential(pause, 1.0, pause)
     }
 
-    /// The pause after so many looks. `random`: from 0 to 1.
+    /// The pause after `looks` polls. `random`: from 0 to 1.
     pub(crate) fn pause(self, looks: u32, random: f64) -> Duration {
         let full = self.first.as_secs_f64() * self.times.powi(i32::try_from(looks).unwrap_or(i32::MAX));
         let full = full.min(self.most.as_secs_f64());

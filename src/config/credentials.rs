@@ -12,9 +12,8 @@ use parking_lot::Mutex;
 
 use super::Secret;
 
-/// A user's name and password, as a provider of credentials gives them: [`Builder::credentials`](crate::Builder::credentials).
-///
-/// Neither shows in `Debug`.
+/// A user name and password from a credentials provider: [`Builder::credentials`](crate::Builder::credentials).
+/// Neither appears in `Debug`.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub(crate) username: Option<Secret>,
@@ -22,12 +21,12 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The login of this user.
+    /// Returns the login of this user.
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Self {
         Self { username: Some(Secret(username.into())), password: Secret(password.into()) }
     }
 
-    /// The login of the default user.
+    /// Returns the login of the default user.
     pub fn password(password: impl Into<String>) -> Self {
         Self { username: None, password: Secret(password.into()) }
     }
@@ -36,17 +35,17 @@ impl Credentials {
 type Failure = Box<dyn StdError + Send + Sync>;
 type Answer = BoxFuture<'static, Result<Credentials, Failure>>;
 
-/// Whoever is asked for credentials before each login.
+/// The callback that is asked for credentials before each login.
 #[derive(Clone)]
 pub(crate) struct Provider(Arc<Asked>);
 
 struct Asked {
     ask: Box<dyn Fn() -> Answer + Send + Sync>,
-    /// Why there were none when they were asked for last.
+    /// Why the last request failed.
     trouble: Mutex<Option<String>>,
 }
 
-/// A question that is under way. One that is given up had no answer.
+/// A request in flight. If dropped, it counts as unanswered.
 struct Asking<'a> {
     of: &'a Asked,
     is_answered: bool,
@@ -76,11 +75,11 @@ impl Provider {
         Self(Arc::new(Asked { ask: Box::new(ask), trouble: Mutex::default() }))
     }
 
-    /// Asks. `within`: how long connecting may take, of which a quarter is kept, so that the reason is told. An error says why there
-    /// are none.
+    /// Requests credentials. `within` is the time for connecting; a quarter of it is kept, so that the reason can be
+    /// reported. An error says why there are none.
     pub(crate) async fn ask(&self, within: Duration) -> Result<Credentials, String> {
         let mut asking = Asking { of: &self.0, is_answered: false };
-        // A panic of somebody else's code is not to end the task that keeps a connection.
+        // A panic in the user's callback must not end the task that owns the connection.
         let asked = AssertUnwindSafe(async { (self.0.ask)().await }).catch_unwind();
         let answer = match tokio::time::timeout(within * 3 / 4, asked).await {
             Ok(Ok(Ok(credentials))) => Ok(credentials),
@@ -93,7 +92,7 @@ impl Provider {
         answer
     }
 
-    /// Why there were no credentials when they were asked for last, for whoever has run out of time over it.
+    /// Why the last request failed, for a caller whose connect timed out because of it.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.0.trouble.lock().clone()
     }

@@ -29,7 +29,7 @@ fn acknowledgement_by_nobody_or_in_no_time_is_refused() {
     for acks in [Acks::Off, Acks::Redisson, Acks::AtLeast(1), Acks::All] {
         let options = options(acks, Duration::from_secs(3600));
         assert!(options.validate().is_ok());
-        // With the answer of the server, a third of the watchdog.
+        // Together with the server's answer, a third of the watchdog.
         assert_eq!(options.acknowledged_within() + options.command_timeout, options.watchdog / 3);
     }
     let short = Options { watchdog: 3 * second, command_timeout: second, ..options(Acks::All, second) };

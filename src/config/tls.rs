@@ -1,16 +1,16 @@
-//! How TLS is spoken: whom to trust, who one is, and what the server is called.
+//! Options of TLS.
 
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
 
-/// TLS is built in.
+/// True if a TLS feature is enabled.
 pub(crate) const BUILT_IN: bool = cfg!(any(feature = "rustls", feature = "rustls-ring", feature = "native-tls"));
 
-/// What connections over TLS are made with, where the defaults will not do. Set it by [`Builder::tls`](crate::Builder::tls).
+/// TLS configuration, for servers that the defaults do not fit. Set it by [`Builder::tls`](crate::Builder::tls).
 ///
-/// Files are in PEM. By rustls they are read again with each connection that is made, so that new ones are used without a restart;
-/// nothing that stands is broken off for them.
+/// Files are PEM. With rustls the files are read again for each new connection, so replaced files need no restart.
+/// Open connections stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "give it to Builder::tls"]
 pub struct Tls {
@@ -21,35 +21,35 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// As without it: the platform's authorities are trusted, no certificate of our own is shown, and the server's has to be for the
-    /// host that is connected to.
+    /// Returns the defaults: the platform's authorities are trusted, no client certificate is sent, and the server's
+    /// certificate must be for the host of the connection.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trust the authorities in this file, and no others. Defaults to the platform's (with rustls, `SSL_CERT_FILE` and `SSL_CERT_DIR`
-    /// name others), which are read once, when a client connects.
+    /// Trusts only the authorities in this file. Defaults to the platform's authorities, which are read once, when a
+    /// client connects. With rustls, `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(path.into());
         self
     }
 
-    /// Show this certificate (and those between it and its authority, behind it in the file) to a server that asks for one; the second
-    /// file has its private key, without a passphrase. Defaults to none.
+    /// Sends this client certificate to a server that asks for one. The file may contain intermediate certificates
+    /// after it. The second file has the private key, without a passphrase. Defaults to none.
     pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.client_certificate = Some((certificate.into(), key.into()));
         self
     }
 
-    /// The name that the server's certificate has to be for, and that it is told (SNI), where that is not the host that is connected
-    /// to: a cluster whose servers call themselves by their addresses, a tunnel. Of a cluster it holds for every server. Defaults to
-    /// the host.
+    /// Sets the name that is checked against the server's certificate and sent to the server (SNI). Needed if it is
+    /// not the host of the connection: for a tunnel, or a cluster whose servers report each other by address. It
+    /// applies to every server of a cluster. Defaults to the host.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
     }
 
-    /// Refuses what cannot work with a URL of this scheme.
+    /// Refuses a configuration that cannot work with a URL of this scheme.
     pub(crate) fn check(&self, scheme: &str) -> Result<()> {
         if !BUILT_IN {
             return Err(not_built_in());
@@ -69,7 +69,7 @@ impl Tls {
     }
 }
 
-/// What is told where TLS is asked for.
+/// The error for TLS without a TLS feature.
 pub(crate) fn not_built_in() -> Error {
     Error::Unsupported {
         what: "TLS is not built in: enable one of the features rustls, rustls-ring, native-tls".into(),

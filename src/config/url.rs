@@ -1,4 +1,5 @@
-//! The parts that the URLs of all kinds of servers have in common. Errors never repeat a part, because it may be a piece of a password.
+//! The parts that URLs of all kinds of servers have in common. Errors never repeat a part, because it may be a piece
+//! of a password.
 
 use crate::error::{Error, Result};
 
@@ -10,15 +11,14 @@ pub(crate) struct Parts<'a> {
     pub(crate) hosts: &'a str,
     /// The text after the first `/`, without that slash.
     pub(crate) path: &'a str,
-    /// The database that the query names.
     pub(crate) database: Option<u8>,
 }
 
 const ENCODE: &str = "the URL has an @ behind a /, a ? or a #: write these characters of a password percent-encoded (/ is %2F, ? is \
                       %3F, # is %23, @ is %40), or set the password on the builder";
 
-/// The URL without white space around it, as a file or a variable may have it. White space within is refused; only the path of a unix
-/// socket may contain it.
+/// The URL without surrounding white space, which a file or variable may add. White space inside is refused, except
+/// in the path of a unix socket.
 pub(crate) fn trimmed(url: &str) -> Result<&str> {
     let url = url.trim();
     let checked = match url.split_once("://") {
@@ -112,7 +112,7 @@ pub(crate) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16)> {
     Ok((host, port))
 }
 
-/// Splits what follows `://` in the URL of one server into a URL without the database, and the database.
+/// Splits the part after `://` of a single server's URL into a URL without the database, and the database.
 pub(crate) fn one_server(rest: &str) -> Result<(String, Option<u8>)> {
     let parts = Parts::read(rest)?;
     if parts.hosts.contains(',') {
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Each mistake has a message of its own, which never repeats the URL.
+    /// Each mistake has its own message, which never repeats the URL.
     #[test]
     fn each_mistake_in_a_url_has_its_own_message() {
         for (rest, hint) in [

@@ -1,4 +1,11 @@
-//! An acquire of a lock: what is asked for, and how it waits. The waiting itself is [`super::wait`].
+//! An acquire, from its options to a [`Grant`].
+//!
+//! 1. [`acquire`] builds a [`Request`]: owner, lease, deadline.
+//! 2. Without a wait, the request makes one attempt. With a wait, it queues in this process (`local`), or in Redis for
+//!    a fair lock (`queued`). The waiting loop is [`super::wait`].
+//! 3. `attempts` makes one attempt after the other. It decides what an error or a lost reply means for the next one.
+//! 4. `attempt` is one command and its reply. It is completed even if the caller is dropped. A result that nobody
+//!    takes is undone (`undo`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,38 +32,37 @@ use crate::owner::Owner;
 use crate::state::State;
 use attempt::{Manner, Tried};
 
-/// What an acquire asks for.
+/// An acquire with its options resolved.
 struct Request {
     engine: Arc<Engine>,
     protocol: Arc<dyn Protocol>,
     owner: Owner,
-    /// None: the watchdog's.
+    /// Explicit lease, or `None` to let the watchdog renew.
     lease: Option<Duration>,
-    /// True when the owner was made for this acquire, so that another one will do as well.
+    /// True if the caller gave no owner. The client chose one, and may replace it.
     fresh: bool,
-    /// True when the owner must hold nothing yet.
+    /// True if the acquire fails when the owner holds the lock already.
     not_reentrant: bool,
-    /// True when the owner is known to hold nothing.
     holds_nothing: bool,
-    /// The number of the hold that is to be acquired; 0 where the owner will never have another.
+    /// Number of the hold to acquire. 0 if the owner will never have another hold.
     number: u64,
-    /// With a queue in Redis: where the message comes in that the turn of the owner has come.
+    /// For a queue in Redis: the inbox of a reused owner, where the message arrives that grants the lock.
     inbox: Option<Arc<LockName>>,
     deadline: Deadline,
     /// Limit on how long failed attempts are retried.
     patience: Duration,
-    /// True when the wait ran out while an attempt was under way: that is no error.
+    /// True if the wait ran out during an attempt. Then the acquire returns `Ok(None)`, not an error.
     ran_out: AtomicBool,
 }
 
-/// Acquires as `how` says; None when the wait ran out. On the client's runtime, wherever the caller is.
+/// Acquires as `how` says. Returns None if the wait ran out. Runs on the client's runtime, wherever the caller is.
 pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
     let home = engine.home();
     if home.is_here() {
         let mut request = Request::new(engine, protocol, how)?;
         let mut acquiring = std::pin::pin!(request.carry_out());
         let mut roaming = home.roaming();
-        // Just looked: the first poll is here.
+        // `is_here` has just been checked, so the first poll can skip `roaming`.
         let mut is_first = true;
         return std::future::poll_fn(|context| {
             if std::mem::take(&mut is_first) {
@@ -67,7 +73,8 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         })
         .await;
     }
-    // The wait begins there as well: a runtime that stands still says nothing about the server.
+    // The wait begins on the client's runtime as well. Otherwise a standstill of that runtime would count against the
+    // server.
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
     home.run(async move { Request::new(&engine, &protocol, how)?.carry_out().await }).await
 }
@@ -81,7 +88,7 @@ impl Request {
         let given = how.owner.or_else(Owner::current);
         let fresh = given.is_none();
         if let Some(owner) = &given {
-            // Who gave it may give it again: it is nobody else's, and not kept for others.
+            // The caller may reuse this owner, so it must not be recycled for other acquires.
             owner.reveal();
         }
         let queues = !deadline.is_once() && protocol.queue().is_some();
@@ -92,7 +99,7 @@ impl Request {
                 None => (engine.owner(), None),
             },
         };
-        // An owner that is used again needs an id for its hold: what was sent for the one before may come in late.
+        // A reused owner needs an id for its hold, because a late command of its previous hold may still arrive.
         let listed = !fresh || inbox.is_some();
         Ok(Self {
             engine: Arc::clone(engine),
@@ -110,7 +117,7 @@ impl Request {
         })
     }
 
-    /// Acquires, waiting as it is to.
+    /// Runs the acquire until it succeeds, fails or reaches its deadline.
     async fn carry_out(&mut self) -> Result<Option<Grant>> {
         let name = &self.protocol.name().as_written;
         let span = tracing::debug_span!("acquire", lock.name = %name, lock.flavour = self.protocol.flavour());
@@ -124,7 +131,7 @@ impl Request {
             }
         };
         let outcome = match acquiring.instrument(span).await {
-            // The attempt goes on in the background, and is undone.
+            // The attempt continues in the background, and is undone.
             Err(_) if self.ran_out.load(Ordering::Relaxed) => Ok(None),
             Err(error @ Error::WrongType { .. }) => {
                 let most = self.engine.options.command_timeout;
@@ -140,9 +147,9 @@ impl Request {
         outcome
     }
 
-    /// Asks once, past everybody who waits.
+    /// Tries once, without queueing.
     async fn once(&self) -> Result<Option<Grant>> {
-        // A part of an acquire that has waited for long enough lets nobody go first any more.
+        // After `hold_back` has passed, a member of a group acquire no longer yields to waiting writers.
         let before = self.deadline.waited_before();
         let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
         let manner = Manner { queueing: Queueing::Ask, gives_way: !goes_first, looks: false };
@@ -159,27 +166,27 @@ impl Request {
                 ) => {
                     return Ok(None);
                 }
-                // A release of the same owner is under way: it is not held now.
+                // A release of the same owner is in flight, so the owner does not hold the lock now.
                 Ok(Tried::Gone) => tokio::time::sleep(Duration::from_millis(1)).await,
                 Err(failed) => return Err(failed.error),
             }
         }
     }
 
-    /// True when other acquires may wait as the same owner, so that each may come in beside another.
+    /// True if other acquires may wait as the same owner. When one of them succeeds, the others may re-enter.
     fn others_may_wait_as_owner(&self) -> bool {
         !self.holds_nothing && !self.not_reentrant
     }
 
-    /// True when its owner holds the lock, or the half of it that lets this one in, by another acquire.
+    /// True if the owner already holds the lock by another acquire, or for a reader the write half.
     fn is_in(&self) -> bool {
         let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
-        // Who writes may read.
+        // A writer may read.
         let other = || self.protocol.other().filter(|_| self.protocol.nature().shared);
         self.others_may_wait_as_owner() && (holds(self.protocol.name()) || other().is_some_and(holds))
     }
 
-    /// The owner holds the lock now: others who wait as the same owner may come in beside it.
+    /// Wakes other waiters of the same owner. The owner holds the lock now, so they may re-enter.
     fn wake_same_owner(&self) {
         let registry = &self.engine.registry;
         if self.protocol.queue().is_some() {
@@ -191,9 +198,9 @@ impl Request {
         }
     }
 
-    /// Says in metrics and logs what the acquire came to.
+    /// Records the outcome in metrics and logs.
     fn note(&self, outcome: &Result<Option<Grant>>) {
-        // Read where somebody hears it only: every acquire comes by here.
+        // A closure, so that the clock is read only if metrics or logs are enabled.
         let waited = || self.deadline.elapsed();
         let flavour = self.protocol.flavour();
         let name = &self.protocol.name().as_written;

@@ -1,4 +1,4 @@
-//! Which names a channel's messages are for. Several may share one: as Redisson names channels, `a` and `{a}` do.
+//! Maps channels to names. Names may share a channel: with Redisson's channel names, `a` and `{a}` do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use super::sync::{Mutex, Notify};
 use crate::names::LockName;
 use crate::slim::slim;
 
-/// The names that listen on a channel. Never changed in place: whoever passes a message on to them must miss none.
+/// The names that listen on a channel. Never changed in place, so that a message in delivery reaches all of them.
 type Listeners = Arc<[Arc<LockName>]>;
 
-/// The names that listen, by channel. Locked only for a look or a change, never together with anything else.
+/// Listening names by channel. Locked only for a single read or change, never together with another lock.
 #[derive(Debug, Default)]
 pub(crate) struct Channels(Mutex<HashMap<Bytes, Channel>>);
 
 #[derive(Debug, Default)]
 struct Channel {
     names: Listeners,
-    /// True while somebody subscribes to it, or ends its subscription.
+    /// True while a task subscribes to the channel, or ends its subscription.
     changing: bool,
-    /// Notified when that is done.
+    /// Notified when the change is done.
     done: Arc<Notify>,
 }
 
-/// The right to change a channel's subscription, given back when dropped. Names that share a channel share its subscription:
-/// were one of them to subscribe while another one ends it, the end would take from the first what it had been promised.
+/// The exclusive right to change a channel's subscription, until dropped. Names that share a channel share its
+/// subscription. If one name ended it while another subscribes, the other would lose what it was promised.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
     channels: &'a Channels,
@@ -34,7 +34,7 @@ pub(crate) struct Change<'a> {
 }
 
 impl Channels {
-    /// Waits until nobody else changes this channel's subscription.
+    /// Waits until no other task changes this channel's subscription.
     pub(crate) async fn change(&self, channel: &Bytes) -> Change<'_> {
         loop {
             let done = {
@@ -49,7 +49,7 @@ impl Channels {
         }
     }
 
-    /// A name begins to listen.
+    /// Adds a name that listens.
     pub(crate) fn add(&self, name: &Arc<LockName>) {
         let mut channels = self.0.lock();
         let Channel { names, .. } = channels.entry(name.channel.clone()).or_default();
@@ -58,7 +58,7 @@ impl Channels {
         }
     }
 
-    /// A name listens no more. True when nobody does on its channel now.
+    /// Removes a name. True if no other name listens on its channel.
     pub(crate) fn remove(&self, name: &LockName) -> bool {
         let mut channels = self.0.lock();
         let Some(known) = channels.get_mut(&name.channel) else { return true };
@@ -68,13 +68,12 @@ impl Channels {
         is_last
     }
 
-    /// The names that listen on a channel.
     pub(crate) fn names(&self, channel: &[u8]) -> Option<Listeners> {
         self.0.lock().get(channel).map(|known| Arc::clone(&known.names))
     }
 }
 
-/// Removes a channel on which nobody listens, and which nobody changes or waits to change.
+/// Removes a channel without listeners that no task changes or waits to change.
 fn forget_unused(channels: &mut HashMap<Bytes, Channel>, channel: &Bytes) {
     let is_unused = |known: &Channel| known.names.is_empty() && !known.changing && Arc::strong_count(&known.done) == 1;
     if channels.get(channel).is_some_and(is_unused) {
@@ -91,7 +90,7 @@ impl Drop for Change<'_> {
             known.changing = false;
             Arc::clone(&known.done)
         };
-        // A waker is called outside of the lock.
+        // The lock must not be held while a waker is called.
         done.notify_one();
         drop(done);
         forget_unused(&mut self.channels.0.lock(), &self.channel);

@@ -1,4 +1,4 @@
-//! Commands that must have no effect after their last moment, which is told in the time of the server that they go to.
+//! Commands that have no effect after their *last moment*, given in the time of the server that runs them.
 
 use std::time::Duration;
 
@@ -13,22 +13,26 @@ use crate::world::Moment;
 
 static TIME: Script = Script::bare("engine/time", "TIME");
 
-/// What clocks may run apart by while one is believed (0.08 %, more than a daemon that slews them does), and be read wrongly.
+/// Error allowed for a server's clock: its drift while a reading is believed (0.08 % of 60 s, more than a daemon that
+/// slews clocks causes), and the error of the reading.
 const MARGIN: Duration = Duration::from_millis(50);
 
 impl Engine {
-    /// The clock of the server where a name lives now. What a reply tells is another matter: it is about the server that gave
-    /// it ([`Answered::clock`]).
+    /// The clock of the server where a name lives now. The time in a reply belongs to the server that sent the reply,
+    /// and goes to [`Answered::clock`] instead.
     ///
     /// [`Answered::clock`]: crate::topology::Answered
     pub(crate) fn clock(&self, name: &LockName) -> MemberClock {
         self.topology.clock(name)
     }
 
-    /// Asks the server of a name for its time, unless that is known. Without an answer within a quarter of the command's time it stays
-    /// unknown, also where this process stood still: a late answer would set the last moment of commands too early.
+    /// Queries the time of a name's server, unless it is known. The time stays unknown if the reply takes longer than
+    /// a quarter of the command timeout, or arrives after a standstill of this process: a late reply would set the
+    /// last moments of commands too early.
     ///
-    /// *Cost*: nothing where the time is known. Else one command and one round trip.
+    /// # Cost
+    ///
+    /// None if the time is known. Otherwise one command and one round trip.
     pub(crate) async fn learn_time(&self, name: &LockName) {
         if self.clock(name).is_known(self.now()) {
             return;
@@ -46,7 +50,7 @@ impl Engine {
     }
 }
 
-/// The reply to `TIME`, seconds and microseconds, in ms.
+/// Converts the reply to `TIME` (seconds and microseconds) to ms.
 fn time_of(reply: &Reply) -> Option<i64> {
     let Reply::List(parts) = reply else { return None };
     let number = |part: &Reply| match part {
@@ -58,15 +62,15 @@ fn time_of(reply: &Reply) -> Option<i64> {
     number(seconds)?.checked_mul(1_000)?.checked_add(number(micros)? / 1_000)
 }
 
-/// How often a command is sent again that the server found too late: its clock becomes known by that.
+/// Maximum number of retries of a command that arrived too late. Each refusal teaches the server's clock.
 const TRIES: u32 = 3;
 
-/// A command that the server found too late, so far.
+/// Number of times that the server refused a command as too late.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(u32);
 
 impl Refusals {
-    /// Once more, and the server said what time it is. An error when that does not help.
+    /// Counts a refusal and learns the server's time from it. An error if retries do not help.
     pub(crate) fn add(&mut self, clock: &ServerClock, at: i64, now: Moment) -> Result<()> {
         clock.learn(at, now);
         self.0 += 1;
@@ -78,7 +82,7 @@ impl Refusals {
     }
 }
 
-/// From when on a command that was sent at `sent` with a last moment so much later can have no effect any more.
+/// When a command sent at `sent`, with a last moment this much later, can no longer have an effect.
 pub(crate) fn harmless_from(sent: Moment, within: Duration) -> Moment {
     sent + within + within / 100 + MARGIN
 }

@@ -1,4 +1,5 @@
-//! An extension of one guard's lease: one command, sent anew where the server found it too late, or has lost the name meanwhile.
+//! An extension of one guard's lease: one command, repeated if the server found it too late or the name moved
+//! meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::topology::{Answered, MemberClock, Placement, ServerClock};
 use crate::transport::Reply;
 use crate::world::{Moment, nanos};
 
-/// Sets the lease of one guard anew.
+/// Sets the lease of one guard to `lease` from now.
 pub(crate) struct Extension {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
@@ -24,21 +25,20 @@ pub(crate) struct Extension {
     pub(crate) lease: Duration,
 }
 
-/// How often a name may move while an extension is under way.
+/// Maximum number of moves of a name during one extension.
 const MOVES: u32 = 3;
 
-/// What asking once brought.
+/// The reply to one command.
 struct Asked {
-    /// Where the name lived.
     placement: Placement,
-    /// The clock of the server that answered.
+    /// The clock of the server that replied.
     clock: MemberClock,
-    /// The holds that were named, that of the guard first: the answer tells by their places.
+    /// The holds that the command named, the guard's first. The reply refers to them by position.
     numbers: Vec<u64>,
     sent: Moment,
-    /// Until when the lock may last there by this command.
+    /// Latest end of the key's lease on that server due to this command.
     armed_until: Moment,
-    /// What the guard might count on at the most before it was sent.
+    /// The guard's cap before the command was sent.
     before: Cap,
     reply: Reply,
 }
@@ -47,7 +47,7 @@ impl Extension {
     pub(crate) async fn make(self) -> Result<()> {
         let _order = self.hold.in_order().await;
         let cut_until = Moment::from_nanos(self.hold.book().cut_until());
-        // An earlier command may come in late, and shorten the lease behind this one.
+        // Until then, an earlier command may still arrive and shorten the lease that this one sets.
         self.engine.after(cut_until).await;
         let number = {
             let book = self.hold.book();
@@ -59,14 +59,15 @@ impl Extension {
         let asked = loop {
             let asked = self.ask_once(number).await?;
             if let Some(at) = too_late(&asked.reply) {
-                // The command was not carried out: the server's clock was not known, or stepped.
+                // The command was not executed: the server's clock was unknown, or it stepped.
                 self.uncap(asked.before);
                 refusals.add(&asked.clock, at, self.engine.now())?;
             } else if self.engine.topology.placement(self.hold.name()) == asked.placement {
                 break asked;
             } else {
-                // Neither a yes nor a no counts of a server that may have lost the name before it answered; and what it did
-                // may have moved along with the name. The guard counts on the shorter lease meanwhile.
+                // A reply about a name that has moved counts for nothing: the server may have lost the name before it
+                // replied. The command's effect may have moved with the name, so the guard keeps counting on the
+                // shorter lease.
                 self.hold.book().note_unseen(asked.armed_until.as_nanos());
                 moves += 1;
                 if moves > MOVES {
@@ -74,7 +75,7 @@ impl Extension {
                 }
             }
         };
-        // Other holds of this owner here may be gone.
+        // Other holds of this owner may be gone.
         let gone = asked.read_gone();
         if !gone.is_empty() {
             self.engine.lose_holds(&self.hold, &gone);
@@ -89,12 +90,12 @@ impl Extension {
         self.hold.lost(book.end_of(self.level).unwrap_or(End::Expired))
     }
 
-    /// The command was not carried out.
+    /// Restores the guard's cap: the command was not executed.
     fn uncap(&self, before: Cap) {
         self.hold.book().uncapped(self.engine.now().as_nanos(), self.level, before);
     }
 
-    /// Sends the command. From then on the guard counts on the shorter of both leases.
+    /// Sends the command. From then on, the guard counts on the shorter of both leases.
     async fn ask_once(&self, number: u64) -> Result<Asked> {
         let Self { engine, hold, level, lease } = self;
         let (level, lease) = (*level, *lease);
@@ -107,20 +108,20 @@ impl Extension {
         let sent = engine.now();
         let armed = lease.max(lease_until(sent, others));
         let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
-        // Without a reply the lease may be the shorter of both.
+        // Without a reply, either lease may apply, so the guard counts on the shorter one.
         let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
         let before = hold.book().capped(level, if shortens { cap } else { Cap::NONE });
-        // Whoever waits for its end must not count on the longer one.
+        // Tasks that watch the guard must not count on the longer lease.
         hold.changed.notify_waiters();
-        // A negative lease means exactly so long, be it shorter than before. Not where the watchdog keeps it for another guard: a
-        // renewal that is under way may have promised that one more.
+        // A negative lease is set even if it is shorter than the current one. But a longer lease stays if the watchdog
+        // keeps the lock for another guard, because a renewal in flight may have promised that guard more.
         let now_left = lease_until(sent, all);
         let notes_cuts = hold.protocol.nature().renewal.notes_cuts;
-        // The server's lease may be longer by so much than is known here. Where a copy is not told from the command itself, it may
-        // stay so.
+        // The lease on the server may be longer than known here by this much. Without numbered commands, a copy cannot
+        // be told from its command, so the longer lease may stay.
         let unknown = if notes_cuts { now_left / 50 + Duration::from_millis(5) } else { Duration::ZERO };
         let shorter = armed < now_left + unknown;
-        // Where every hold has a lease of its own, the lock's may be longer than any of them.
+        // If every hold has its own lease, the lock's may be longer than any of them.
         let cuts = !kept && (shorter || hold.protocol.nature().leases_apart);
         let armed_until = sent + armed;
         let (armed, holds) = if cuts {
@@ -140,7 +141,7 @@ impl Extension {
                 let mut book = hold.book();
                 book.note_unseen(armed_until.as_nanos());
                 if cuts {
-                    // A late copy may shorten the lease while this hold is there.
+                    // While this hold exists, a late copy may shorten the lease.
                     book.may_be_cut(harmless_from(sent, engine.options.command_timeout).as_nanos());
                 }
             } else {
@@ -149,13 +150,14 @@ impl Extension {
             fault.to_error(&hold.name().as_written)
         })?;
         if cuts && !notes_cuts {
-            // A copy of the command that comes late shortens whatever was set meanwhile: nothing is, until its last moment.
+            // A late copy would shorten a lease that was set meanwhile. So no lease is set until the command's last
+            // moment.
             hold.book().may_be_cut(harmless_from(sent, engine.options.command_timeout).as_nanos());
         }
         Ok(Asked { placement, clock, numbers, sent, armed_until, before, reply })
     }
 
-    /// Books what the server made of it, where the guard's hold is there.
+    /// Books the reply, if the guard's hold exists.
     fn book_answer(&self, asked: &Asked) -> Result<()> {
         let refused = match &asked.reply {
             Reply::List(entries) => match entries.as_slice() {
@@ -166,7 +168,7 @@ impl Extension {
                     let extended = if in_time {
                         Ok(())
                     } else {
-                        // The server keeps the hold until then. Its release has to know.
+                        // The server keeps the hold until then, which its release must know.
                         book.note_unseen(asked.armed_until.as_nanos());
                         Err(self.why_ended(&book))
                     };
@@ -188,7 +190,7 @@ impl Extension {
 }
 
 impl Asked {
-    /// Which of the holds are gone.
+    /// The holds that are gone, by number.
     fn read_gone(&self) -> Vec<u64> {
         let Reply::List(entries) = &self.reply else { return Vec::new() };
         match entries.as_slice() {

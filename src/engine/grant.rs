@@ -1,4 +1,4 @@
-//! What a guard does with its share in a hold: watches it, extends it, changes it for one of the weaker half.
+//! Operations of a guard on its share in a hold: watch, extend, downgrade.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::runtime::reaper::Finished;
 use crate::world::Moment;
 
 impl Grant {
-    /// Done when the hold has ended, or only `early` of its lease is left. After a suspend whoever watches is notified, and
-    /// looks at the clock anew, for as long as the client's runtime goes on; `look`: looks so often by itself.
+    /// Completes when the hold has ended, or when only `early` of its lease is left. A suspend wakes the watcher while
+    /// the client's runtime runs. The watcher also reads the clock at least every `look`.
     pub(crate) fn watch(
         &self,
         early: impl Fn(Duration) -> Duration + Send + 'static,
@@ -30,14 +30,15 @@ impl Grant {
                 let changed = hold.changed.notified();
                 let (end, outlook, now) = {
                     let book = hold.book();
-                    // Read under the lock: a longer lease that is booked later finds this one over. What is reported is final.
+                    // The clock is read under the book's lock. So a longer lease that is booked later finds this guard
+                    // over: a reported end is final.
                     (book.end_of(level), book.until_and_lease(level), clock.now())
                 };
                 if let Some(end) = end {
                     return hold.lost(end);
                 }
                 let Some((until, lease)) = outlook else {
-                    // Released.
+                    // Released: there is nothing left to report.
                     drop(clock);
                     return std::future::pending().await;
                 };
@@ -55,13 +56,14 @@ impl Grant {
         }
     }
 
-    /// How the hold has ended for the guard: by the local clock, where the book knows nothing else.
+    /// The guard's end as an error. If the book knows no other reason, the lease has expired.
     pub(crate) fn why_lost(&self) -> Error {
         let end = self.hold.book().end_of(self.level);
         self.hold.lost(end.unwrap_or(End::Expired))
     }
 
-    /// Extends the lease. Goes on once it has begun; its caller checks whether the lock is still held.
+    /// Extends the lease. Once started, it continues even if the future is dropped. The caller checks whether the lock
+    /// is still held.
     pub(crate) fn extend(&self, lease: Duration) -> Result<impl Future<Output = Result<()>> + Send + 'static> {
         check_lease(lease)?;
         if self.until().is_none() {
@@ -72,7 +74,7 @@ impl Grant {
         Ok(Finished::new(&engine.reaper, extension.make()))
     }
 
-    /// Changes a hold for writing into one for reading. As [`Guard::downgrade`](crate::Guard::downgrade).
+    /// Converts a write hold into a read hold: [`Guard::downgrade`](crate::Guard::downgrade).
     pub(crate) async fn downgrade(self) -> Result<Self> {
         let (engine, hold) = (Arc::clone(&self.engine), Arc::clone(&self.hold));
         let Some(weaker) = hold.protocol.halves().and_then(|halves| halves.weaker()) else {
@@ -88,23 +90,24 @@ impl Grant {
         hold.owner.reveal();
         let how = Acquire::new().owner(&hold.owner).wait(Duration::ZERO);
         let how = if explicit { how.lease(lease_until(engine.now(), until)) } else { how };
-        // A writer may always read: it is refused only to one who does not write any more.
+        // A writer may always read, so a refusal means that the write hold is gone.
         let reading = match acquire::acquire(&engine, &weaker, how).await {
             Ok(Some(grant)) => grant,
             Err(error) if self.until().is_some() => return Err(error),
             _ => return Err(self.why_lost()),
         };
-        // The lock must have been held for writing until the reading began: nobody else wrote in between.
+        // The write hold must have lasted until the read hold began. Otherwise another writer may have come in
+        // between.
         if self.until().is_none() {
             return Err(self.why_lost());
         }
         match release::unlock(self).await {
             Ok(_) => {}
-            // The release goes on in the background.
+            // The release continues in the background.
             Err(Error::ReleasePending { .. }) => {}
             Err(error) => return Err(error),
         }
-        // The release of the write hold may have taken longer than this one lasts.
+        // The release of the write hold may have taken longer than the read hold lasts.
         if reading.until().is_some() { Ok(reading) } else { Err(reading.why_lost()) }
     }
 }

@@ -1,4 +1,4 @@
-//! What the table has for one owner of one lock, and a guard's share in it.
+//! An owner's entry in the table of holds, and a guard's share in it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,35 +17,33 @@ use crate::names::LockName;
 use crate::owner::Owner;
 use crate::world::{Moment, nanos};
 
-/// The key of a hold.
 pub(crate) type Key = (Arc<LockName>, Owner);
 
-/// All holds of a client.
 pub(crate) type Holds = Table<Key, Hold, ReadyHash>;
 
-/// The entry of one owner and one lock in the table: all holds that the owner has of it, in one book.
+/// The table's entry for one owner and one lock: all holds of that owner, in one book.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) protocol: Arc<dyn Protocol>,
     pub(crate) owner: Owner,
     book: Mutex<Book>,
-    /// Notified whenever the hold ends or its deadline moves.
+    /// Notified when the hold ends or its deadline moves.
     pub(crate) changed: Notify,
-    /// Puts the commands that change the count in the server into one order.
+    /// Serializes the owner's commands that change its count on the server.
     order: Semaphore,
     /// Number of tasks that wait for `order`.
     waiting: AtomicUsize,
-    /// Set when the owner may be used for another acquire afterwards: where messages for it come in.
+    /// The owner's message channel. Set if the owner may be reused for another acquire.
     pub(crate) inbox: OnceLock<Arc<LockName>>,
-    /// The section's fencing token, where sections have one; else 0.
+    /// The section's fencing token; 0 if the lock is not fenced.
     token: AtomicU64,
 }
 
-/// The turn to change the count of one owner in the server, until it is dropped.
+/// The exclusive right to change an owner's count on the server, until dropped.
 #[derive(Debug)]
 pub(crate) struct Order {
     hold: Arc<Hold>,
-    /// False if somebody had closed the semaphore, which nobody does.
+    /// False only if the semaphore was closed, which never happens.
     taken: bool,
 }
 
@@ -57,7 +55,7 @@ impl Drop for Order {
     }
 }
 
-/// Counts a task for as long as it waits.
+/// Counts a task while it waits.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -95,15 +93,15 @@ impl Hold {
         (Arc::clone(self.name()), self.owner.clone())
     }
 
-    /// A section has begun, and this is its fencing token.
+    /// Sets the fencing token of a new section.
     pub(crate) fn set_token(&self, token: u64) {
         self.token.store(token, Ordering::Relaxed);
     }
 
-    /// Waits until nobody else changes the count in the server. Nobody goes past those who wait: a lock that is passed on to
-    /// them is not free meanwhile.
+    /// Waits until no other command changes the count on the server. Fair: a released order goes to the next waiter,
+    /// and [`Self::in_order_now`] cannot overtake it.
     pub(crate) async fn in_order(self: &Arc<Self>) -> Order {
-        // Mostly the owner has one command under way.
+        // Usually the owner has no other command in flight.
         if let Some(order) = self.in_order_now() {
             return order;
         }
@@ -112,30 +110,30 @@ impl Hold {
         Order { hold: Arc::clone(self), taken: taken.is_ok() }
     }
 
-    /// The same where nobody does now, and nobody waits to.
+    /// Takes the order if it is free and no task waits for it.
     pub(crate) fn in_order_now(self: &Arc<Self>) -> Option<Order> {
         self.order.try_acquire().ok()?.forget();
         Some(Order { hold: Arc::clone(self), taken: true })
     }
 
-    /// True while somebody waits to change the count in the server.
+    /// True while a task waits to change the count on the server.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// For how long it is held still, if somebody here relies on it.
+    /// Time until the last guard of this client ends, if one relies on the hold.
     pub(crate) fn left(&self, now: Moment) -> Option<Duration> {
         let book = self.book();
         let left = Moment::from_nanos(book.until_all()).since(now);
         (book.end().is_none() && !left.is_zero()).then_some(left)
     }
 
-    /// The numbers of the holds that guards here rely on.
+    /// Numbers of the holds that guards of this client rely on.
     pub(crate) fn numbers(&self) -> Vec<u64> {
         self.book().holds().collect()
     }
 
-    /// The error that the end of the hold is to its guards.
+    /// The error that reports this end to guards.
     pub(crate) fn lost(&self, end: End) -> Error {
         let name = Arc::clone(&self.name().as_written);
         match end {
@@ -145,12 +143,12 @@ impl Hold {
         }
     }
 
-    /// Ends the hold that the server gave in `tenure`, if it is still that.
+    /// Ends the hold if the server refuted it for `tenure`, and that tenure is still current. True if a guard lost it.
     pub(crate) fn refuted(&self, tenure: u32) -> bool {
         self.book().refuted(tenure)
     }
 
-    /// Ends the hold for whoever relies on it.
+    /// Ends the hold. True if a guard lost it; then the guards' watchers are notified.
     pub(crate) fn finish(&self, end: End) -> bool {
         let news = self.book().finish(end);
         if news {
@@ -166,47 +164,48 @@ impl Entry for Hold {
     }
 }
 
-/// A hold that somebody is about to acquire, or to clean up after. One of an owner that may come again stands in the table
-/// for as long as this lives, so that all that is sent for it keeps one order, whatever task it comes from.
+/// A hold that is about to be acquired or cleaned up. If its owner may be used again, the entry stays in the table
+/// while the target lives. So all commands for that owner share one order, whatever task sends them.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
-    /// The number of the hold that is to be acquired; 0: it is not listed in Redis.
+    /// Number of the hold; 0 if it is not listed in Redis.
     pub(crate) number: u64,
-    /// What a waiter in a queue is registered by.
+    /// Registration of a waiter in a queue in Redis.
     pub(crate) nonce: Bytes,
     reserved: bool,
 }
 
 impl Target {
-    /// For an owner that nobody else knows.
+    /// Creates a target for an owner that no one else knows.
     pub(crate) fn fresh(engine: &Arc<Engine>, hold: Arc<Hold>) -> Arc<Self> {
         Self::fresh_by(engine, hold, 0, Bytes::new())
     }
 
-    /// As `fresh`, for a waiter in a queue who is registered by this.
+    /// Like `fresh`, for a waiter that a queue registers by this nonce.
     pub(crate) fn fresh_by(engine: &Arc<Engine>, hold: Arc<Hold>, number: u64, nonce: Bytes) -> Arc<Self> {
         Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: false })
     }
 
-    /// For an owner that may come again: the hold in the table, which may be another one than `hold`.
+    /// Creates a target for an owner that may be used again. Uses the entry in the table, which may differ from
+    /// `hold`.
     pub(crate) fn reserve(engine: &Arc<Engine>, hold: Arc<Hold>, number: u64, nonce: Bytes) -> Arc<Self> {
         let hold = engine.holds.reserve(hold.key(), hold);
-        // The owner is known from here on, if only by what stands in Redis.
+        // From here on others may learn the owner from Redis.
         hold.owner.reveal();
         Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: true })
     }
 
-    /// Notes in the book that the hold was granted: by what was sent at `sent`, until `until`. `doubted`: a copy of that may come
-    /// in later.
+    /// Books a hold granted by a command sent at `sent`, with this deadline. `doubted`: a late copy of the acquire may
+    /// still arrive.
     pub(crate) fn granted(&self, lease: Option<Duration>, sent: Moment, until: Moment, doubted: bool) -> Grant {
         let Self { engine, hold, number, .. } = self;
         let level = engine.holds.open(hold.key(), hold, |book| {
             if doubted {
                 book.doubt(*number);
             }
-            // Earlier guards of this owner end with the watchdog's lease, too: for them this is a renewal.
+            // Earlier watched guards of this owner share this lease, so for them the acquire is a renewal.
             let renewed = book.is_watched() && lease.is_none();
             let until =
                 if renewed { until.min(valid_until(engine.counted(sent), engine.options.watchdog)) } else { until };
@@ -215,12 +214,12 @@ impl Target {
         Grant::new(Arc::clone(engine), Arc::clone(hold), level)
     }
 
-    /// True where nobody else acts as the owner.
+    /// True if no one else can act as this owner.
     pub(crate) fn has_its_own_owner(&self) -> bool {
         !self.reserved && matches!(self.id(), HoldId::Only)
     }
 
-    /// How Redis knows the hold that is to be acquired.
+    /// The id that Redis lists the hold by.
     pub(crate) fn id(&self) -> HoldId {
         self.engine.hold_id(&self.hold.owner, self.number)
     }
@@ -234,16 +233,16 @@ impl Drop for Target {
     }
 }
 
-/// A guard's share in a hold. Dropped without [`Grant::take`], it is released in the background.
+/// A guard's share in a hold. Dropping it without [`Grant::take`] releases it in the background.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
     /// The guard's level in the book.
     pub(crate) level: u32,
-    /// When this guard got it: its own time of holding runs from here.
+    /// When this guard acquired its share.
     pub(crate) since: Moment,
-    /// The fencing token of its section, where sections have one.
+    /// The section's fencing token, if the lock is fenced.
     pub(crate) token: Option<u64>,
     armed: bool,
 }
@@ -255,15 +254,15 @@ impl Grant {
         Self { engine, hold, level, since, token, armed: true }
     }
 
-    /// Until when it is held, if it is: no I/O, no timer, just the clock.
+    /// The deadline of the guard; None if it is over. Reads only the local clock.
     pub(crate) fn until(&self) -> Option<Moment> {
         let book = self.hold.book();
-        // Read under the lock: a longer lease that is booked later finds this one over.
+        // The clock is read under the book's lock. So a renewal that is booked later also finds this guard over.
         let now = self.engine.now();
         Some(Moment::from_nanos(book.until(self.level)?)).filter(|until| now < *until)
     }
 
-    /// Leaves the release to the caller. False when that was done before.
+    /// Leaves the release to the caller. False if that was done before.
     pub(crate) fn take(&mut self) -> bool {
         std::mem::take(&mut self.armed)
     }
@@ -277,18 +276,18 @@ impl Drop for Grant {
     }
 }
 
-/// Until when a lease counts as held here when its command was sent at `sent`: the drift margin of 1 % and 2 ms taken
-/// off, so that it ends here before it ends in the server.
+/// Local end of a lease whose command was sent at `sent`. Subtracts the drift margin of 1 % and 2 ms, so that the
+/// lease ends here before it ends on the server.
 pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
     (sent + lease.saturating_sub(lease / 100)) - Duration::from_millis(2)
 }
 
-/// Upper bound on how much longer a lease lasts in the server than by the local clock.
+/// Upper bound on how much longer a lease lasts on the server than by the local clock.
 pub(crate) fn drift_margin(lease: Duration) -> Duration {
     lease / 99 + Duration::from_millis(3)
 }
 
-/// The lease that a command sent at `sent` has to set for [`valid_until`] to be `until` at the earliest.
+/// The lease that a command sent at `sent` must set so that [`valid_until`] is `until` or later.
 pub(crate) fn lease_until(sent: Moment, until: Moment) -> Duration {
     let span = until.since(sent);
     if span.is_zero() {

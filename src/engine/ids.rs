@@ -1,4 +1,4 @@
-//! What this client names its owners and its holds by: numbers that it never uses twice, and random text of its own.
+//! Ids of this client's owners and holds: a random text of the client, and numbers that it never reuses.
 
 use std::sync::atomic::Ordering;
 
@@ -9,22 +9,22 @@ use super::protocol::HoldId;
 use crate::owner::{Owner, Owners, client_id};
 
 impl Engine {
-    /// A new owner, of a number never used before by this client.
+    /// A new owner, with a number that this client never used before.
     pub(crate) fn owner(&self) -> Owner {
         self.owners.fresh()
     }
 
-    /// A new owner of a lock that is made of others.
+    /// A new owner for a group lock.
     pub(crate) fn group_owner(&self) -> Owner {
         self.group_owners.get_or_init(|| Owners::new(&client_id(&**self.topology.world()))).fresh()
     }
 
-    /// A number for a hold that is about to be acquired, never used before by this client.
+    /// A number for a new hold, never used before by this client.
     pub(crate) fn hold_number(&self) -> u64 {
         self.taken.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// How Redis knows the hold of this number, whichever client asks: by the client's random part and the number.
+    /// The id of this hold in Redis, unique among clients: this client's random prefix and the number.
     pub(crate) fn hold_id(&self, owner: &Owner, number: u64) -> HoldId {
         match number {
             0 if owner.is_known() => HoldId::Unlisted,
@@ -33,7 +33,8 @@ impl Engine {
         }
     }
 
-    /// The ids in Redis of a hold and of all owed holds ([`Book::owed`](super::ledger::Book::owed)), for one command that releases them.
+    /// The ids of a hold and of all owed holds ([`Book::owed`](super::ledger::Book::owed)), for one command that
+    /// releases them.
     pub(crate) fn hold_id_with(&self, owner: &Owner, owed: &[(u64, u64)], number: Option<u64>) -> HoldId {
         match (owed, number) {
             ([], Some(number)) => self.hold_id(owner, number),
@@ -45,8 +46,8 @@ impl Engine {
         }
     }
 
-    /// The ids of these holds as a list, by which a command names the holds that are relied on. Empty where the owner has but
-    /// one, and will have no other.
+    /// The ids of these holds as a list, for a command that names the holds that guards rely on. Empty if the owner
+    /// has only one hold and will have no other.
     pub(crate) fn hold_ids(&self, owner: &Owner, numbers: &[u64]) -> Bytes {
         let mut ids = Vec::new();
         for number in numbers {
@@ -60,14 +61,14 @@ impl Engine {
         Bytes::from(ids)
     }
 
-    /// As [`Engine::hold_ids`], for the `n`th command that makes the lease of the first of them shorter.
+    /// [`Engine::hold_ids`] for the `n`th command that shortens the lease of the first hold.
     pub(crate) fn hold_ids_cut(&self, owner: &Owner, numbers: &[u64], n: u64) -> Bytes {
         let ids = self.hold_ids(owner, numbers);
         let first = ids.iter().skip(1).position(|byte| *byte == b',').map_or(ids.len(), |at| at + 1);
         Bytes::from([&ids[..first], format!("~{n}").as_bytes(), &ids[first..]].concat())
     }
 
-    /// The number of a hold of this client's, from its id.
+    /// The number of this client's hold with this id.
     pub(crate) fn number_of(&self, id: &[u8]) -> Option<u64> {
         std::str::from_utf8(id).ok()?.strip_prefix(&*self.id_prefix)?.parse().ok()
     }

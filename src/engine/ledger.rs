@@ -1,7 +1,7 @@
-//! What this client knows of the locks it holds: who relies on each, until when, and which must be renewed.
+//! The book of a hold: which guards rely on it, until when, and whether the watchdog renews it.
 //!
-//! Pure bookkeeping without I/O or tasks, built a second time over loom in `models/`. Times are nanoseconds of the
-//! clock of `World`.
+//! Pure bookkeeping without I/O or tasks; `models/` also builds it over loom. Times are nanoseconds of the clock of
+//! `World`.
 
 // Named because the models include this file by its path.
 #[path = "ledger/notes.rs"]
@@ -12,33 +12,33 @@ mod table;
 use notes::Notes;
 pub(crate) use table::{Entry, Table};
 
-/// Why a hold ended other than by its release.
+/// Why a hold ended without a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The local clock reached the end of the lease.
+    /// The lease ended by the local clock.
     Expired,
-    /// The server said that the owner does not hold it.
+    /// The server reported that the owner does not hold the lock.
     Gone,
-    /// The client was shut down and released it.
+    /// The client was shut down and released the hold.
     Closed,
 }
 
-/// One guard's line in the book: the hold that it relies on, and until when.
+/// One guard's line in the book: its hold, and until when it counts as held.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     id: u32,
-    /// The number of its hold in the server; 0 where that is not listed there.
+    /// Number of the hold on the server; 0 if it is not listed there.
     hold: u64,
-    /// None: kept by the watchdog.
+    /// Explicit lease, or `None` if the watchdog renews.
     lease: Option<u64>,
-    /// Until when it counts as held; for watchdog levels the book's `watched` says so.
+    /// End of an explicit lease. For watched levels, the book's `watched` counts instead.
     until: u64,
-    /// The guard counts on no more than this: a command that may have shortened the lease is under way, or went without a reply;
-    /// or the guard was over when the watchdog's lease began anew for another one.
+    /// Upper bound on the guard's deadline. Set while a command that may shorten the lease is in flight or unanswered,
+    /// and for a guard that was over when another guard restarted the watchdog's lease.
     cap: Cap,
 }
 
-/// What a guard may count on at the most.
+/// Upper bound on a guard's deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cap {
     pub(crate) until: u64,
@@ -50,7 +50,7 @@ impl Cap {
     pub(crate) const NONE: Self = Self { until: u64::MAX, lease: u64::MAX };
 }
 
-/// The holds that one owner has of one lock: which guard relies on which, until when, and how they ended.
+/// One owner's holds of one lock, with their guards, leases and ends.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     levels: Vec<Level>,
@@ -60,19 +60,20 @@ pub(crate) struct Book {
     renewed: u64,
     confirmed: u64,
     end: Option<End>,
-    /// The guards that relied on it when it ended, or their part of it did.
+    /// The guards that lost their hold, and why.
     lost: Vec<(u32, End)>,
-    /// How many times the owner was granted the lock anew.
+    /// Number of tenures so far. A tenure lasts from an owner's first hold to its last release.
     tenure: u32,
     notes: Notes,
-    /// The tenure in which the server said that the owner holds nothing, while no guard relied on it.
+    /// The tenure in which the server reported that the owner holds nothing, while no guard relied on the hold.
     refuted: Option<u32>,
     reserved: u32,
     closed: bool,
 }
 
 impl Book {
-    /// Adds a guard at `now` for the hold of this number, by a command sent at `sent`. `lease` is None for the watchdog.
+    /// Adds a guard at `now` for the hold of this number, granted by a command sent at `sent`. `lease`: `None` if the
+    /// watchdog renews.
     pub(crate) fn open(&mut self, now: u64, hold: u64, lease: Option<u64>, sent: u64, until: u64) -> u32 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
@@ -82,7 +83,7 @@ impl Book {
         self.count += 1;
         self.confirmed = sent.max(self.confirmed);
         if lease.is_none() {
-            // An end is final: the watchdog keeps the lock for this one, not for those that were over.
+            // An end is final: the watchdog's new lease does not revive guards that were over.
             let over = Cap { until: self.watched, lease: self.watched_for() };
             for level in self.levels.iter_mut().filter(|level| level.lease.is_none() && over.until <= now) {
                 level.cap = if level.cap.until < over.until { level.cap } else { over };
@@ -97,7 +98,7 @@ impl Book {
         id
     }
 
-    /// Adds a guard in the place of one that was closed: the hold in the server stays.
+    /// Adds a guard in place of one that was closed. The hold on the server stays.
     pub(crate) fn reopen(&mut self, hold: u64) -> u32 {
         let count = self.count;
         let id = self.open(0, hold, None, 0, 0);
@@ -105,38 +106,39 @@ impl Book {
         id
     }
 
-    /// Takes a guard away: from here on it causes no renewal. The number of its hold; None when it was gone already.
+    /// Removes a guard, so that it causes no more renewals. Returns the number of its hold; None if the guard was
+    /// gone.
     pub(crate) fn close(&mut self, id: u32) -> Option<u64> {
         let at = self.levels.iter().position(|level| level.id == id)?;
         Some(self.levels.swap_remove(at).hold)
     }
 
-    /// The numbers of the holds that guards rely on.
+    /// Numbers of the holds that guards rely on.
     pub(crate) fn holds(&self) -> impl Iterator<Item = u64> {
         self.levels.iter().map(|level| level.hold)
     }
 
-    /// True when no guard relies on it.
+    /// True if no guard relies on the hold.
     pub(crate) fn is_idle(&self) -> bool {
         self.levels.is_empty()
     }
 
-    /// True when the watchdog must renew it.
+    /// True if the watchdog must renew the hold.
     pub(crate) fn is_watched(&self) -> bool {
         self.end.is_none() && self.levels.iter().any(|level| level.lease.is_none())
     }
 
-    /// True when a guard relies on the hold until after `then`.
+    /// True if a guard relies on the hold until after `then`.
     pub(crate) fn lasts(&self, then: u64) -> bool {
         self.end.is_none() && self.until_all() > then
     }
 
-    /// True when the watchdog must renew it for another guard than this.
+    /// True if the watchdog must renew the hold for a guard other than this one.
     pub(crate) fn is_watched_without(&self, id: u32) -> bool {
         self.end.is_none() && self.levels.iter().any(|level| level.id != id && level.lease.is_none())
     }
 
-    /// Until when the guard holds, if it does. An end is final: no later renewal revives it.
+    /// The guard's deadline; None if its hold has ended. An end is final: no later renewal revives the guard.
     pub(crate) fn until(&self, id: u32) -> Option<u64> {
         if self.end.is_some() {
             return None;
@@ -149,7 +151,7 @@ impl Book {
         if level.lease.is_none() { self.watched } else { level.until }.min(level.cap.until)
     }
 
-    /// Until when the guard holds, and how long the lease is that ends then.
+    /// The guard's deadline, and the length of the lease that ends then.
     pub(crate) fn until_and_lease(&self, id: u32) -> Option<(u64, u64)> {
         let until = self.until(id)?;
         let level = self.levels.iter().find(|level| level.id == id)?;
@@ -158,22 +160,21 @@ impl Book {
         Some((until, lease))
     }
 
-    /// The number of a guard's hold.
     pub(crate) fn number(&self, id: u32) -> Option<u64> {
         self.levels.iter().find(|level| level.id == id).map(|level| level.hold)
     }
 
-    /// The lease of a guard: None for the watchdog's.
+    /// A guard's explicit lease; None if the watchdog renews.
     pub(crate) fn lease(&self, id: u32) -> Option<u64> {
         self.levels.iter().find(|level| level.id == id)?.lease
     }
 
-    /// Until when any guard was promised the hold. Caps are not heeded: the server may keep the lock for as long as that.
+    /// The latest deadline promised to any guard. Ignores caps, because the server may keep the lock until then.
     pub(crate) fn until_all(&self) -> u64 {
         self.latest(|_| true)
     }
 
-    /// As [`Book::until_all`], anybody but this guard.
+    /// [`Book::until_all`] without this guard.
     pub(crate) fn until_others(&self, id: u32) -> u64 {
         self.latest(|level| level.id != id)
     }
@@ -183,24 +184,24 @@ impl Book {
         self.levels.iter().filter(|level| counts(level)).map(until).max().unwrap_or(0)
     }
 
-    /// How long the watchdog's last confirmed lease is: shorter than the watchdog for a lock that was passed on.
+    /// Length of the watchdog's last confirmed lease. Shorter than the watchdog if the lock was passed on.
     pub(crate) fn watched_for(&self) -> u64 {
         self.watched.saturating_sub(self.renewed)
     }
 
-    /// Until when the watchdog's last confirmed renewal lasts.
+    /// End of the watchdog's last confirmed lease.
     pub(crate) fn watched(&self) -> u64 {
         self.watched
     }
 
-    /// The lease that the key must have for the guards that stay, in full: the longest of the explicit ones,
-    /// and of the watchdog's if any is watched.
+    /// The full lease that the key needs for the remaining guards: the longest explicit one, or the watchdog's if it
+    /// is longer and the watchdog renews for any guard.
     pub(crate) fn lease_left(&self, watchdog: u64) -> u64 {
         self.levels.iter().map(|level| level.lease.unwrap_or(watchdog)).max().unwrap_or(watchdog)
     }
 
-    /// The key's lease was armed again by a command sent at `sent`, as was heard at `now`; explicit leases start anew with
-    /// it, but for those that are over: an end is final.
+    /// Books that a command sent at `sent`, answered at `now`, restarted the key's lease. Explicit leases restart too.
+    /// Leases that were over stay over: an end is final.
     pub(crate) fn rearmed(&mut self, now: u64, sent: u64, until: impl Fn(u64) -> u64, watchdog: u64) {
         if self.is_watched() && self.watched > now {
             self.watched = self.watched.max(until(watchdog));
@@ -213,8 +214,8 @@ impl Book {
         }
     }
 
-    /// Has a guard count on `cap` at the most, for a command is under way that may shorten its lease to that. Returns what
-    /// to put back by [`Book::uncapped`] if it is not carried out.
+    /// Caps a guard's deadline while a command that may shorten its lease is in flight. Returns the previous cap,
+    /// which [`Book::uncapped`] restores if the command is not executed.
     pub(crate) fn capped(&mut self, id: u32, cap: Cap) -> Cap {
         let Some(level) = self.levels.iter_mut().find(|level| level.id == id) else { return Cap::NONE };
         let before = level.cap;
@@ -224,15 +225,15 @@ impl Book {
         before
     }
 
-    /// The command was not carried out, as was heard at `now`. A guard that was over by then stays over: its end was reported.
+    /// Restores a cap: the command was not executed, as known at `now`. A guard that was over by then stays over,
+    /// because its end was reported.
     pub(crate) fn uncapped(&mut self, now: u64, id: u32, before: Cap) {
         if let Some(level) = self.levels.iter_mut().find(|level| level.id == id && level.cap.until > now) {
             level.cap = before;
         }
     }
 
-    /// A guard's lease was set to an explicit one, as was heard at `now`. False when that was too late: the guard was over
-    /// by then, which is final.
+    /// Books a guard's new explicit lease, confirmed at `now`. False if the guard was over by then, which is final.
     pub(crate) fn extended(&mut self, now: u64, id: u32, lease: u64, until: u64) -> bool {
         if self.until(id).is_none_or(|until| until <= now) {
             return false;
@@ -243,8 +244,8 @@ impl Book {
         true
     }
 
-    /// The watchdog's renewal sent at `sent` was confirmed at `now`. False when it came too late: what the watchdog kept
-    /// had ended by the local clock, which is final.
+    /// Books the watchdog's renewal, sent at `sent` and confirmed at `now`. False if it came too late: the watched
+    /// lease had ended by the local clock, which is final.
     pub(crate) fn renewed(&mut self, now: u64, sent: u64, until: u64) -> bool {
         if !self.is_watched() {
             return true;
@@ -257,12 +258,12 @@ impl Book {
         true
     }
 
-    /// Notes that the server of the name confirmed the hold, in reply to a command sent at `sent`.
+    /// Notes that the server confirmed the hold, in reply to a command sent at `sent`.
     pub(crate) fn confirm(&mut self, sent: u64) {
         self.confirmed = sent.max(self.confirmed);
     }
 
-    /// When the last acquire or confirmation was sent. For holds that nobody renews.
+    /// When the last acquire or confirmation was sent. For holds that are not renewed.
     pub(crate) fn confirmed_at(&self) -> u64 {
         self.confirmed
     }
@@ -272,8 +273,7 @@ impl Book {
         self.renewed
     }
 
-    /// Ends the hold, for good. True when a guard loses it by that: a hold that no guard relies on is being released, and what
-    /// is released is not lost.
+    /// Ends the hold for good. True if a guard loses it. A hold without a guard is being released, which is no loss.
     pub(crate) fn finish(&mut self, end: End) -> bool {
         if self.end.is_some() {
             return false;
@@ -283,12 +283,13 @@ impl Book {
         !self.levels.is_empty()
     }
 
-    /// Ends those holds of this list that guards rely on; other guards may rely on other holds. Returns the holds it has ended.
+    /// Ends the holds in this list that guards rely on, and returns them. Guards may rely on other holds too.
     pub(crate) fn lose(&mut self, end: End, holds: &[u64]) -> Vec<u64> {
         self.lose_levels(end, |_, level| holds.contains(&level.hold))
     }
 
-    /// Ends what the watchdog kept for guards that are over by the clock. Guards with longer leases of their own go on.
+    /// Ends watched holds whose guards are over by the clock, and returns them. Guards with longer explicit leases are
+    /// not affected.
     pub(crate) fn lose_over(&mut self, now: u64) -> Vec<u64> {
         self.lose_levels(End::Expired, |watched, level| level.lease.is_none() && watched.min(level.cap.until) <= now)
     }
@@ -307,9 +308,9 @@ impl Book {
         holds
     }
 
-    /// The server said that the owner does not hold the lock, in an answer to a question of `tenure`. As [`Book::finish`], but an
-    /// answer that comes in after a release says nothing of what was acquired since. Between two guards, when one has given the
-    /// hold back and it is not yet handed over, there is nobody to notify: [`Book::is_refuted`].
+    /// Ends the hold like [`Book::finish`]: the server reported, in reply to a command of `tenure`, that the owner
+    /// does not hold the lock. A reply about an earlier tenure says nothing about later acquires. During a hand-off no
+    /// guard relies on the hold and none can be notified, so the report is kept for [`Book::is_refuted`].
     pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
         if self.tenure == tenure {
             self.refuted_idle();
@@ -317,34 +318,32 @@ impl Book {
         self.tenure == tenure && !self.is_idle() && self.finish(End::Gone)
     }
 
-    /// As [`Book::refuted`], where no guard relies on it.
+    /// [`Book::refuted`] for a hold without a guard; a hold with one is not changed.
     pub(crate) fn refuted_idle(&mut self) {
         if self.is_idle() {
             self.refuted = Some(self.tenure);
         }
     }
 
-    /// True when the server said so while no guard relied on the hold: there is nothing to hand over.
+    /// True if the server refuted the hold while no guard relied on it. Then there is nothing to hand over.
     pub(crate) fn is_refuted(&self) -> bool {
         self.refuted == Some(self.tenure)
     }
 
-    /// How many times the server gave it to the owner anew.
     pub(crate) fn tenure(&self) -> u32 {
         self.tenure
     }
 
-    /// How it ended, if it did.
     pub(crate) fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// How it ended for a guard: one that was released before has lost nothing.
+    /// How the hold ended for a guard. None for a guard that was released before the end.
     pub(crate) fn end_of(&self, id: u32) -> Option<End> {
         self.lost.iter().find(|(lost, _)| *lost == id).map(|(_, end)| *end)
     }
 
-    /// How many holds this client has in the server.
+    /// Number of holds that this client has on the server.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
@@ -355,8 +354,8 @@ impl Book {
         (self.count as usize).saturating_sub(relied_on)
     }
 
-    /// One of the holds of `tenure` is this client's no more, whatever others may have added to the owner's count in the
-    /// server. True when none is left. What was acquired since is not touched.
+    /// Counts off one hold of `tenure`. Holds of a later tenure are not affected, nor holds that other clients added
+    /// to the owner's count on the server. True if this client has none left.
     pub(crate) fn counted_down(&mut self, tenure: u32) -> bool {
         if self.tenure == tenure {
             self.count = self.count.saturating_sub(1);
@@ -364,7 +363,7 @@ impl Book {
         self.count == 0
     }
 
-    /// True once the hold has left the table: nobody may open it again.
+    /// True once the hold has left the table: it must not be opened again.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }

@@ -1,4 +1,4 @@
-//! Holds that end other than by a release of their guards: the book, the guards and the server are brought to one mind.
+//! Holds that end without a release by their guards: updates the book, the guards and the server.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use super::{Engine, metrics, release};
 use crate::owner::Owner;
 
 impl Engine {
-    /// Ends a hold that was not released, notifies its guards, and has what is left in Redis given back.
+    /// Ends a hold that was not released, notifies its guards, and releases what is left in Redis.
     pub(crate) fn lose(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
         if hold.finish(end) {
             self.announce_end(hold, end);
         }
     }
 
-    /// Ends what the watchdog kept for guards that are over by the clock. How many guards that concerns.
+    /// Ends watched holds whose guards are over by the clock. Returns the number of these guards.
     pub(crate) fn expire(self: &Arc<Self>, hold: &Arc<Hold>) -> usize {
         self.lose_some(hold, End::Expired, |book| book.lose_over(self.now().as_nanos()))
     }
 
-    /// Ends these holds of an owner, which the server does not have any more. How many guards that concerns.
+    /// Ends these holds, which the server no longer has. Returns the number of their guards.
     pub(crate) fn lose_holds(self: &Arc<Self>, hold: &Arc<Hold>, numbers: &[u64]) -> usize {
         self.lose_some(hold, End::Gone, |book| book.lose(End::Gone, numbers))
     }
@@ -37,7 +37,7 @@ impl Engine {
                 book.refuted_idle();
             }
             if !lost.is_empty() && book.is_idle() && book.count() as usize == lost.len() {
-                // Nothing else is left of it.
+                // Nothing else is left of the hold.
                 let _ = book.finish(end);
             }
             (lost, book.tenure())
@@ -49,12 +49,13 @@ impl Engine {
         count
     }
 
-    /// The server said, asked during `tenure`, that the owner holds nothing. How many guards have lost it by that.
+    /// Ends the hold: the server reported, in reply to a command of `tenure`, that the owner holds nothing. Returns
+    /// the number of guards that lost it.
     pub(crate) fn refuted(self: &Arc<Self>, hold: &Arc<Hold>, tenure: u32) -> usize {
         if hold.refuted(tenure) { self.announce_end(hold, End::Gone) } else { 0 }
     }
 
-    /// As [`Engine::lose`], for a hold whose book says already that it ended. How many guards that concerns.
+    /// Announces the end of a hold whose book has ended already. Returns the number of its guards.
     fn announce_end(self: &Arc<Self>, hold: &Arc<Hold>, end: End) -> usize {
         let (lost, tenure): (Vec<u64>, _) = {
             let book = hold.book();
@@ -65,7 +66,7 @@ impl Engine {
         count
     }
 
-    /// Somebody gave back a hold, by its owner, that a guard of this client may rely on.
+    /// Ends holds that a release by owner has removed, and that guards of this client may rely on.
     pub(crate) fn released_elsewhere(
         self: &Arc<Self>,
         protocol: &Arc<dyn Protocol>,
@@ -78,7 +79,7 @@ impl Engine {
         }
     }
 
-    /// Announces that the holds of these numbers are over to the guards that relied on them, and has them given back.
+    /// Notifies the guards of these holds of their end, and releases the holds on the server.
     fn announce_loss(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
         hold.changed.notify_waiters();
         self.guard_left();
@@ -87,7 +88,6 @@ impl Engine {
         release::give_back_ended(self, hold, end, lost, tenure);
     }
 
-    /// Logs and counts that so many guards of a hold are lost.
     pub(super) fn report_loss(&self, hold: &Hold, end: End, guards: usize) {
         if end != End::Closed {
             metrics::lost(hold.protocol.flavour(), guards);

@@ -1,5 +1,5 @@
-//! Counters and histograms, through the `metrics` facade where the feature is on; otherwise nothing. The names are
-//! listed in `docs/observability.md`.
+//! Counters and histograms through the `metrics` facade, or nothing without that feature. `docs/observability.md`
+//! lists their names.
 
 use std::time::Duration;
 

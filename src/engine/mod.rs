@@ -1,4 +1,8 @@
-//! What all flavours share: the servers, the registry of waiters, the renewal scheduler, the reaper.
+//! The machinery that all flavours share. It knows no flavour by name.
+//!
+//! [`Engine`] owns the parts of one client: the topology, the waiters ([`registry`]), the holds ([`hold`],
+//! [`ledger`]), the reaper, and three background tasks. These refresh queue entries ([`queue`]), renew leases
+//! ([`renewal`]) and detect suspends ([`suspend`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,47 +61,47 @@ use suspend::LOOK;
 
 static TYPE: Script = Script::bare("engine/type", "TYPE");
 
-/// How many parts the table of holds is locked in.
+/// Number of shards of the table of holds.
 const SHARDS: usize = 16;
 
-/// One client's machinery.
+/// The machinery of one client.
 pub(crate) struct Engine {
     pub(crate) options: Options,
     pub(crate) topology: Topology,
     pub(crate) registry: Arc<Registry>,
     pub(crate) kick: Arc<Kick>,
     pub(crate) queues: Arc<Queues>,
-    /// Limits how many attempts of waiters are under way.
+    /// Limits the waiters' attempts in flight.
     pub(crate) attempts: Arc<Admission>,
-    /// Limits how many of them are being undone.
+    /// Limits the undos in flight.
     pub(crate) undos: Arc<Admission>,
     pub(crate) holds: Holds,
     pub(crate) reaper: Reaper,
-    /// The client's uuid: version 8, so that scripts can tell our owners from Java's, which are version 4.
+    /// The client's uuid. Its version is 8 and Java's is 4, so that scripts can tell our owners from Java's.
     pub(crate) id: Arc<str>,
-    /// What the ids of this client's holds begin with.
+    /// Prefix of the ids of this client's holds.
     id_prefix: Box<str>,
     owners: Owners,
-    /// Those of locks that are made of others, of which one of this client's is the first: their holds are not this client's
-    /// alone. Made when the first is asked for.
+    /// Owners of group locks (multi, RedLock) led by this client. They have a client id of their own, because other
+    /// clients may hold members under the same owner. Created on first use.
     group_owners: OnceLock<Owners>,
-    /// The number of the last hold of an owner that can be used again.
+    /// Number of the last hold of an owner that can be used again.
     taken: AtomicU64,
-    /// Limits warnings that a lasting fault repeats.
+    /// Rate limit for warnings about a lasting fault.
     pub(crate) warnings: Repeated,
-    /// What the servers can do, once somebody has asked.
+    /// Features of the servers, once they have been queried.
     pub(crate) capabilities: OnceCell<Capabilities>,
-    /// Set to true to end all waits for locks.
+    /// True ends all waits for locks.
     closing: watch::Sender<bool>,
     /// True once acquires are refused.
     closed: AtomicBool,
-    /// Set to true to end the tasks that keep held locks.
+    /// True ends the background tasks.
     ended: watch::Sender<bool>,
     /// Notified when a guard leaves the book while the client closes.
     left: Notify,
 }
 
-/// What keeps a client open: every clone, lock object and guard has a share in it.
+/// Keeps a client open. Every clone, lock object and guard shares it. Dropping the last share shuts the client down.
 pub(crate) struct Handle {
     engine: Arc<Engine>,
 }
@@ -127,14 +131,14 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Starts the machinery over one server, on the current runtime.
+    /// Starts an engine over one server, on the current runtime.
     #[cfg(any(test, feature = "unstable-transport"))]
     pub(crate) fn start(options: Options, server: Arc<dyn Transport>) -> Arc<Self> {
         let id = client_id(&*server.world());
         Self::start_as(id, options, server)
     }
 
-    /// As `start`; `id`: the client's.
+    /// Like `start`, with the given client id.
     pub(crate) fn start_as(id: String, options: Options, server: Arc<dyn Transport>) -> Arc<Self> {
         let (world, reaper) = (server.world(), Reaper::start());
         let server = if options.coalesce { Coalesced::over(server, &options, reaper.clone()) } else { server };
@@ -189,19 +193,23 @@ impl Engine {
         self.reaper.home()
     }
 
-    /// Asks the server of a lock something that changes nothing.
+    /// Sends a read-only command to the server of a lock.
     pub(crate) async fn ask(self: &Arc<Self>, name: &Arc<LockName>, call: Call) -> Result<Reply> {
         self.check(name)?;
         let (engine, name) = (Arc::clone(self), Arc::clone(name));
         self.home().run(async move { engine.run(&name, call).await }).await
     }
 
-    /// Sends a command once, for a caller to whom all failures are the same.
+    /// Sends a command once and converts any fault to an error.
     pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply> {
         self.topology.run(name, call).await.map_err(|fault| fault.to_error(&name.as_written))
     }
 
-    /// Adds the type of the lock's key to [`Error::WrongType`]. Costs a command after such a refusal.
+    /// Adds the type of the lock's key to [`Error::WrongType`]; returns any other error unchanged.
+    ///
+    /// # Cost
+    ///
+    /// One command for [`Error::WrongType`], none otherwise.
     pub(crate) async fn with_type(&self, error: Error, protocol: &dyn Protocol, limit: Duration) -> Error {
         let (name, expected) = (protocol.name(), if protocol.nature().by_set { "string" } else { "hash" });
         let Error::WrongType { name: named, message, .. } = error else { return error };
@@ -211,26 +219,26 @@ impl Engine {
             Ok(Ok(Reply::Text(found))) => Some(String::from_utf8_lossy(found)),
             _ => None,
         };
-        // Another key of the lock has the wrong type, or the key is gone by now.
+        // No type to add: another key of the lock has the wrong type, or the key is gone by now.
         let found = found.filter(|found| found != expected && found != "none");
         Error::WrongType { name: named, message, found: found.map(Arc::from) }
     }
 
-    /// Done once a moment has passed; at once where it has.
+    /// Completes once `moment` has passed.
     pub(crate) async fn after(&self, moment: Moment) {
         if moment.as_nanos() == 0 {
-            // There never was one.
+            // No such moment was ever set.
             return;
         }
         let left = moment.since(self.now());
-        // A timer of nothing takes a millisecond, and others overtake.
+        // A timer of zero takes a millisecond, and other commands would overtake this one.
         if !left.is_zero() {
             tokio::time::sleep(left).await;
         }
     }
 
-    /// Refuses commands for an invalid name, and after the client has ended. While a shutdown waits for guards, only acquires are refused,
-    /// by [`Self::check_open`].
+    /// Refuses commands for an invalid name, and after the client has ended. While a shutdown waits for guards, only
+    /// acquires are refused, by [`Self::check_open`].
     pub(crate) fn check(&self, name: &LockName) -> Result<()> {
         name.check()?;
         self.topology.check(name)?;
@@ -242,8 +250,8 @@ impl Engine {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// The moment from which a lease counts that a command sent at `sent` has extended. With `confirm_primary` that is the last
-    /// confirmation of the primary, if it is older than the command.
+    /// Start of a lease that a command sent at `sent` has extended. With `confirm_primary`, the start is the last
+    /// confirmation of the primary if that is older.
     pub(crate) fn counted(&self, sent: Moment) -> Moment {
         self.topology.confirmed().map_or(sent, |confirmed| confirmed.min(sent))
     }
@@ -257,19 +265,18 @@ impl Engine {
         self.ended.subscribe()
     }
 
-    /// How long an operation goes on in the face of errors that pass.
+    /// Time limit for the retries of an operation.
     pub(crate) fn patience(&self) -> Duration {
         let once = self.options.command_timeout.saturating_add(self.options.retry_delay.1);
         once.saturating_mul(self.options.retry_attempts)
     }
 
-    /// The pause after so many failures: brief the first time, then half fixed, half random.
+    /// The pause after this many failures: short after the first attempt, then half fixed, half random.
     pub(crate) fn pause(&self, failures: u32) -> Duration {
         let pause = wait::pause(&**self.topology.world(), self.options.retry_delay, failures);
         if failures == 0 { pause / 10 } else { pause }
     }
 
-    /// A random duration below `most`.
     pub(crate) fn jitter(&self, most: Duration) -> Duration {
         self.topology.world().jitter(most)
     }
@@ -279,14 +286,14 @@ impl Engine {
         self.topology.world().fraction()
     }
 
-    /// Notes that a guard has left the book: a shutdown may be waiting for the last one.
+    /// Wakes a shutdown that waits for the last guard.
     pub(crate) fn guard_left(&self) {
         if self.closed.load(Ordering::Relaxed) {
             self.left.notify_one();
         }
     }
 
-    /// Returns once no guard holds a lock.
+    /// Completes when no guard holds a lock.
     async fn guards_gone(&self) {
         while self.holds.any(|book| book.lasts(self.now().as_nanos())) {
             // The end of an explicit lease sends no notification, so the book is also polled.
@@ -294,8 +301,15 @@ impl Engine {
         }
     }
 
-    /// Shuts down: acquires are refused. Guards are kept until `within`, so that users can release them. Then the rest is released, queued
-    /// releases are sent, and connections close. An error if the releases took longer than both the rest of `within` and a command timeout;
+    /// Shuts the client down. Returns `None` if a shutdown has begun before.
+    ///
+    /// 1. Refuses acquires and ends waits.
+    /// 2. Keeps guards until `within`, so that users can release them.
+    /// 3. Releases the remaining holds, sends queued releases, and closes the connections.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] if the releases took longer than both the rest of `within` and one command timeout. The
     /// connections are closed nevertheless.
     pub(crate) fn shut_down(self: &Arc<Self>, within: Duration) -> Option<Finished<Result<()>>> {
         if self.closed.swap(true, Ordering::AcqRel) {
@@ -304,7 +318,7 @@ impl Engine {
         let engine = Arc::clone(self);
         let work = async move {
             let until = engine.now() + within;
-            // Ignored: nobody listens any more when every task has ended.
+            // Fails only if every task has ended.
             let _ = engine.closing.send(true);
             engine.registry.wake_all();
             for target in engine.queues.targets() {
@@ -312,12 +326,13 @@ impl Engine {
             }
             let _ = tokio::time::timeout(within, engine.guards_gone()).await;
             let _ = engine.ended.send(true);
-            // One that nobody relies on is being released, or asked for: then what it is granted is given back.
+            // A hold without a guard needs nothing here. Either it is being released, or its acquire is in flight, and
+            // the grant is then released.
             for hold in engine.holds.collect(|book| book.end().is_none() && !book.is_idle()) {
                 engine.lose(&hold, End::Closed);
             }
             let until = until.max(engine.now() + engine.options.command_timeout);
-            // Itself not counted: it runs outside the reaper's account.
+            // This job must not be counted by the reaper that it drains.
             let drained = tokio::time::timeout(until.since(engine.now()), engine.reaper.drained()).await.is_ok();
             let left = until.since(engine.now()).max(Duration::from_millis(100));
             engine.topology.close(left).await;

@@ -1,4 +1,4 @@
-//! What a login may do, found out before it matters.
+//! Checks a login's permissions before a lock needs them.
 
 use super::Engine;
 use crate::error::passing::Passing;
@@ -9,8 +9,8 @@ use crate::transport::{Arg, Call, Reply};
 
 static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../../lua/common/preflight.lua"));
 
-/// Tries on a throw-away key of each server, all at once, whether this login may do all that locks need; what is refused is
-/// logged.
+/// Tests on a temporary key of each server, in parallel, whether this login may do all that locks need. Logs what is
+/// refused.
 pub(crate) async fn probe(engine: &Engine) {
     let name = |n: u32| LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}:{n}", engine.id));
     let names = engine.topology.one_each(name);
@@ -23,7 +23,7 @@ async fn probe_at(engine: &Engine, probe: &LockName) {
     let answered = engine.topology.run_timed(probe, call).await;
     let refused = |reason: &str| {
         if Passing::of(reason).is_some() {
-            // It says nothing about the login.
+            // A transient refusal says nothing about the login.
             return;
         }
         tracing::warn!(

@@ -1,7 +1,7 @@
-//! What differs between flavours. Pure: builds calls and reads replies; no I/O, no clock, no task.
+//! The contract between the engine and a flavour. Pure: builds calls and reads replies; no I/O, no clock, no task.
 //!
-//! What a flavour is asked for, and what its answers mean, is plain data: [`acquire`], [`release`], [`renewal`], [`queue`]. How
-//! answers are read is the same for all of them ([`super::replies`]).
+//! Requests and answers are plain data: [`acquire`], [`release`], [`renewal`], [`queue`]. All flavours share the code
+//! that reads replies ([`super::replies`]).
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -24,18 +24,18 @@ use crate::names::LockName;
 use crate::owner::Owner;
 use crate::transport::{Arg, Call};
 
-/// Which hold of an owner a command is about. What a release gives back is bound to what an acquire took by it: a repeat,
-/// or a copy that comes late, changes nothing. `lua/common/holds.lua` has what scripts make of it.
+/// Names the hold of an owner that a command is about. A release takes only the hold that its acquire created, so a
+/// repeat or a late copy changes nothing. `lua/common/holds.lua` has the scripts' side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HoldId {
-    /// The only one this owner will ever have: nobody else knows it.
+    /// The only hold that this owner will ever have. No one else knows the owner.
     Only,
-    /// The one that is not listed in Redis: the first of an owner that became known afterwards.
+    /// The hold that is not listed in Redis: the first one of an owner that became known afterwards.
     Unlisted,
-    /// Whichever there is: one that lost its guard, else the one that is not listed, else the newest. A hold that is listed is
-    /// only named in the answer: the command that takes it away has to name it, so that a copy takes no other.
+    /// Any hold: one that lost its guard, else the unlisted one, else the newest. The answer only names a listed hold;
+    /// a second command must name and release it, so that a late copy takes no other hold.
     Any,
-    /// The one that its acquire listed by this id.
+    /// The hold that its acquire listed under this id.
     Listed(Bytes),
 }
 
@@ -50,34 +50,34 @@ impl HoldId {
     }
 }
 
-/// What there is to know of a flavour's locks without asking them: plain data.
+/// Fixed properties of a flavour's locks. Plain data.
 #[derive(Debug)]
 pub(crate) struct Nature {
     /// The flavour's name, for metrics and logs.
     pub(crate) flavour: &'static str,
-    /// True when many owners may hold it side by side.
+    /// True if many owners may hold the lock at once.
     pub(crate) shared: bool,
-    /// True when a waiter leaves a mark in Redis, which its release takes back.
+    /// True if a waiter leaves a mark in Redis, which its release removes.
     pub(crate) marks: bool,
-    /// True when its owner may come in again, so that holds of known owners are listed in Redis.
+    /// True if the owner may re-enter. Holds of known owners are then listed in Redis.
     pub(crate) reentrant: bool,
-    /// True when it is taken by `SET`, whose answers to an acquire mean the opposite of a script's: nil, that somebody has it.
+    /// True if the lock is taken by `SET`. Its reply means the opposite of a script's: nil = busy.
     pub(crate) by_set: bool,
-    /// True when every section of it has a fencing token: a number that grows.
+    /// True if every section has a fencing token: a number that grows.
     pub(crate) fenced: bool,
-    /// True when many of it may be taken by one script ([`super::acquire::batch`]).
+    /// True if one script may acquire many such locks ([`super::acquire::batch`]).
     pub(crate) in_batch: bool,
-    /// True when every hold of an owner has a lease of its own, which another's release does not start anew; the lock's own
-    /// is made of them, and others may cut it short, so that long explicit ones are kept up too.
+    /// True if every hold of an owner has its own lease, which the release of another hold does not restart. The
+    /// lock's lease is derived from these, and other clients may cut it short, so long explicit leases are renewed
+    /// too.
     pub(crate) leases_apart: bool,
-    /// Who a holder is, by what stands in Redis.
+    /// Converts the text that Redis stores for a holder into the owner's.
     pub(crate) holder: fn(&[u8]) -> String,
-    /// How its holds are renewed.
     pub(crate) renewal: &'static Renewal,
 }
 
 impl Nature {
-    /// One holder at a time, who may come in again, as simple as can be.
+    /// An exclusive, re-entrant lock without extras.
     pub(crate) const fn simple(flavour: &'static str, renewal: &'static Renewal) -> Self {
         Self {
             flavour,
@@ -94,67 +94,61 @@ impl Nature {
     }
 }
 
-/// What only the halves of a lock have.
+/// The part of a protocol that only locks in halves have.
 pub(crate) trait Halves {
-    /// The name of the other half, whose waiters a release concerns as well.
+    /// The name of the other half. A release concerns its waiters too.
     fn other(&self) -> &Arc<LockName>;
 
-    /// The weaker half that one who holds this one may change to.
+    /// The weaker half that a holder of this half may downgrade to.
     fn weaker(&self) -> Option<Arc<dyn Protocol>>;
 
     /// The field of an owner's count in the lock's hash.
     fn field(&self, owner: &Owner) -> Bytes;
 }
 
-/// One flavour's way of speaking to Redis about one lock: the calls. What scripts answer is the same for all
-/// ([`super::replies`]).
+/// One flavour's commands for one lock. The replies mean the same for all flavours ([`super::replies`]).
 pub(crate) trait Protocol: Any + Debug + Send + Sync {
-    /// The lock's name.
     fn name(&self) -> &Arc<LockName>;
 
-    /// What kind of lock it is.
     fn nature(&self) -> &'static Nature;
 
-    /// Asks for the lock.
     fn acquire(&self, ask: &Ask<'_>) -> Call;
 
-    /// Gives one hold back, and with it what a waiter has left in Redis ([`Giving::waiter`]).
+    /// Releases one hold, and removes what a waiter left in Redis ([`Giving::waiter`]).
     fn release(&self, giving: &Giving<'_>) -> Call;
 
-    /// Frees the lock whoever holds it, until this moment of the server's time, and publishes by this command.
+    /// Frees the lock whoever holds it, before `last_ms` of the server's time. `publish`: the command that sends
+    /// messages.
     fn force(&self, last_ms: i64, publish: Bytes) -> Call;
 
-    /// Asks who holds it.
+    /// Queries who holds the lock.
     fn state(&self) -> Call;
 
-    /// The queue in Redis, for a flavour that keeps one.
+    /// The queue in Redis, if the flavour keeps one.
     fn queue(&self) -> Option<&Queue> {
         None
     }
 
-    /// The other half, for a lock of halves.
+    /// The other half, for a lock in halves.
     fn halves(&self) -> Option<&dyn Halves> {
         None
     }
 
-    /// For a lock whose releases may not be announced ([`Busy::announced`]): how a waiter sleeps between two looks then.
+    /// Pauses between a waiter's attempts, for a lock whose releases may not be announced ([`Busy::announced`]).
     fn backoff(&self) -> Option<Backoff> {
         None
     }
 }
 
 impl dyn Protocol {
-    /// The flavour's name.
     pub(crate) fn flavour(&self) -> &'static str {
         self.nature().flavour
     }
 
-    /// The name of the other half.
     pub(crate) fn other(&self) -> Option<&Arc<LockName>> {
         self.halves().map(Halves::other)
     }
 
-    /// The field of an owner's count in the lock's hash.
     pub(crate) fn field(&self, owner: &Owner) -> Bytes {
         self.halves().map_or_else(|| owner.bytes(), |halves| halves.field(owner))
     }

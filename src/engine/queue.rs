@@ -1,9 +1,9 @@
-//! Queue entries in Redis: kept for as long as their waiters live. Queues are served here when nobody else does it.
+//! Queue entries in Redis: refreshed while their waiters live.
 //!
-//! A waiter of ours keeps its entry only while its client says so, once every beat and in one command for many. So the entry
-//! of a process that died is out of the way within seconds, and a waiter that lives keeps its own however long it takes.
-//! The same command serves the head of a queue whose lock is free: that finds the locks whose holders died, and those
-//! that were passed on to somebody who did not take them.
+//! 1. Once every *beat*, one command refreshes the entries of many waiters. The entry of a dead process expires within
+//!    seconds; a live waiter keeps its entry however long it waits.
+//! 2. The same command serves the head of a queue whose lock is free. So it finds locks whose holders died, and locks
+//!    that were passed on to a waiter that did not take them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,19 +28,18 @@ use crate::world::Moment;
 pub(crate) struct QueueEntry {
     target: Arc<Target>,
     inbox: Arc<LockName>,
-    /// When the last command was sent that was answered: it stands in the queue.
+    /// When the last command was sent whose reply confirmed the entry.
     confirmed: AtomicU64,
-    /// The server's time of that answer, in ms.
+    /// The server's time in that reply, in ms.
     at: AtomicI64,
 }
 
 impl QueueEntry {
-    /// When the last command was sent that was answered: it stands in the queue.
     pub(crate) fn confirmed(&self) -> Moment {
         Moment::from_nanos(self.confirmed.load(Ordering::Relaxed))
     }
 
-    /// Where the message comes in that the turn of the waiter has come.
+    /// The channel on which this waiter is told that the lock was passed on to it.
     pub(crate) fn inbox(&self) -> &Arc<LockName> {
         &self.inbox
     }
@@ -55,7 +54,7 @@ impl QueueEntry {
     }
 }
 
-/// Keeps a queue entry until it is dropped.
+/// Keeps a queue entry until dropped.
 #[derive(Debug)]
 pub(crate) struct EntryHandle {
     queues: Arc<Queues>,
@@ -78,24 +77,24 @@ impl Drop for EntryHandle {
     }
 }
 
-/// A lock, and when to look at it.
+/// A lock, and when to check it.
 type Due = (Arc<dyn Protocol>, Moment);
 
-/// The queue entries of a client, and the locks that it has to look after.
+/// The queue entries of a client, and the locks that it checks.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     entries: Mutex<HashMap<Key, Arc<QueueEntry>, ReadyHash>>,
     /// Waiters that left a mark in Redis without a queue entry.
     marked: Mutex<HashMap<Key, Arc<Target>, ReadyHash>>,
-    /// Locks that this client passed on, or whose head it notified, and when to check whether they were taken.
+    /// Locks that this client passed on, or whose head it notified, and when to check that they were taken.
     after: Mutex<HashMap<Arc<LockName>, Due, ReadyHash>>,
-    /// True when locks were passed on to this client since the last beat.
+    /// True if locks were passed on to this client since the last beat.
     passed: AtomicBool,
     kick: Notify,
 }
 
 impl Queues {
-    /// Keeps a queue entry that the answer to a command sent at `sent` has confirmed.
+    /// Keeps a queue entry that the reply to a command sent at `sent` has confirmed.
     pub(crate) fn keep_entry(
         self: &Arc<Self>,
         target: &Arc<Target>,
@@ -114,19 +113,19 @@ impl Queues {
         EntryHandle { queues: Arc::clone(self), entry }
     }
 
-    /// Where this waiter is told, if it has a place.
+    /// The waiter's channel, if it has a queue entry.
     pub(crate) fn inbox_of(&self, target: &Arc<Target>) -> Option<Arc<LockName>> {
         let entries = self.entries.lock();
         let entry = entries.get(&target.hold.key()).filter(|entry| Arc::ptr_eq(&entry.target, target))?;
         Some(Arc::clone(&entry.inbox))
     }
 
-    /// A waiter has left a mark.
+    /// Notes that a waiter has left a mark.
     pub(crate) fn mark(&self, target: &Arc<Target>) {
         self.marked.lock().insert(target.hold.key(), Arc::clone(target));
     }
 
-    /// Its mark is gone, or is being taken back.
+    /// Notes that a waiter's mark is gone, or is being removed.
     pub(crate) fn unmark(&self, target: &Arc<Target>) {
         let mut marked = self.marked.lock();
         let key = target.hold.key();
@@ -135,43 +134,44 @@ impl Queues {
         }
     }
 
-    /// True when the mark of an owner is that of another waiter than this one.
+    /// True if the owner's mark belongs to another waiter.
     pub(crate) fn is_marked_by_another(&self, target: &Arc<Target>) -> bool {
         self.marked.lock().get(&target.hold.key()).is_some_and(|found| !Arc::ptr_eq(found, target))
     }
 
-    /// Every waiter that has left something in Redis.
+    /// All waiters that have left something in Redis.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
         let entries = self.entries.lock();
         let marked = self.marked.lock();
         entries.values().map(|entry| &entry.target).chain(marked.values()).map(Arc::clone).collect()
     }
 
-    /// This client passed a lock on, or notified the head of its queue: checks after the first lease whether the lock was taken.
+    /// Schedules a check of whether a lock is taken within its first lease. For a lock that this client passed on, or
+    /// whose queue's head it notified.
     pub(crate) fn check_after_first_lease(&self, protocol: &Arc<dyn Protocol>, now: Moment) {
         if let Some(queue) = protocol.queue() {
             self.check_in(protocol, now, queue.first_lease_ms.unsigned_abs());
         }
     }
 
-    /// Checks a lock when its lease is over, in so many ms.
+    /// Schedules a check of a lock whose lease ends in `ms`.
     pub(crate) fn check_in(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64) {
         let due = now + Duration::from_millis(ms + 2);
-        // What was learnt last is nearest to the truth, be it later than what was known before.
+        // The latest information wins, even if the check moves back.
         let before = self.after.lock().insert(Arc::clone(protocol.name()), (Arc::clone(protocol), due));
         if before.is_none_or(|(_, before)| due < before) {
             self.kick.notify_one();
         }
     }
 
-    /// A lock was passed on to this client, for a short first lease.
+    /// Notes that a lock was passed on to this client, for a short first lease.
     pub(crate) fn note_passed(&self) {
         if !self.passed.swap(true, Ordering::Relaxed) {
             self.kick.notify_one();
         }
     }
 
-    /// How long there is nothing to do; None: until the next kick.
+    /// Time until there is something to do; None: until the next kick.
     fn idle_for(&self, now: Moment, beat: Duration) -> Option<Duration> {
         let next = self.after.lock().values().map(|(_, due)| due.since(now)).min();
         if self.passed.load(Ordering::Relaxed) || !self.entries.lock().is_empty() {
@@ -180,7 +180,7 @@ impl Queues {
         next
     }
 
-    /// The locks to look after that are due.
+    /// Takes the locks whose check has fallen due.
     fn due(&self, now: Moment) -> Vec<Arc<dyn Protocol>> {
         let mut after = self.after.lock();
         let mut due = Vec::new();

@@ -1,14 +1,13 @@
-//! The release of a guard, from the book to the server and back.
+//! The release of a guard: from the book to the server and back.
 //!
-//! [`unlock`] and [`in_background`] take the same way, [`GuardRelease`]:
+//! [`unlock`] and [`in_background`] take the same steps, in [`GuardRelease`]:
 //!
-//! 1. `leave_book`: the guard leaves the book. Where another task of this process gets the lock by that, nothing is sent.
-//! 2. `run`: behind whatever else is under way for this owner, the command is sent, and sent again while it is in doubt
-//!    ([`send`]).
-//! 3. `book_answer` or `book_failure`: the book, the table, and those who wait are brought up to date ([`aftermath`]).
+//! 1. `leave_book`: the guard leaves the book. If another task of this process takes over the hold, nothing is sent.
+//! 2. `run`: after the owner's earlier commands, the release is sent, and retried while it is in doubt ([`send`]).
+//! 3. `book_answer` or `book_failure`: the book and the table are updated, and waiters are notified ([`aftermath`]).
 //!
-//! What else gives holds back: an owner whose guard was given up ([`by_owner`]), anybody by force ([`force`]), and the clean-up
-//! of what may have happened unseen ([`doubt`]).
+//! Other releases: by an owner without a guard ([`by_owner`]), by force ([`force`]), and the clean-up of commands in
+//! doubt ([`doubt`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +40,7 @@ use crate::runtime::standstill::within;
 use crate::state::Released;
 use crate::world::{Moment, nanos};
 
-/// Releases a guard's share without anybody waiting for it. Never blocks; needs no runtime.
+/// Releases a guard's share without a caller that waits. Never blocks; needs no runtime.
 pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) {
     let _under_way = engine.reaper.busy();
     if let Some(release) = GuardRelease::leave_book(engine, hold, level, since) {
@@ -49,8 +48,8 @@ pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, 
     }
 }
 
-/// Releases a guard's share and returns the outcome: at once if the guard is lost, else by the end of the lease. An unfinished release
-/// continues in the background.
+/// Releases a guard's share and returns the outcome: at once if the guard is lost, else by the end of the lease. An
+/// unfinished release continues in the background.
 pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     if !grant.take() {
         return Err(Error::Closed);
@@ -78,7 +77,7 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     let (mut in_time, mut roaming) = (std::pin::pin!(in_time), engine.home().roaming());
     std::future::poll_fn(|context| {
         let polled = roaming.poll(in_time.as_mut(), context);
-        // The release counts by itself now.
+        // The release now counts as in flight itself.
         under_way = None;
         polled
     })
@@ -90,7 +89,7 @@ fn pending(hold: &Hold, why: Error) -> Error {
     Error::ReleasePending { name: Arc::clone(&hold.name().as_written), why: Arc::new(why) }
 }
 
-/// Why a release was not answered in time.
+/// The reason why a release was not answered in time.
 fn unanswered(engine: &Engine, hold: &Hold) -> Error {
     match engine.topology.missing(hold.name()) {
         // A release does not wait for replicas.
@@ -99,48 +98,49 @@ fn unanswered(engine: &Engine, hold: &Hold) -> Error {
     }
 }
 
-/// The latest of the ends of a lease and of the leases that are owed.
+/// The latest end of this lease and the owed ones.
 fn latest(over: Moment, owed: &[(u64, u64)]) -> Moment {
     owed.iter().fold(over, |latest, (_, over)| latest.max(Moment::from_nanos(*over)))
 }
 
-/// How long a release goes on in the face of errors that pass.
+/// The time limit for retries of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Persistence {
-    /// For the configured retries. Then it reports the error, and goes on in the background.
+    /// Retries as configured, then reports the error and continues in the background.
     ConfiguredRetries,
     UntilLeaseEnds,
 }
 
-/// The release of one guard: what the guard knew of its hold when it left the book.
+/// The release of one guard, with the state of its hold when the guard left the book.
 #[derive(Clone)]
 struct GuardRelease {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
-    /// False when the lease was over by the local clock.
+    /// False if the lease was over by the local clock.
     was_held: bool,
     /// End of the guard's lease by the local clock.
     until: Moment,
-    /// Latest end of the lease in the server, as known at the time of the release.
+    /// Latest end of the lease on the server, as known when the guard left.
     over: Moment,
-    /// How the hold had ended for the guard, if it had.
+    /// Reason if the hold had already ended for the guard.
     end: Option<End>,
-    /// When the guard got it.
+    /// When the guard acquired the hold.
     since: Moment,
-    /// The number of its hold, and its tenure.
+    /// Number and tenure of the guard's hold.
     number: u64,
     tenure: u32,
 }
 
-/// What a release is to send.
+/// Content of a release command.
 struct Plan {
     id: HoldId,
     lease_left: LeaseLeft,
-    /// Until then a command that shortens the lease may still reach the server.
+    /// Until then, an earlier command may still arrive and shorten the lease.
     cut_until: u64,
-    /// Holds whose releases had failed, each with the latest end of its lease in the server. This release includes them.
+    /// Holds whose releases had failed, each with the latest end of its lease on the server. This release includes
+    /// them.
     owed: Vec<(u64, u64)>,
-    /// Latest end of the guard's own lease in the server.
+    /// Latest end of the guard's own lease on the server.
     over: Moment,
 }
 
@@ -148,15 +148,15 @@ struct Plan {
 struct Answered {
     release: Release,
     sent: Moment,
-    /// True when the lease of what is left was set anew by it.
+    /// True if this release restarted the lease of the remaining holds.
     rearms: bool,
-    /// True when no copy of the acquire or of the release can come in any more.
+    /// True if no copy of the acquire or the release can arrive any more.
     clean: bool,
 }
 
 impl GuardRelease {
-    /// Takes a guard out of its hold, which from here on causes no renewal. None when nothing is to be sent: the hold was
-    /// handed over inside this process.
+    /// Takes a guard out of its hold, so that it causes no more renewals. None if nothing must be sent, because the
+    /// hold was handed over inside this process.
     fn leave_book(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> Option<Self> {
         let now = engine.now();
         let (release, is_last_watched) = {
@@ -178,7 +178,7 @@ impl GuardRelease {
         };
         engine.guard_left();
         if !release.was_held && release.end.is_none() {
-            // The end of the lease was not noticed before.
+            // First sign that the lease has ended.
             engine.report_loss(hold, End::Expired, 1);
         }
         super::metrics::held(hold.protocol.flavour(), now.since(since));
@@ -188,19 +188,19 @@ impl GuardRelease {
         (!handed_over).then_some(release)
     }
 
-    /// The grant for the next waiter of this process, in the place of the guard that leaves. None where the hold must not be
-    /// handed over. Called under the registry's lock.
+    /// Creates the next waiter's grant in place of the leaving guard. None if the hold must not be handed over. Called
+    /// under the registry's lock.
     fn reopen(&self, now: Moment) -> Option<Grant> {
         let Self { engine, hold, .. } = self;
-        // The next one must be the only one who can act as this owner.
+        // The next holder must be the only one that can act as this owner.
         if !self.was_held || hold.owner.is_known() {
             return None;
         }
-        // A command that is under way, or whose reply was lost, may have shortened the lease, or may yet.
+        // A command in flight, or one whose reply was lost, may shorten the lease.
         let _order = hold.in_order_now()?;
         let mut book = hold.book();
         let spare = engine.options.watchdog / 3;
-        // Whoever gets it must have time to use it.
+        // The next holder must have time to use the lock.
         if book.end().is_some()
             || book.is_refuted()
             || book.doubted()
@@ -215,11 +215,10 @@ impl GuardRelease {
         Some(Grant::new(Arc::clone(engine), Arc::clone(hold), level))
     }
 
-    /// The release itself.
     async fn run(self, persistence: Persistence) -> Result<Released> {
         let Self { engine, hold, number, .. } = &self;
         if let Some(end) = self.end {
-            // Whoever ended it has cleaned up.
+            // The code that ended the hold has cleaned up.
             return Err(hold.lost(end));
         }
         let waits = persistence == Persistence::UntilLeaseEnds;
@@ -238,7 +237,7 @@ impl GuardRelease {
             if !passes || engine.now() >= until || hold.book().ending() > 1 {
                 break (order, sent, tried.outcome, plan);
             }
-            // No caller waits for the release: other commands of this owner come before it.
+            // No caller waits for this release, so other commands of this owner are sent first.
             hold.book().owe(plan.owed);
             drop(order);
             tokio::time::sleep(engine.pause(0).min(until.since(engine.now()))).await;
@@ -251,7 +250,7 @@ impl GuardRelease {
             Ok(release) => release,
             Err(error) => {
                 let is_pending = persistence == Persistence::ConfiguredRetries && error.is_retryable();
-                // If another release of this owner waits, it sends this one too, and retries both.
+                // If another release of this owner waits, it includes this one and retries both.
                 let goes_on = is_pending && (doubted || hold.book().ending() <= 1);
                 self.book_failure(owed, over, &error, goes_on);
                 drop(order);
@@ -261,8 +260,8 @@ impl GuardRelease {
                 return Err(if is_pending { pending(hold, error) } else { error });
             }
         };
-        // A command that shortens it may come in still; a repeat may have found nothing to do.
-        // No replica acknowledges a release, so in the strict modes it moves no deadline.
+        // A late command may still shorten the lease, and a repeat may have found nothing to do. No replica
+        // acknowledges a release, so in the strict modes a release moves no deadline.
         let is_counted = !hold.protocol.nature().leases_apart && !engine.options.acks.is_strict();
         let rearms = is_counted && !doubted && sent.as_nanos() >= cut_until;
         let released = self.book_answer(Answered { release, sent, rearms, clean: !acquire_doubted && !doubted })?;
@@ -282,12 +281,13 @@ impl GuardRelease {
         });
     }
 
-    /// The rest of a release whose failure was reported. A function of its own, because an async one cannot name itself.
+    /// The rest of a release whose failure was reported. A separate function, because an async function cannot name
+    /// its own type.
     fn into_job(self) -> Job {
         Box::pin(self.run(Persistence::UntilLeaseEnds).map(drop))
     }
 
-    /// What the book says is to be sent. An error where the hold has ended.
+    /// Builds the command from the book. An error if the hold has ended.
     fn plan(&self) -> Result<Plan> {
         let Self { engine, hold, number, .. } = self;
         let mut book = hold.book();
@@ -295,14 +295,14 @@ impl GuardRelease {
             return Err(hold.lost(end.unwrap_or(End::Gone)));
         }
         let (lease_left, cut_until, owed) = (lease_left(engine, hold, &book), book.cut_until(), book.owed());
-        // An extension that was in flight may have been answered meanwhile.
+        // An `extend` in flight when the guard left may have been answered since.
         let unseen = Moment::from_nanos(book.unseen());
         drop(book);
         let (id, over) = (engine.hold_id_with(&hold.owner, &owed, Some(*number)), self.over.max(unseen));
         Ok(Plan { id, lease_left, cut_until, owed, over })
     }
 
-    /// Books that a release failed. Where it does not go on, its hold is given back with the next.
+    /// Books a failed release. If it is not retried, the owner's next release includes its hold.
     fn book_failure(&self, mut owed: Vec<(u64, u64)>, over: Moment, error: &Error, goes_on: bool) {
         let Self { engine, hold, number, .. } = self;
         super::metrics::release_failed(hold.protocol.flavour());
@@ -315,20 +315,21 @@ impl GuardRelease {
             tracing::warn!(lock.name = %hold.name().as_written, %error, goes_on, left_out, "release failed");
         }
         if !goes_on && hold.book().counted_down(self.tenure) {
-            // Not renewed any more: the lease ends it. Where guards are left, the last of them frees it.
+            // The hold is no longer renewed, so its lease ends it. If guards of this owner remain, the last one
+            // releases it.
             lock_is_free(engine, hold, 0);
         }
     }
 
-    /// Counts a release that found no hold. A guard that was lost before its release is counted as lost only: whether the server still
-    /// has its hold depends on the time.
+    /// Counts a release that found no hold. A guard that was lost before its release counts as lost only: whether the server still has
+    /// its hold depends on the time.
     fn note_not_held(&self) {
         if self.was_held {
             super::metrics::release_failed(self.hold.protocol.flavour());
         }
     }
 
-    /// Books what a release came to, and notifies whom it concerns.
+    /// Books the server's answer, updates the table and notifies waiters.
     fn book_answer(&self, answer: Answered) -> Result<Released> {
         let Self { engine, hold, tenure, .. } = self;
         let (name, sent) = (Arc::clone(&hold.name().as_written), answer.sent);
@@ -344,7 +345,7 @@ impl GuardRelease {
                 drop(book);
                 hold.changed.notify_waiters();
                 if none_left {
-                    // What is left is held elsewhere, by the same owner.
+                    // The remaining holds belong to other clients under the same owner.
                     nothing_is_left(engine, hold);
                 }
                 Ok(Released::StillHeld(left))
@@ -375,7 +376,7 @@ impl GuardRelease {
                 Err(Error::NotHeld { name, why })
             }
             Release::NotThere(_) => {
-                // Forced open, and come in again since; or given back by somebody else.
+                // The lock was forced open and re-acquired since, or the hold was released elsewhere.
                 if hold.book().counted_down(*tenure) {
                     nothing_is_left(engine, hold);
                 }
@@ -383,7 +384,7 @@ impl GuardRelease {
                 Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
             }
             odd @ (Release::Which(_) | Release::TooLate(_)) => {
-                // No server of ours: nobody is to count on what it has.
+                // Not a reply that our scripts give here. No guard may rely on what this server holds.
                 if hold.book().counted_down(*tenure) {
                     lock_is_free(engine, hold, 0);
                 }

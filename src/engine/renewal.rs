@@ -1,11 +1,13 @@
-//! The renewal scheduler: keeps the leases of watched holds running, in batches, all in flight together.
+//! The renewal scheduler: renews the leases of watched holds, in batches that are all in flight together.
 //!
-//! Each server has rounds of its own, so that one that is away holds up nothing at the others: every third of the watchdog, and
-//! at once when its connection comes back or slots come to it. Errors are retried at a tenth of that until the lease's own
-//! end; one bad entry never stops the others.
+//! Each server has rounds of its own, so a server that is down delays no other:
 //!
-//! Holds with an explicit lease are not renewed. After a reconnect, a promotion or a slot move the server may not have them, so they are
-//! *confirmed*: the same scripts run with a lease of 0, which leaves the lease as it is.
+//! 1. A *regular* round runs every third of the watchdog, and at once when a server reconnects or slots move to it.
+//! 2. If renewals fail, retry rounds follow every tenth of that period, until the leases end.
+//! 3. One bad entry of a batch never stops the others.
+//!
+//! Holds with an explicit lease are not renewed. After a reconnect, a promotion or a slot move the server may lack
+//! them, so they are *confirmed*: the same scripts run with a lease of 0, which leaves the lease unchanged.
 
 mod batch;
 
@@ -27,7 +29,7 @@ use super::ledger::Book;
 use crate::topology::{MemberId, Placement};
 pub(crate) use batch::at_positions;
 
-/// How a round went.
+/// Result of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Round {
     pub(crate) renewed: usize,
@@ -38,7 +40,6 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// Counts one more that failed.
     fn fails(&mut self, cause: &str) {
         self.failed += 1;
         self.cause = Some(Arc::from(cause));
@@ -54,31 +55,33 @@ impl AddAssign for Round {
     }
 }
 
-/// Selects which watched holds a round renews. A regular round also keeps up long explicit leases that others may cut short. `Held` and
-/// `Unconfirmed` also confirm holds that nobody renews.
+/// Selects the holds of a round. A regular round also renews long explicit leases that others may cut short. `Held`
+/// and `Unconfirmed` also confirm holds with explicit leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Which {
     All,
-    /// `All`, and holds with an explicit lease, because the server that answers for them may be another one now.
+    /// `All`, and holds with an explicit lease, because another server may answer for them now.
     Held,
-    /// Those that were not renewed a moment ago.
+    /// Watched holds whose last renewal is more than a sixth of the watchdog ago.
     Due,
-    /// Those, and all that were not renewed since that moment, in ns of the local clock: then another server had come to answer for them.
+    /// `Due`, and all holds not renewed or confirmed since this time (ns of the local clock), at which another server
+    /// took over.
     Unconfirmed(u64),
-    /// Those with less left than a regular round leaves to any: locks that were passed on for a short first lease.
+    /// Watched holds with less than half of the watchdog's lease left. A regular round never leaves so little, so
+    /// these locks were passed on with a short first lease.
     Short,
 }
 
-/// A hold, and where its lock lives: read once, because names may move meanwhile.
+/// A hold, and where its lock lived when the round began. Names may move meanwhile.
 #[derive(Clone)]
 struct Placed {
     placement: Placement,
     hold: Arc<Hold>,
-    /// True when the hold is confirmed and its lease left as it is.
+    /// True if the command only confirms the hold and leaves its lease unchanged.
     only_confirms: bool,
 }
 
-/// What is to be confirmed at once.
+/// Requests to renew or confirm holds at once.
 #[derive(Debug, Default)]
 pub(crate) struct Kick {
     kicked: Mutex<Kicked>,
@@ -89,31 +92,31 @@ pub(crate) struct Kick {
 struct Kicked {
     /// Servers that are back after a break.
     members: BTreeSet<MemberId>,
-    /// Slots that have come to another server.
+    /// Slots that have moved to another server.
     slots: BTreeSet<u16>,
 }
 
 impl Which {
-    /// True when holds that nobody renews are confirmed too.
+    /// True if holds with explicit leases are confirmed too.
     const fn confirms(self) -> bool {
         matches!(self, Self::Held | Self::Unconfirmed(_))
     }
 }
 
 impl Kick {
-    /// Has the holds at this server renewed.
+    /// Requests a round for the holds at this server.
     pub(crate) fn renew_at(&self, member: MemberId) {
         self.kicked.lock().members.insert(member);
         self.notify.notify_one();
     }
 
-    /// Has the holds of these slots renewed.
+    /// Requests a round for the holds in these slots.
     pub(crate) fn renew_slots(&self, slots: &[u16]) {
         self.kicked.lock().slots.extend(slots);
         self.notify.notify_one();
     }
 
-    /// What there is to confirm, once there is something, and not before that moment.
+    /// Waits for requests and takes them, not before `not_before`.
     async fn kicked(&self, not_before: Instant) -> Kicked {
         loop {
             let notified = self.notify.notified();
@@ -130,36 +133,36 @@ impl Kick {
     }
 }
 
-/// So long slots that move one after the other are gathered: all holds are looked through for those in them.
+/// Slots that move one after another are gathered for this long, because each request searches all holds.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// When the rounds of one server are.
+/// Schedule of one server's rounds.
 struct Rounds {
     due: Instant,
-    /// When the next one is due that spares none.
+    /// Start of the next regular round.
     regular: Instant,
     has_failed: bool,
-    /// When slots that have come there are asked for again, because that has failed, whatever became of a round beside it.
+    /// When to retry a failed round for moved slots, independently of other rounds.
     retry: Option<Instant>,
-    /// One is under way.
+    /// True while a round is in flight.
     is_busy: bool,
     is_kicked: bool,
-    /// When what it holds was to be confirmed, as long as that has failed: in ns of the local clock.
+    /// Since when (ns of the local clock) this server's holds wait for a successful confirmation.
     unconfirmed: Option<u64>,
 }
 
-/// A round at one server; `of_slots`: of what has come there only.
+/// The end of a round at one server. `of_slots`: the round covered only slots that moved there.
 struct Done {
     member: MemberId,
     of_slots: bool,
-    /// When it began, in ns of the local clock.
+    /// Start of the round, in ns of the local clock.
     began: u64,
     round: Round,
 }
 
 type UnderWay = FuturesUnordered<BoxFuture<'static, Done>>;
 
-/// Renews until the client closes. Holds the engine only while a round is under way.
+/// Renews leases until the client closes. Keeps the engine alive only while a round is in flight.
 pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watch::Receiver<bool>, watchdog: Duration) {
     let period = watchdog / 3;
     let mut members: BTreeMap<MemberId, Rounds> = BTreeMap::new();
@@ -182,7 +185,7 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
                 quiet_until = Instant::now() + QUIET;
                 let Some(engine) = engine.upgrade() else { return };
                 for member in kicked.members {
-                    // It may have come just now; one that is gone again is forgotten above.
+                    // The server may be new. A server that is gone again is removed above.
                     members.entry(member).or_insert_with(|| Rounds::of_new(period)).kick(engine.now().as_nanos());
                 }
                 if !kicked.slots.is_empty() {
@@ -207,12 +210,11 @@ impl Rounds {
         Self { due, regular: due, has_failed: false, retry: None, is_busy: false, is_kicked: false, unconfirmed: None }
     }
 
-    /// Has all confirmed, at this moment in ns of the local clock.
+    /// Requests a round that confirms all holds. `now`: ns of the local clock.
     fn kick(&mut self, now: u64) {
         (self.is_kicked, self.unconfirmed) = (true, Some(now));
     }
 
-    /// When the next one begins.
     fn next(&self) -> Instant {
         self.retry.map_or(self.due, |retry| retry.min(self.due))
     }
@@ -220,7 +222,7 @@ impl Rounds {
     fn end(&mut self, done: &Done, period: Duration, jitter: impl FnOnce(Duration) -> Duration) {
         let failed = done.round.failed > 0;
         let mut pause = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
-        // Clients that started together shall not renew together for ever.
+        // Clients that started together must not renew together for ever.
         pause -= jitter(pause) / 20;
         let next = Instant::now() + pause;
         if !done.of_slots {
@@ -233,10 +235,10 @@ impl Rounds {
         }
     }
 
-    /// Which holds the round renews that begins now.
+    /// Begins a round and returns which holds it renews.
     ///
-    /// A round that repeats failures spares holds that were renewed a moment ago, unless that was at another server; a regular one spares
-    /// none, so that a loss is noticed within a period whenever it happens, and is due once a period whatever fails meanwhile.
+    /// A retry round skips holds that were renewed recently, unless another server did so. A regular round skips none,
+    /// so any loss is noticed within one period. Failures do not delay regular rounds, which are due once per period.
     fn begin(&mut self, period: Duration) -> Which {
         let now = Instant::now();
         let repeats = self.has_failed || self.retry.is_some();
@@ -255,7 +257,6 @@ impl Rounds {
     }
 }
 
-/// Begins the rounds that are due.
 fn begin_rounds(
     engine: &Arc<Engine>,
     members: &mut BTreeMap<MemberId, Rounds>,
@@ -277,7 +278,7 @@ fn begin_rounds(
     }
 }
 
-/// A round at one server, of these holds.
+/// Starts a round for these holds at one server.
 fn begin(
     engine: &Arc<Engine>,
     member: MemberId,
@@ -289,7 +290,7 @@ fn begin(
     Box::pin(async move { Done { member, of_slots, began, round: batch::renew(&engine, part, which).await } })
 }
 
-/// Renews watched holds, at all servers.
+/// Runs one round at all servers.
 pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     let parts = collect(engine, which, |_, _| true).into_values();
     let mut parts: FuturesUnordered<_> = parts.map(|part| batch::renew(engine, part, which)).collect();
@@ -300,7 +301,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     round
 }
 
-/// The holds of a round, by the server where each lives.
+/// The holds of a round, by server.
 fn collect(
     engine: &Engine,
     which: Which,

@@ -1,38 +1,39 @@
-//! What scripts answer, for all flavours: one table a kind of command.
+//! The replies of all flavours' scripts: one table per kind of command.
 
 use super::protocol::{Answer, Busy, Forced, Nature, Protocol, Release};
 use crate::error::{Error, Result};
 use crate::transport::Reply;
 
-/// It was passed on before.
+/// The owner holds the lock, which was passed on to it before.
 const PASSED: i64 = -2;
 
-/// With the server's time: the command came after its last moment, and nothing was done.
+/// With the server's time: the command arrived after its last moment, and did nothing.
 const TOO_LATE: i64 = -7;
 
-/// Has an acquire by script made somebody a holder, or found one? See the table of `acquired`.
+/// True if an acquire by script found or made its owner a holder. The table of `acquired` lists the replies.
 pub(crate) fn is_held(reply: &Reply) -> bool {
     matches!(reply, Reply::Nil | Reply::Int(PASSED))
 }
 
-/// The same of one whose sections have fencing tokens.
+/// [`is_held`] for sections with fencing tokens.
 pub(crate) fn is_held_with_token(reply: &Reply) -> bool {
     matches!(reply, Reply::List(parts) if parts.len() == 1)
 }
 
-/// The same of one by `SET`.
+/// [`is_held`] for an acquire by `SET`.
 pub(crate) fn is_set(reply: &Reply) -> bool {
     matches!(reply, Reply::Text(ok) if ok == "OK")
 }
 
-/// Has a renewal found any of the holds that it names?
+/// True if a renewal found any of its holds.
 pub(crate) fn is_renewed(reply: &Reply) -> bool {
     let is_none = |entry: &Reply| *entry == Reply::Int(0);
     too_late(reply).is_none() && matches!(reply, Reply::List(entries) if !entries.iter().all(is_none))
 }
 
-/// What a renewal says of holds that are gone, where it has found others as well: who held these is told without waiting for replicas. The
-/// others, Nil, are to be asked for again.
+/// The part of a renewal's reply about holds that are gone, which needs no acknowledgement by replicas: 0 for each
+/// hold that is gone. The entries of other holds become Nil, and the caller renews those again. None if no hold is
+/// gone.
 pub(crate) fn gone_alone(reply: &Reply) -> Option<Reply> {
     let Reply::List(entries) = reply else { return None };
     let is_gone = |entry: &Reply| *entry == Reply::Int(0);
@@ -40,7 +41,7 @@ pub(crate) fn gone_alone(reply: &Reply) -> Option<Reply> {
     entries.iter().any(is_gone).then(|| Reply::List(entries.iter().map(alone).collect()))
 }
 
-/// The server's time, where a reply says so.
+/// The server's time, if the reply says that the command arrived too late.
 pub(crate) fn too_late(reply: &Reply) -> Option<i64> {
     let Reply::List(parts) = reply else { return None };
     match parts.as_slice() {
@@ -54,19 +55,19 @@ impl dyn Protocol {
         Error::odd_reply(&format!("{}/{command}", self.nature().flavour), reply).about(&self.name().as_written)
     }
 
-    /// Reads what an acquire came to.
+    /// Reads the reply to an acquire.
     ///
     /// | reply | meaning |
     /// |---|---|
-    /// | nil; `[token]` where sections have fencing tokens; `OK` where it is taken by `SET` | held |
-    /// | ms; -1; with the server's time behind it where there is a queue | busy, until then; without an end |
-    /// | nil where it is taken by `SET`; `[ms, 0 or 1]` | busy; until then, and 1 where its release will be announced |
-    /// | -2 | held: it was passed on before |
-    /// | -3 | the hold beside which it was to come in is gone |
-    /// | -4 | no place in the queue any more |
+    /// | nil; `[token]` for fencing tokens; `OK` for `SET` | held |
+    /// | ms; -1; followed by the server's time if there is a queue | busy for ms; busy without an end |
+    /// | nil for `SET`; `[ms, 0 or 1]` | busy; busy for ms, 1 = the release will be announced |
+    /// | -2 | held: the lock was passed on before |
+    /// | -3 | a re-entry, but the owner's earlier hold is gone |
+    /// | -4 | the owner lost its place in the queue |
     /// | -5 | free, but others come first |
     /// | -6 | the owner would wait for itself |
-    /// | `[-7, time]` | came too late |
+    /// | `[-7, time]` | too late |
     pub(crate) fn acquired(&self, reply: &Reply) -> Result<Answer> {
         let Nature { fenced, by_set, .. } = *self.nature();
         // A lock has a back-off because its release may not be announced.
@@ -95,18 +96,18 @@ impl dyn Protocol {
         attempt.ok_or_else(|| self.odd("acquire", reply))
     }
 
-    /// Reads what a release came to.
+    /// Reads the reply to a release.
     ///
     /// | reply | meaning |
     /// |---|---|
-    /// | n > 0 | so many holds are left |
-    /// | -n, 0 | free, and so many clients received the message |
-    /// | `[0, text]` | free, and the server refused to tell anybody |
-    /// | `[-1]` | nothing left of this owner's, but others hold it |
-    /// | nil; text | not held; by this one |
-    /// | `[-2, n]` | this hold was not there, so many others of its owner are |
-    /// | `[-8, id]` | of any hold: this one is to be named |
-    /// | `[-7, time]` | came too late |
+    /// | n > 0 | the owner has n holds left |
+    /// | -n, 0 | free; n clients received the message |
+    /// | `[0, text]` | free; the server refused to publish the message |
+    /// | `[-1]` | the owner has no hold left, but others hold the lock |
+    /// | nil; text | not held; held by this owner |
+    /// | `[-2, n]` | the hold does not exist; its owner has n others |
+    /// | `[-8, id]` | for any hold: the next command must name this one |
+    /// | `[-7, time]` | too late |
     pub(crate) fn released(&self, reply: Reply) -> Result<Release> {
         let release = match &reply {
             Reply::Nil => Some(Release::NotHeld(None)),
@@ -132,8 +133,14 @@ impl dyn Protocol {
         release.ok_or_else(|| self.odd("release", &reply))
     }
 
-    /// Reads what freeing the lock by force came to: 1, or `[1, text]` where the message was refused, it was held; 0 it was free;
-    /// 2 its other half is held; `[-7, time]` it came too late.
+    /// Reads the reply to a forced release.
+    ///
+    /// | reply | meaning |
+    /// |---|---|
+    /// | 1; `[1, text]` | was held; the server refused to publish the message |
+    /// | 0 | was free |
+    /// | 2 | the other half is held |
+    /// | `[-7, time]` | too late |
     pub(crate) fn forced(&self, reply: &Reply) -> Result<Forced> {
         match reply {
             Reply::Int(0) => Ok(Forced::Free),
@@ -150,7 +157,7 @@ impl dyn Protocol {
         }
     }
 
-    /// Reads who holds the lock: the milliseconds left as `PTTL` gives them, then the holders with their counts.
+    /// Reads who holds the lock: the time left as `PTTL` gives it, then the holders with their counts.
     pub(crate) fn stated(&self, reply: &Reply) -> Result<(i64, Vec<(String, u64)>)> {
         let odd = || self.odd("state", reply);
         let Reply::List(parts) = reply else { return Err(odd()) };
@@ -158,7 +165,7 @@ impl dyn Protocol {
         let mut holders = Vec::with_capacity(fields.len() / 2);
         for pair in fields.chunks(2) {
             let [Reply::Text(owner), Reply::Text(count)] = pair else { return Err(odd()) };
-            // A count that is no number is somebody's forgery; the lock is held all the same.
+            // A count that is no number was forged. The lock is held nevertheless.
             let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(1);
             holders.push(((self.nature().holder)(owner), count));
         }
@@ -166,7 +173,7 @@ impl dyn Protocol {
     }
 }
 
-/// A section's fencing token: from 1.
+/// A section's fencing token, from 1.
 pub(crate) fn token_of(reply: &Reply) -> Option<u64> {
     let token = match reply {
         Reply::Int(token) => u64::try_from(*token).ok(),

@@ -1,4 +1,4 @@
-//! Locks whose holders are the fields of a hash under the lock's name: the way most of them speak to Redis.
+//! Locks whose holders are fields of a hash under the lock's name. Most flavours are such locks.
 
 use std::sync::Arc;
 
@@ -23,36 +23,36 @@ static RENEW: Script = Script::new(
 .telling(gone_alone);
 static STATE: Script = Script::new("common/state", include_str!("../../lua/common/state.lua")).reading();
 
-/// How holds are renewed whose owners are fields of a hash under the lock's name.
+/// Renews holds whose owners are fields of a hash under the lock's name.
 pub(crate) static HASH_RENEWAL: Renewal =
     Renewal { script: &RENEW, about: |hold, mut about| about.by_owner(hold), notes_cuts: true };
 
-/// Asks who holds such a lock.
+/// Queries who holds such a lock.
 pub(crate) fn hash_state(name: &LockName) -> Call {
     Call { script: &STATE, keys: 1, words: vec![Arg::Text(name.key.clone())] }
 }
 
-/// What differs between flavours of such locks.
+/// The differences between flavours of such locks.
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) nature: Nature,
     pub(crate) acquire: &'static Script,
     pub(crate) release: &'static Script,
     pub(crate) force: &'static Script,
-    /// True when releases are announced on the lock's channel.
+    /// True if releases are announced on the lock's channel.
     pub(crate) announces: bool,
 }
 
-/// How such a lock speaks to Redis.
+/// The protocol of such a lock.
 #[derive(Debug)]
 pub(crate) struct Simple {
     name: Arc<LockName>,
     kind: &'static Kind,
-    /// The key that counts its sections.
+    /// The key that counts the lock's sections.
     counter: Option<Bytes>,
-    /// True when a new token is at least the server's time in ms.
+    /// True if a new token is at least the server's time in ms.
     by_time: bool,
-    /// How a waiter sleeps that gets no message.
+    /// Pauses between the attempts of a waiter that gets no message.
     backoff: Option<Backoff>,
 }
 
@@ -61,20 +61,21 @@ impl Simple {
         Self { name, kind, counter: None, by_time: false, backoff: None }
     }
 
-    /// With a fencing token for every section, counted in this key. `by_time`: a new token is at least the server's time in ms.
+    /// Adds a fencing token for every section, counted in this key. `by_time`: a new token is at least the server's
+    /// time in ms.
     pub(crate) fn fenced(mut self, counter: Bytes, by_time: bool) -> Self {
         (self.counter, self.by_time) = (Some(counter), by_time);
         self
     }
 
-    /// With waiters that look from time to time.
+    /// Makes waiters poll with this back-off.
     pub(crate) const fn spinning(mut self, backoff: Backoff) -> Self {
         self.backoff = Some(backoff);
         self
     }
 
-    /// What is empty, or 0, at the end goes without saying: every word costs its time here and there, and most calls need
-    /// few.
+    /// Builds a call. Omits trailing arguments that are empty or 0: each argument costs time on both sides, and most
+    /// calls need few.
     fn call<const N: usize>(&self, script: &'static Script, second: Option<&Bytes>, args: [Arg; N]) -> Call {
         let mut words = Vec::with_capacity(N + 2);
         words.push(Arg::Text(self.name.key.clone()));
@@ -85,7 +86,7 @@ impl Simple {
         Call { script, keys, words }
     }
 
-    /// The command that announces a release, and the channel; empty ones where nothing is announced.
+    /// The command that announces a release, and the channel. Both are empty if nothing is announced.
     fn telling(&self, publish: &Bytes) -> [Arg; 2] {
         let announced = |word: &Bytes| Arg::Text(if self.kind.announces { word.clone() } else { Bytes::new() });
         [announced(publish), announced(&self.name.channel)]

@@ -1,8 +1,9 @@
-//! Suspends of the machine. The clock of deadlines keeps running and timers stop, so every timer would fire late by the length of the
-//! suspend.
+//! Detects suspends of the machine. During a suspend, the clock of deadlines keeps running and timers stop. Every
+//! timer would then fire late by the length of the suspend.
 //!
-//! One task per client compares both clocks once a second. When they have parted, it wakes all guards and waiters, which read the
-//! clock again. A check in each guard would wake a hundred thousand guards a hundred thousand times a second.
+//! One task per client compares both clocks once a second. If they have drifted apart, it wakes all guards and
+//! waiters, which read the clock again. A check in each guard would instead wake a hundred thousand guards once a
+//! second.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,10 +18,11 @@ use crate::world::Moment;
 /// A suspend is noticed within this time.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// Difference of the clocks that is tolerated.
+/// Tolerated difference between the clocks.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// Limit for reading both clocks. A slower reading is discarded: a preempted thread would look like a suspend.
+/// Most time for reading both clocks. A slower reading is discarded, because a preempted thread would look like a
+/// suspend.
 const READING: Duration = Duration::from_millis(5);
 
 /// The clock of deadlines and the clock of timers, read at the same time.
@@ -31,13 +33,13 @@ struct Clocks {
 }
 
 impl Clocks {
-    /// Both clocks at the same time; None where too much time passed between the readings.
+    /// Reads both clocks. None if too much time passed between the readings.
     fn read(moment: impl FnOnce() -> Moment, instant: impl Fn() -> Instant) -> Option<Self> {
         let (before, moment, instant) = (instant(), moment(), instant());
         (instant.saturating_duration_since(before) <= READING).then_some(Self { moment, instant })
     }
 
-    /// True when timers have fallen behind. Small differences add up until this was last true.
+    /// True if timers have fallen behind. Small differences add up until this was last true.
     fn have_parted(&mut self, now: Self) -> bool {
         let (real, timed) = (now.moment.since(self.moment), now.instant.saturating_duration_since(self.instant));
         let parted = real > timed + SLACK;
@@ -48,13 +50,13 @@ impl Clocks {
     }
 }
 
-/// Looks for suspends until the client closes. Holds the engine only for a look.
+/// Detects suspends until the client closes. Keeps the engine alive only during a check.
 pub(crate) async fn run(engine: Weak<Engine>, mut closing: watch::Receiver<bool>) {
     let mut clocks: Option<Clocks> = None;
     loop {
         {
             let Some(engine) = engine.upgrade() else { return };
-            // Preempted ten times in a row: the next look is in a second.
+            // If preempted ten times in a row, the next check is in a second.
             let now = (0..10).find_map(|_| Clocks::read(|| engine.now(), Instant::now));
             if now.is_some_and(|now| clocks.get_or_insert(now).have_parted(now)) {
                 tracing::debug!("timers stood still for a while: the machine was suspended");
@@ -70,8 +72,8 @@ pub(crate) async fn run(engine: Weak<Engine>, mut closing: watch::Receiver<bool>
 }
 
 impl Engine {
-    /// Tasks that sleep until a moment read the clock again. Connections may not have survived the suspend. So, as after a reconnect,
-    /// every waiter asks for its lock and every hold is confirmed.
+    /// Wakes all tasks that sleep until a deadline. Connections may not have survived the suspend. So, as after a
+    /// reconnect, every waiter asks for its lock and every hold is confirmed.
     fn resumed(self: &Arc<Self>) {
         for hold in self.holds.collect(|_| true) {
             hold.changed.notify_waiters();
@@ -99,12 +101,12 @@ mod tests {
         assert!(!clocks.have_parted(at(1_000, 1_000)));
         assert!(clocks.have_parted(at(2_100, 2_000)) && !clocks.have_parted(at(3_100, 3_000)));
         assert!(!clocks.have_parted(at(4_110, 4_000)) && clocks.have_parted(at(5_121, 5_000)));
-        // Timers that are ahead, as a test's may be: what comes after that counts from there.
+        // Timers may be ahead, for example in a test. Later differences count from there.
         assert!(!clocks.have_parted(at(5_121, 60_000)) && !clocks.have_parted(at(6_121, 61_000)));
         assert!(clocks.have_parted(at(7_142, 62_000)));
     }
 
-    /// A machine under load: the thread loses its processor between reading one clock and the other, and nothing was suspended.
+    /// On a busy machine, the thread may be preempted between the two readings, which is no suspend.
     #[test]
     fn a_reading_that_was_interrupted_is_no_suspend() {
         let began = Instant::now();

@@ -1,4 +1,5 @@
-//! What the table of holds and the registry wait and lock with: `models/` builds both over loom's. All else names `parking_lot`.
+//! Locks and timers for the table of holds and the registry, which `models/` builds over loom's. Other modules import
+//! `parking_lot` and tokio directly.
 
 pub(crate) use parking_lot::{Mutex, MutexGuard};
 pub(crate) use tokio::sync::Notify;

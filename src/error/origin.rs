@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::{Error, Step, after};
 
-/// The lock and the server that an error is about. Either is `None` where it is not known.
+/// The lock and the server that an error is about. Each is `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin(Option<Box<Named>>);
 
-/// In a box: results without an error are the smaller for it.
+/// Boxed, so that `Result` stays small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Named {
     lock: Option<Arc<str>>,
@@ -17,13 +17,13 @@ struct Named {
 }
 
 impl Origin {
-    /// The lock's name.
+    /// Returns the lock's name.
     #[must_use]
     pub fn lock(&self) -> Option<&str> {
         self.0.as_ref()?.lock.as_deref()
     }
 
-    /// The server as `host:port`, or `unix:/path`.
+    /// Returns the server as `host:port`, or `unix:/path`.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.0.as_ref()?.server.as_deref()
@@ -33,13 +33,13 @@ impl Origin {
         self.0.get_or_insert_default()
     }
 
-    /// The server's name behind a word; nothing where the server is unknown.
+    /// `word` followed by the server; empty if the server is unknown.
     fn after(&self, word: &str) -> String {
         self.server().map(|server| format!("{word}{server}")).unwrap_or_default()
     }
 }
 
-/// The origin of an error, shared or mutable like the reference.
+/// The origin of an error, as a shared or mutable reference like the argument.
 macro_rules! origin_of {
     ($error:expr) => {
         match $error {
@@ -74,7 +74,8 @@ impl Error {
         Self::Connection { message: message.into(), outcome_unknown, source, origin: Origin::default() }
     }
 
-    /// Which lock and which server the error is about. None for kinds that have a name of their own, or none.
+    /// Returns the lock and the server that the error is about. None for kinds of errors without an origin: some of
+    /// them have a name field.
     #[must_use]
     pub const fn origin(&self) -> Option<&Origin> {
         origin_of!(self)
@@ -84,7 +85,7 @@ impl Error {
         origin_of!(self)
     }
 
-    /// The same error, of this lock, unless it names another.
+    /// The same error, with this lock as its origin unless it names a lock already.
     pub(crate) fn about(mut self, lock: &Arc<str>) -> Self {
         if let Some(origin) = self.origin_mut().filter(|origin| origin.lock().is_none()) {
             origin.named().lock = Some(Arc::clone(lock));
@@ -92,7 +93,7 @@ impl Error {
         self
     }
 
-    /// The same error, of this server, unless it names another.
+    /// The same error, with this server as its origin unless it names a server already.
     pub(crate) fn at(mut self, server: Option<&Arc<str>>) -> Self {
         if let (Some(server), Some(origin)) = (server, self.origin_mut())
             && origin.server().is_none()

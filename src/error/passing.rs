@@ -1,9 +1,11 @@
-//! Refusals that pass: errors of a server that refuses commands for the moment. Errors of a cluster whose
-//! keys are out of reach are in a list of their own, `OUT_OF_REACH` in `src/error.rs`.
+//! Refusals that pass: errors of a server that accepts the same command later.
 //!
-//! An acquire that may wait is retried, a release is retried until its lease is over, and
-//! [`Error::is_retryable`](super::Error::is_retryable) is true. The table in `docs/faults.md`, *Refusals that pass*, is the same list for
-//! users. `tests/faults/passing.rs` goes through all rows. A test compares both with this list.
+//! A waiting acquire is retried after such an error, a release is retried until its lease is over, and
+//! [`Error::is_retryable`](super::Error::is_retryable) is true. Errors of a cluster whose keys are out of reach are
+//! listed apart: `OUT_OF_REACH` in `src/error.rs`.
+//!
+//! The table in `docs/faults.md`, *Refusals that pass*, is the same list for users, and `tests/faults/passing.rs`
+//! tests each row. A test compares both with this list.
 
 /// One kind of refusal.
 #[derive(Debug)]
@@ -36,7 +38,6 @@ const fn replica(begins: &'static str, cause: Cause) -> Passing {
     Passing { begins, cause, is_replica: true }
 }
 
-/// All refusals that pass.
 pub(crate) static PASSING: [Passing; 10] = [
     row("LOADING", Cause::Down),
     row("BUSY", Cause::Down),
@@ -60,7 +61,8 @@ impl Passing {
     }
 }
 
-/// The error of a command in a script, without the script's hash and line number. Redis 6.2 adds them as a prefix, Redis 7 as a suffix.
+/// Extracts the error of a command inside a script: removes the script's hash and line number, which Redis 6.2 adds
+/// as a prefix and Redis 7 as a suffix.
 pub(crate) fn inside(text: &str) -> &str {
     let text = match text.rsplit_once(" script: ") {
         Some((said, place)) if place.contains("@user_script") => said,
@@ -78,7 +80,7 @@ pub(crate) fn inside(text: &str) -> &str {
     if rest.len() == text.len() { text } else { rest.strip_prefix('-').unwrap_or(rest) }
 }
 
-/// The error of an unknown command, without the arguments that servers repeat behind it.
+/// The error of an unknown command, without the arguments that servers append.
 pub(crate) fn without_arguments(text: &str) -> &str {
     text.split_once(", with args beginning with").map_or(text, |(said, _)| said)
 }
@@ -93,7 +95,7 @@ mod tests {
         for said in ["OOM command not allowed", "WRONGTYPE Operation", "ERR no such key", "ERR a thing: WRONGTYPE x"] {
             for text in [
                 said.to_owned(),
-                // Redis 6.2, and its errors that the script caught.
+                // Redis 6.2, and Redis 6.2 errors that the script caught.
                 format!("{call}{said}"),
                 format!("{call}@user_script: 5: -{said}"),
                 format!("@user_script: 5: {said}"),

@@ -3,7 +3,7 @@ use super::*;
 
 const PAGE: &str = include_str!("../../docs/errors.md");
 
-/// The page's word for an error that has another error as its cause.
+/// The page's text for an error that depends on its cause.
 const AS_ITS_CAUSE: &str = "as its cause";
 
 fn connection(outcome_unknown: bool) -> Error {
@@ -18,7 +18,7 @@ fn no_quorum(why: Error) -> Error {
     Error::NoQuorum { name: Arc::from("a"), granted: 1, needed: 2, why: Arc::new(why) }
 }
 
-/// An error for each row of the page, with the name of the row.
+/// For each row of the page: the row's name and an example error.
 fn rows() -> Vec<(&'static str, Error)> {
     let name = || Arc::from("a");
     vec![
@@ -43,7 +43,7 @@ fn rows() -> Vec<(&'static str, Error)> {
     ]
 }
 
-/// The match is exhaustive as a reminder: a new kind has to be added here and to the page.
+/// The match is exhaustive as a reminder: add a new kind here and to the page.
 const fn kind(error: &Error) -> &'static str {
     match error {
         Error::Closed => "Closed",
@@ -63,7 +63,7 @@ const fn kind(error: &Error) -> &'static str {
     }
 }
 
-/// The first three cells of each row of the page that describes a kind: its name, retryable, in doubt.
+/// The first three cells (name, retryable, in doubt) of each row of the page that describes a kind.
 fn told() -> Vec<(String, [String; 2])> {
     let row = |line: &str| {
         let cells: Vec<_> = line.strip_prefix("| `")?.split('|').map(|cell| cell.trim().replace('`', "")).collect();
@@ -102,7 +102,6 @@ fn no_quorum_is_retryable_and_in_doubt_as_its_cause_is() {
     }
 }
 
-/// A client that was shut down stays closed.
 #[test]
 fn a_shutdown_that_timed_out_is_not_retryable() {
     let error = Error::timeout(Step::Shutdown);
@@ -193,7 +192,7 @@ fn error_texts_name_the_lock_and_the_server() {
         assert_eq!(names, Some((Some("orders"), Some("10.0.0.5:6379"))), "{error}");
         let text = error.to_string();
         assert!(text.starts_with(start), "{text}");
-        // The first name stays: a group's error keeps that of the member.
+        // The first lock and server stay, so the error of a group names the member's.
         assert_eq!(error.about(&Arc::from("b")).at(Some(&Arc::from("b:1"))).to_string(), text);
     }
     let why = Arc::new(origin(Error::timeout(Step::Command)));

@@ -1,41 +1,48 @@
-//! The fair lock: Redisson's `getFairLock`. First come, first served among all tasks of all processes, Java's included.
+//! The fair lock: Redisson's `getFairLock`. All tasks of all processes, Java's included, are served first come,
+//! first served.
 //!
-//! Every waiter takes a place in a queue that stands in Redis, and the head of the queue alone is told when the lock is
-//! free. A release of ours *passes the lock on* to a head of ours: the message it gets is the lock, one round trip instead
-//! of two. A head of Java's is told to take it, as Redisson does it.
+//! Every waiter takes a place in a queue in Redis, and only the head is notified when the lock is free. If one of
+//! our releases finds one of our waiters at the head, it *passes the lock on*: the message is the grant, so the
+//! hand-over takes one round trip instead of two. A waiter of Java at the head is told to take the lock, as in
+//! Redisson.
 //!
-//! # Who waits, and for how long
+//! # How long does a place last?
 //!
-//! A waiter of ours keeps its place for as long as its client lives: once a second, or up to 2.2 s where all that wait live, the
-//! client refreshes all places of its waiters, with one command for up to 500 of them. When the client dies, is cut off or
-//! freezes, its places are lost within
-//! [`Options::fair_wait`](crate::Options::fair_wait), 5 s, and the next is served. A waiter that was only frozen takes a
-//! new place at the end. Waiters of Java keep Redisson's rules: a place lasts for 5 minutes beyond what those ahead may
-//! take (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)), alive or dead.
+//! - **Ours**: while its client lives. The client refreshes all places of its waiters every second, or every 2.2 s
+//!   while all waiters in the queue are alive, with one command for up to 500 of them. If the client dies, freezes
+//!   or is cut off, its places are lost within [`Options::fair_wait`](crate::Options::fair_wait) (5 s), and the
+//!   next waiter is served. A waiter that was only frozen takes a new place at the end.
+//! - **Java's**: as in Redisson, for 5 minutes beyond what the waiters ahead may take, alive or dead
+//!   (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)).
+//! - A waiter of ours that gives up (timeout, dropped future, error, shutdown) leaves the queue by a background
+//!   command, without delay. If the lock is free then, the next waiter is served.
 //!
-//! A waiter that gives up (its wait is over, its future is dropped, an error, a shutdown) leaves the queue by a command that is sent in the
-//! background, without delay. If the lock is free then, the next waiter is served.
+//! # What is not in order?
 //!
-//! What is *not* in order: `try_lock` takes a lock that is free if nobody waits, and does not queue; an owner that holds the
-//! lock comes in again past the queue; calls that overlap in time have no order.
+//! - `try_lock` takes a free lock if nobody waits, and does not queue.
+//! - An owner that holds the lock re-enters past the queue.
+//! - Calls that overlap in time have no order.
 //!
 //! # Wire format
 //!
 //! As Redisson's, without its unlock latch:
 //!
-//! | | |
+//! | key or channel | content |
 //! |---|---|
-//! | `<name>` | hash `{<owner>: count}`, with a lease, as of the reentrant lock |
-//! | `redisson_lock_queue:{<name>}` | list of the owners that wait, the head first |
+//! | `<name>` | hash `{<owner>: count}`, with a lease, as for the reentrant lock |
+//! | `redisson_lock_queue:{<name>}` | list of the waiting owners, the head first |
 //! | `redisson_lock_timeout:{<name>}` | sorted set of their deadlines, in ms of the server's time |
-//! | `redisson_lock_waiters:{<name>}:<name>` | hash of the waiters of ours: owner and nonce, which nobody else knows. Redisson has none |
-//! | `redisson_lock__channel:{<name>}:<owner>` | the channel of one waiter: `0` = take the lock; `n nonce` (to ours alone): it is yours, for `n` ms until you renew it |
+//! | `redisson_lock_waiters:{<name>}:<name>` | hash of our waiters: owner and secret nonce. Not in Redisson |
+//! | `redisson_lock__channel:{<name>}:<owner>` | of one waiter: `0` = try again; `n nonce` (to ours) = held for `n` ms |
 //!
-//! Deadlines as Redisson's: that of the one ahead plus the own wait; who gets the lock or gives up takes its own wait off
-//! those of Java behind it. Where they differ: a deadline of ours is *now* + 4.5 s (`fair_wait` less half a beat), plus the
-//! waits of the waiters of Java ahead, set anew at every refresh (its fraction says when); the waiters of Java right behind
-//! it are moved along, so that the difference between two deadlines stays the wait of the second. `docs/wire-format.md` has
-//! it in full.
+//! After a grant by message, the new holder renews the lock within these `n` ms.
+//!
+//! A deadline of Java is that of the waiter ahead plus the waiter's own wait. A waiter that gets the lock or gives
+//! up takes its own wait off the deadlines of Java's waiters behind it.
+//!
+//! A deadline of ours is *now* + 4.5 s (`fair_wait` less half a beat), plus the waits of Java's waiters ahead. Each
+//! refresh sets it again, and its fraction says when. Waiters of Java right behind it move along, so that the
+//! difference between two deadlines stays the wait of the second. `docs/wire-format.md` has the details.
 
 use std::sync::Arc;
 
@@ -51,7 +58,7 @@ use crate::object::Lock;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
-/// A script behind what all scripts of this flavour share.
+/// A script of this flavour, after the parts that all its scripts share.
 macro_rules! script {
     ($file:literal) => {
         concat!(
@@ -99,9 +106,11 @@ static REFRESH: Script = Script::new(
 
 /// # Fair locks
 impl Client {
-    /// The fair lock of this name: Redisson's `getFairLock(name)`.
+    /// Returns the fair lock of this name: Redisson's `getFairLock(name)`.
     ///
-    /// *Cost*: none; nothing is sent until it is acquired. An impossible name is refused then.
+    /// # Cost
+    ///
+    /// None: nothing is sent until an acquire. An impossible name is refused then.
     #[must_use]
     pub fn fair(&self, name: &str) -> FairLock {
         let name = LockName::new(&self.options().name_prefix, name);
@@ -109,19 +118,22 @@ impl Client {
     }
 }
 
-/// One owner at a time, who may come in again, and a queue: Redisson's fair `RLock`. See the [module](self) for its order
-/// and its wire format, and [`DistLock`](crate::DistLock) for what it can do.
+/// An exclusive lock with a queue that its owner may re-enter: Redisson's fair `RLock`. The [module](self)
+/// describes its order and wire format, [`DistLock`](crate::DistLock) its methods.
 ///
-/// *Cost*: lock and unlock of a free lock are one command each. Waiting: one command takes the place (and the first time
-/// one more, after the subscription to a channel of one's own, which is kept for later waiters of this lock); being served
-/// costs none if a client of ours released the lock, else one; and one command every 1 to 2.2 s keeps all places of a client.
+/// # Cost
+///
+/// - Lock and unlock of a free lock: one command each.
+/// - Waiting: one command takes the place. The first time it needs one more, after it has subscribed to its own
+///   channel, which is kept for later waiters of this lock. Being served costs nothing if a client of ours released
+///   the lock, otherwise one command. One command every 1 to 2.2 s refreshes all places of a client.
 pub type FairLock = Lock<Fair>;
 
 /// The flavour of [`FairLock`].
 #[derive(Debug)]
 pub enum Fair {}
 
-/// How a fair lock speaks to Redis.
+/// The calls of a fair lock.
 #[derive(Debug)]
 struct Queued {
     name: Arc<LockName>,
@@ -142,7 +154,7 @@ impl Queued {
         Self { name, queue }
     }
 
-    /// A call with what every script of this flavour is told at its end.
+    /// Makes a call, with the arguments that every script of this flavour has at its end.
     fn call<const N: usize, const M: usize>(
         &self,
         script: &'static Script,

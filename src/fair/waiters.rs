@@ -1,4 +1,4 @@
-//! Who waits for a fair lock.
+//! The queue of a fair lock, as users see it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::transport::{Arg, Call, Reply};
 
 static WAITERS: Script = Script::new("fair/waiters", include_str!("../../lua/fair/waiters.lua")).reading();
 
-/// Who waits for a fair lock, in order, read from the primary in one step.
+/// The waiters of a fair lock, in order, read from the primary in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Queue {
@@ -23,26 +23,27 @@ pub struct Queue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// Its owner, as it stands in Redis.
+    /// Its owner, as written in Redis.
     pub owner: String,
-    /// For how long its place lasts if nobody refreshes it; zero when that is over, `None` when nothing says so.
+    /// Time for which its place lasts without a refresh: zero if that has passed, `None` if Redis has no deadline
+    /// for it.
     pub remaining: Option<Duration>,
 }
 
 impl Queue {
-    /// How many wait.
+    /// Returns the number of waiters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiters.len()
     }
 
-    /// True when nobody waits.
+    /// Returns true if nobody waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
 
-    /// How many are ahead of `owner`; `None` when it does not wait.
+    /// Returns the number of waiters ahead of `owner`; `None` if `owner` does not wait.
     #[must_use]
     pub fn position(&self, owner: &Owner) -> Option<usize> {
         self.waiters.iter().position(|waiter| waiter.owner == owner.text())
@@ -51,22 +52,31 @@ impl Queue {
 
 /// # The queue
 impl FairLock {
-    /// Who waits, in order.
+    /// Returns the waiters, in order.
     ///
-    /// *Cost*: one round trip, one command. *Cancel safety*: reads only. *Errors*: as
-    /// [`acquire`](crate::DistLock::acquire).
+    /// # Cost
+    ///
+    /// One round trip, one command.
+    ///
+    /// # Cancel safety
+    ///
+    /// Only reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](crate::DistLock::acquire).
     pub async fn queue(&self) -> Result<Queue> {
         let reply = self.ask(call(self.protocol().name())).await?;
         read(&reply).ok_or_else(|| Error::odd_reply(WAITERS.name, &reply))
     }
 
-    /// How many wait. Cost, cancel safety and errors as [`queue`](Self::queue).
+    /// Returns the number of waiters. Cost, cancel safety and errors as for [`queue`](Self::queue).
     pub async fn queue_len(&self) -> Result<usize> {
         Ok(self.queue().await?.len())
     }
 
-    /// How many are ahead of `owner`; `None` when it does not wait. Cost, cancel safety and errors as
-    /// [`queue`](Self::queue).
+    /// Returns the number of waiters ahead of `owner`; `None` if `owner` does not wait. Cost, cancel safety and
+    /// errors as for [`queue`](Self::queue).
     pub async fn position(&self, owner: &Owner) -> Result<Option<usize>> {
         Ok(self.queue().await?.position(owner))
     }

@@ -1,20 +1,20 @@
 //! The fenced lock: Redisson's `RFencedLock`.
 //!
-//! As the [reentrant lock](mod@crate::reentrant), and every section has a number, the *fencing token*: larger than that of
-//! every section before it. A lease ends whatever its holder is doing; a holder that was paused for longer than that comes
-//! back and writes, believing that it still holds the lock. No lock service can prevent this. The storage can: it remembers
-//! the largest token it has seen and refuses smaller ones.
+//! A [reentrant lock](mod@crate::reentrant) that gives every section a number, the *fencing token*, which is larger
+//! than the token of any earlier section. A holder that is paused for longer than its lease resumes and writes,
+//! because it believes that it still holds the lock. No lock service can prevent that. The storage can: it remembers
+//! the largest token it has seen, and refuses smaller ones.
 //!
 //! # The check
 //!
-//! The token belongs to the write, and the comparison to the storage. In SQL, one statement:
+//! Send the token with the write, and let the storage compare. In SQL, in one statement:
 //!
 //! ```sql
 //! UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2;
 //! -- 0 rows: a later holder has written; this one has lost the lock
 //! ```
 //!
-//! In Redis, one script (on another server than the lock's, perhaps):
+//! In Redis (perhaps on another server than the lock's), in one script:
 //!
 //! ```lua
 //! if tonumber(redis.call('hget', KEYS[1], 'fence') or 0) > tonumber(ARGV[1]) then return 0 end
@@ -22,52 +22,60 @@
 //! return 1
 //! ```
 //!
-//! `<=`, not `<`: a section may write more than once. `examples/fenced_write.rs` runs both, with a holder that is paused.
+//! The comparison is `<=`, not `<`, because a section may write more than once. `examples/fenced_write.rs` runs both
+//! with a paused holder.
 //!
 //! # What is promised
 //!
-//! - Sections that follow one another, of ours and of Redisson's, have growing numbers, on every way to acquire.
-//!   One section has one number: coming in again keeps it. Numbers may be left out.
-//! - A release, the end of a lease, [`force_unlock`](crate::DistLock::force_unlock) and a multi lock never reset the counter.
-//! - *Only while the counter lives*, unless the acknowledgement is strict (below). The counter never expires unless
-//!   [`FencedLock::expire_counter`] set an expiry. It is lost with the data of a server that restarts without its file, with `FLUSHALL`,
-//!   with an eviction, and with Redisson's `delete()`. A promoted replica may have an older counter. Redisson's multi lock sets an expiry
-//!   on the counter of a fenced member. The next acquire by a client of ours removes that again, if it comes in time.
-//! - A reentrant or spin lock of the same name keeps this one out, but counts nothing. One owner cannot hold both.
-//! - Up to 2^53 − 1.
-//! - Not over [`RedLock`](crate::RedLock): see there.
+//! - Tokens of successive sections grow, for sections of this crate and of Redisson, and for every way to acquire. A
+//!   section has one token: re-entry keeps it. Tokens may be skipped.
+//! - No release, lease end, [`force_unlock`](crate::DistLock::force_unlock) or multi lock resets the counter.
+//! - *Only while the counter lives*, except in the strict modes (below). The counter has no expiry, unless
+//!   [`FencedLock::expire_counter`] sets one. It is lost with the data of a server that restarts without its file, by
+//!   `FLUSHALL`, by an eviction, and by Redisson's `delete()`. A promoted replica may have an older counter.
+//!   Redisson's multi lock sets an expiry on the counter of a fenced member; the next acquire by a client of this
+//!   crate removes that expiry, if it comes in time.
+//! - A reentrant or spin lock of the same name excludes the fenced lock, but counts nothing. One owner cannot hold
+//!   both.
+//! - Tokens go up to 2^53 − 1.
+//! - [`RedLock`](crate::RedLock) has no tokens; its docs say why.
 //!
 //! # Tokens in the strict modes of acknowledgement
 //!
-//! With [`Acks::AtLeast`](crate::Acks::AtLeast) or [`Acks::All`](crate::Acks::All) a new token is the larger of the counter plus 1 and the
-//! server's time in milliseconds since 1970. So tokens grow even if the counter was lost: by the empty restart of a primary, a slot move
-//! that was cut short, a deletion, or the restore of a backup.
+//! With [`Acks::AtLeast`](crate::Acks::AtLeast) or [`Acks::All`](crate::Acks::All) a new token is the larger of the
+//! counter plus 1 and the server's time in milliseconds since 1970. So tokens grow even if the counter was lost: by
+//! the empty restart of a primary, an interrupted slot move, a deletion, or the restore of a backup.
 //!
 //! - The storage needs 64 bits for a token (about 1.8 · 10^12 in 2026).
-//! - In a mixed fleet, Redisson and clients of the other modes add 1 to the last token, so their tokens grow too while the counter lives.
-//!   If the counter was lost and one of them counts first, that token is 1. The next token of a strict client is the time again.
-//! - A re-entry reads the counter. If the counter was lost or changed during the section, the re-entry gets another number than the section.
-//! - Two limits: the new server's clock may be behind the old one's by no more than the time since the last token. A name may have had at
-//!   most 1 000 sections a second on average; with more, its counter would be ahead of the time.
+//! - In a mixed fleet, Redisson and clients of the other modes add 1 to the last token, so their tokens grow too
+//!   while the counter lives. If the counter was lost and one of them counts first, its token is 1. The next token of
+//!   a strict client is the time again.
+//! - A re-entry reads the counter. If the counter was lost or changed during the section, the re-entry gets another
+//!   token than the section.
+//! - Two limits: the new server's clock may be behind the old one's by no more than the time since the last token. A
+//!   name may have had at most 1 000 sections a second on average; with more, its counter would be ahead of the time.
 //!
 //! # If the counter was lost in the other modes
 //!
-//! Numbers begin at 1 again, so the storage refuses every write until they have passed the largest number that it has seen. Either set the
-//! counter above that number (`SET redisson_lock_token:{<name>} <number>`), or have the storage forget its number while nobody holds the
-//! lock.
+//! Tokens start at 1 again, so the storage refuses every write until the tokens have passed the largest one that it
+//! has seen. Either set the counter above that token (`SET redisson_lock_token:{<name>} <number>`), or make the
+//! storage forget its token while nobody holds the lock.
 //!
-//! A fenced lock is never handed over inside a process without a word to the server, for each section needs its number.
+//! # Hand-offs
 //!
-//! # Names that are never used again
+//! A fenced lock is never handed over inside a process, because each section needs a token from the server.
 //!
-//! A lock leaves nothing behind in Redis once it is free; a fenced lock leaves its counter, about 100 bytes a name, for good, as
-//! Redisson's does. Who fences ever new names (`job:<uuid>`) ends each counter when nobody will write there any more, by
-//! [`FencedLock::expire_counter`].
+//! # Names that are used once
+//!
+//! A free lock leaves nothing in Redis, but a fenced lock leaves its counter for good, as in Redisson: about
+//! 100 bytes per name. If you fence ever new names (`job:<uuid>`), end each counter by [`FencedLock::expire_counter`]
+//! once nothing writes there any more.
 //!
 //! # Wire format
 //!
-//! The same as for the reentrant lock, plus `INCR redisson_lock_token:{<name>}` at the first acquire of a section. In the strict modes a
-//! `SET` to the server's time follows, if the counter is smaller. Redisson also counts each time that the holder comes in again.
+//! Like the reentrant lock, plus `INCR redisson_lock_token:{<name>}` at the first acquire of a section. In the strict
+//! modes a `SET` to the server's time follows, if the counter is smaller. Unlike this crate, Redisson also counts
+//! each re-entry.
 
 use std::time::Duration;
 
@@ -83,7 +91,7 @@ use crate::reentrant::script;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply};
 
-/// Takes the lock as the reentrant one is taken, and gives the section its fencing token.
+/// Acquires as the reentrant lock does, and gives the section its fencing token.
 macro_rules! acquire {
     () => {
         concat!(
@@ -123,9 +131,11 @@ static KIND: Kind = Kind {
 
 /// # Fenced locks
 impl Client {
-    /// The fenced lock of this name: Redisson's `getFencedLock(name)`.
+    /// Returns the fenced lock of this name: Redisson's `getFencedLock(name)`.
     ///
-    /// *Cost*: none; nothing is sent until it is acquired. An impossible name is refused then.
+    /// # Cost
+    ///
+    /// None: nothing is sent until an acquire. An impossible name is refused then.
     #[must_use]
     pub fn fenced(&self, name: &str) -> FencedLock {
         let name = LockName::new(&self.options().name_prefix, name);
@@ -135,11 +145,12 @@ impl Client {
     }
 }
 
-/// One owner at a time, who may come in again, and a number for every section ([`Guard::token`](crate::Guard::token)):
-/// Redisson's `RFencedLock`. See the [module](self) for what it is good for and its wire format, and
-/// [`DistLock`](crate::DistLock) for what it can do.
+/// A reentrant lock with a token for every section ([`Guard::token`](crate::Guard::token)): Redisson's `RFencedLock`.
+/// The [module](self) describes its promises and wire format, [`DistLock`](crate::DistLock) its methods.
 ///
-/// *Cost*: lock and unlock are one command each; under contention inside one process too.
+/// # Cost
+///
+/// One command each for lock and unlock, also under contention inside one process.
 pub type FencedLock = Lock<Fenced>;
 
 /// The flavour of [`FencedLock`].
@@ -147,18 +158,32 @@ pub type FencedLock = Lock<Fenced>;
 pub enum Fenced {}
 
 impl FencedLock {
-    /// Has the counter of this lock's sections go after this time, unless the lock is acquired before that: for a name that
-    /// will not be used again, whose counter would stay in Redis for ever. False when somebody holds the lock: nothing was done then.
+    /// Sets an expiry on the counter of this lock, which would otherwise stay in Redis for good. For a name that will
+    /// not be used again. False if somebody holds the lock: then nothing was done.
     ///
-    /// Numbers begin at 1 again once the counter is gone (in the strict modes, at the server's time). A storage that has seen no number
-    /// would then take an old writer for the later one. So `after` must be longer than a writer may keep an old number: at least the
-    /// watchdog's lease, and longer than any lease that is used for this name. A storage that remembers its largest number refuses the
-    /// small ones: keep the counter, or have the storage forget its number too.
-    /// An acquire by a client of ours takes the end away; one of Redisson's does not, nor one by a login without `+persist`: only for
-    /// names that neither uses any more.
+    /// An acquire by a client of this crate removes the expiry, if its login has `+persist`. Redisson's acquire does
+    /// not.
     ///
-    /// *Cost*: one round trip, one command. *Cancel safety*: once begun it may take effect. *Errors*: [`Error::Config`] for a time
-    /// that is shorter than the [watchdog](crate::Builder::watchdog)'s lease; those of [`DistLock::acquire`](crate::DistLock::acquire).
+    /// Once the counter is gone, tokens start at 1 again (in the strict modes, at the server's time). This is what a
+    /// storage then does:
+    ///
+    /// - If it has seen no token, it would accept an old writer after a new one. So `after` must be longer than a
+    ///   writer may keep an old token: at least the watchdog's lease, and longer than any lease used for this name.
+    /// - If it remembers its largest token, it refuses the small ones. Keep the counter, or make the storage forget
+    ///   its token too.
+    ///
+    /// # Cost
+    ///
+    /// One round trip, one command.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun, it may take effect.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if `after` is shorter than the [watchdog](crate::Builder::watchdog)'s lease; the errors of
+    /// [`DistLock::acquire`](crate::DistLock::acquire).
     pub async fn expire_counter(&self, after: Duration) -> Result<bool> {
         let least = self.client().options().watchdog;
         if after < least {
@@ -177,11 +202,20 @@ impl FencedLock {
         }
     }
 
-    /// The token of the last section, whoever has or had it; 0 when there was none: Redisson's `getToken()`. Not for
-    /// writing: that is [`Guard::token`](crate::Guard::token)'s, which is one's own.
+    /// Returns the token of the last section, whoever has or had it; 0 if there was none. Redisson's `getToken()`.
+    /// Not for writing: use [`Guard::token`](crate::Guard::token), the token of your own section.
     ///
-    /// *Cost*: one round trip, one command. *Cancel safety*: reads only. *Errors*: as
-    /// [`DistLock::acquire`](crate::DistLock::acquire).
+    /// # Cost
+    ///
+    /// One round trip, one command.
+    ///
+    /// # Cancel safety
+    ///
+    /// Only reads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DistLock::acquire`](crate::DistLock::acquire).
     pub async fn last_token(&self) -> Result<u64> {
         let words = vec![Arg::Text(self.protocol().name().counter())];
         let reply = self.ask(Call { script: &LAST, keys: 1, words }).await?;

@@ -1,4 +1,4 @@
-//! What is held together: the guards of several locks, and how many of them it takes.
+//! The guards of a group lock's members, and how many of them must be held.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,38 +18,39 @@ use crate::owner::Owner;
 use crate::runtime::reaper::Reaper;
 use crate::state::Released;
 
-/// Several guards that count as one while enough of them are held. Dropped, each of them is released in the background.
+/// Member guards that count as one lock while at least `needed` of them are held. When dropped, each member is
+/// released in the background.
 ///
-/// Once too few are held it is over for good: a guard never comes back to life, and no further one is taken in then. As long
-/// as any two sets of enough members have one in common, nobody else can have held enough meanwhile. Those that are left are
-/// of no use to anybody any more, and would be renewed, in everybody else's way, for as long as the guard lives: they are
-/// given back at that moment.
+/// While the group counts as held, no other owner can hold enough members, provided that any two sets of `needed`
+/// members share one. Once fewer than `needed` are held, the group is lost for good, and no further guard joins.
+/// The remaining guards are released at once: they are of no use any more, and renewing them would only block
+/// others.
 pub(crate) struct Held {
     name: Arc<str>,
     owner: Owner,
     needed: usize,
-    /// How many there could be.
+    /// Total number of members.
     size: usize,
     inside: Mutex<Inside>,
-    /// Told when one comes in later, and when it is lost.
+    /// Notified when a guard joins, and when the group is lost.
     changed: Arc<Notify>,
-    /// Ends the wait for the loss.
+    /// Ends the task that waits for the loss.
     watch: AbortHandle,
 }
 
-/// What is left of it.
+/// The mutable part.
 #[derive(Default)]
 struct Inside {
-    /// None once they were given back, or up.
+    /// None after a loss, a release, or [`Held::give_up`].
     guards: Option<Vec<Guard>>,
     lost: Option<Loss>,
 }
 
-/// How it was lost.
+/// The cause of the loss, and the members at that time.
 #[derive(Clone)]
 struct Loss {
     why: Error,
-    /// As they were, but held no more.
+    /// The last known members, none of them held.
     members: Vec<Member>,
 }
 
@@ -72,12 +73,12 @@ impl Held {
                 if !held.is_held() {
                     return;
                 }
-                // One more has come in meanwhile: enough are held.
+                // A guard has joined in between: enough are held.
                 loss = held.watch(|_| Duration::ZERO).boxed();
             }
         };
         let job = Abortable::new(job, end).map(drop);
-        // On the client's runtime, that may outlive the caller's.
+        // On the client's runtime, because the caller's may end earlier.
         match reaper {
             Some(reaper) => reaper.finish_uncounted(Box::pin(job)),
             None => drop(tokio::spawn(job)),
@@ -85,18 +86,19 @@ impl Held {
         held
     }
 
-    /// Once too few locks are held, releases the rest. The future completes when these releases have ended.
+    /// If too few members are held, marks the group as lost and releases the rest. The future completes when these
+    /// releases have ended.
     fn lose(&self, why: Error) -> Option<BoxFuture<'static, ()>> {
         let mut inside = self.inside.lock();
         let guards = inside.guards.take_if(|guards| !self.counts(guards))?;
         let members =
             guards.iter().flat_map(Guard::members).map(|member| Member { is_held: false, ..member }).collect();
-        // Those whose leases are over are given back in the background: their servers may be gone.
+        // Expired guards are dropped, so they are released in the background: their servers may be away.
         let (left, over): (Vec<_>, Vec<_>) = guards.into_iter().partition(Guard::is_held);
         let freed = futures::future::join_all(left.into_iter().map(Guard::unlocking)).map(drop).boxed();
         inside.lost = Some(Loss { why, members });
         drop(inside);
-        // Before any of them is given back, of which no watch ever tells.
+        // Notify before the releases: the watch of a released guard never completes.
         self.changed.notify_waiters();
         drop(over);
         Some(freed)
@@ -126,7 +128,6 @@ impl Held {
         guards.iter().filter(|guard| guard.is_held()).count() >= self.needed
     }
 
-    /// What each of them says.
     fn each<T>(&self, say: impl Fn(&Guard) -> T) -> Vec<T> {
         self.inside.lock().guards.iter().flatten().map(say).collect()
     }
@@ -138,25 +139,25 @@ impl Held {
         self.each(Guard::members).into_iter().flatten().collect()
     }
 
-    /// How long enough of them last.
+    /// Returns for how long at least `needed` members stay held.
     pub(crate) fn remaining(&self) -> Duration {
         let mut each = self.each(Guard::remaining);
         each.sort_unstable_by(|a, b| b.cmp(a));
         each.get(self.needed - 1).copied().unwrap_or_default()
     }
 
-    /// Takes in one that was granted later; unless it is over, or given back.
+    /// Adds a guard that was granted later. If the group is lost or released, drops the guard.
     pub(crate) fn join(&self, guard: Guard) {
         let mut inside = self.inside.lock();
         if let Some(guards) = inside.guards.as_mut().filter(|guards| self.counts(guards)) {
             guards.push(guard);
             drop(inside);
-            // A waker is somebody else's code, and may look at the guards right there.
+            // Unlocked first: a waker is foreign code, and may look at the guards.
             self.changed.notify_waiters();
         }
     }
 
-    /// Done when too few of them are held, or have more than `early` of their leases left.
+    /// Completes when fewer than `needed` members are held, or have more than `early` of their leases left.
     pub(crate) fn watch(
         self: &Arc<Self>,
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
@@ -172,7 +173,8 @@ impl Held {
             loop {
                 let mut news = std::pin::pin!(changed.notified());
                 news.as_mut().enable();
-                // With those that came in meanwhile. What was given back is never lost: its watches never end.
+                // Includes guards that joined in between. Once the guards are released, their watches never
+                // complete.
                 if let Some(held) = weak.upgrade() {
                     if let Some(lost) = held.lost() {
                         return lost.why;
@@ -188,7 +190,7 @@ impl Held {
                     }
                     tokio::select! {
                         biased;
-                        // One that has come in counts, whoever was lost in the same moment.
+                        // A guard that joins counts before a loss at the same moment.
                         () = &mut news => break,
                         Some(error) = watches.next() => {
                             left -= 1;
@@ -208,7 +210,7 @@ impl Held {
         renamed(lost.unwrap_or(Error::Lost { name: Arc::clone(&self.name), why: Lost::Expired }), &self.name)
     }
 
-    /// Extends the leases of all of them, which has to succeed for enough.
+    /// Extends the leases of all members. At least `needed` extensions must succeed.
     pub(crate) fn extend(&self, lease: Duration) -> BoxFuture<'static, Result<()>> {
         if let Err(error) = check_lease(lease) {
             return Box::pin(std::future::ready(Err(error)));
@@ -221,7 +223,7 @@ impl Held {
         Box::pin(async move { enough(all, needed, false).await.map(drop).map_err(|error| renamed(error, &name)) })
     }
 
-    /// Releases all of them, whatever becomes of each. Done when enough are known to be released.
+    /// Releases all members, whatever the result of each. Completes when `needed` releases are confirmed.
     pub(crate) fn unlock(&self) -> BoxFuture<'static, Result<Released>> {
         self.watch.abort();
         let lost = (!self.is_held()).then(|| self.why_lost());
@@ -242,7 +244,8 @@ impl Held {
         })
     }
 
-    /// Releases the held locks, so that the next try of the same acquire does not find them taken.
+    /// Releases the held members and waits for that, so that the next attempt of the same acquire does not find
+    /// them taken.
     pub(crate) async fn give_back(&self) {
         self.watch.abort();
         let guards = self.inside.lock().guards.take().into_iter().flatten();
@@ -250,7 +253,7 @@ impl Held {
         drop(futures::future::join_all(all.collect::<Vec<_>>()).await);
     }
 
-    /// Gives all of them up without releasing them.
+    /// Gives up the guards without a release.
     pub(crate) fn give_up(&self) -> Owner {
         self.owner.reveal();
         self.watch.abort();

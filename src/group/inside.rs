@@ -1,4 +1,5 @@
-//! What locks that are made of others know of their members beyond [`DistLock`].
+//! Knowledge about the members of group locks beyond [`DistLock`]. A member is a single lock of this crate, another
+//! group lock, or a *foreign* lock: a `DistLock` implemented outside of this crate, which has no parts.
 
 use std::sync::Arc;
 
@@ -8,22 +9,22 @@ use crate::flavour::inside;
 use crate::lock::DistLock;
 use crate::runtime::home::Home;
 
-/// What a lock of this crate's is made of.
+/// The structure of a lock of this crate.
 pub(crate) enum Inside<'a> {
-    /// It is a lock by itself.
+    /// A single lock.
     One(Part<'a>),
-    /// It is made of these.
+    /// A group lock with these members.
     Many(&'a [Arc<dyn DistLock>]),
 }
 
-/// A lock by itself: what it says, and through whom.
+/// A single lock: its client and its scripts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub(crate) client: &'a Client,
     pub(crate) protocol: &'a Arc<dyn Protocol>,
 }
 
-/// The part that this lock is. None where it is made of others, or of somebody else's making.
+/// Returns the part of a single lock; None for a group or a foreign lock.
 pub(crate) fn part(lock: &Arc<dyn DistLock>) -> Option<Part<'_>> {
     match inside(&**lock) {
         Some(Inside::One(part)) => Some(part),
@@ -31,7 +32,7 @@ pub(crate) fn part(lock: &Arc<dyn DistLock>) -> Option<Part<'_>> {
     }
 }
 
-/// The parts that these locks come down to: locks of somebody else's making have none.
+/// Returns the single locks inside these locks, without foreign ones.
 pub(crate) fn parts(locks: &[Arc<dyn DistLock>]) -> Vec<Part<'_>> {
     let mut all = Vec::with_capacity(locks.len());
     for lock in locks {
@@ -44,7 +45,7 @@ pub(crate) fn parts(locks: &[Arc<dyn DistLock>]) -> Vec<Part<'_>> {
     all
 }
 
-/// The first of the parts that these locks come down to.
+/// Returns the first single lock inside these locks.
 pub(crate) fn first_part(locks: &[Arc<dyn DistLock>]) -> Option<Part<'_>> {
     locks.iter().find_map(|lock| match inside(&**lock)? {
         Inside::One(part) => Some(part),
@@ -52,7 +53,7 @@ pub(crate) fn first_part(locks: &[Arc<dyn DistLock>]) -> Option<Part<'_>> {
     })
 }
 
-/// The runtime on which work on behalf of all these locks is done: that of the first that has one.
+/// Returns the runtime for work on these locks: that of the first part.
 pub(crate) fn home(locks: &[Arc<dyn DistLock>]) -> Option<&Home> {
     first_part(locks).map(|part| part.client.engine().home())
 }

@@ -1,4 +1,5 @@
-//! What locks that are made of other locks have in common: what is asked of several at once, and what is held together.
+//! Shared by the group locks (multi, RedLock, striped): requests to several locks at once, and guards that are held
+//! together.
 
 use std::slice;
 use std::sync::{Arc, OnceLock};
@@ -23,10 +24,10 @@ mod inside;
 pub(crate) use held::Held;
 pub(crate) use inside::{Inside, Part, first_part, home, part, parts};
 
-/// Attempts at several locks under way, each with the number of its lock. Dropped, they are undone.
+/// Pending attempts, each with the number of its lock. Dropped attempts are undone.
 pub(crate) type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>>)>>;
 
-/// One attempt at one of several locks. Nothing is sent before the first poll.
+/// Attempts one lock of several. Sends nothing before the first poll.
 pub(crate) fn ask(
     lock: &Arc<dyn DistLock>,
     at: usize,
@@ -36,7 +37,7 @@ pub(crate) fn ask(
     Box::pin(async move { (at, lock.acquire(how).await) })
 }
 
-/// How an acquire of several locks asks for one of them, which its owner does not hold if that was made for it.
+/// Options of a member's acquire, as part of the acquire `asked` of the whole group.
 pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquire {
     Acquire {
         wait: None,
@@ -50,19 +51,18 @@ pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquir
     }
 }
 
-/// The clock and the random numbers for these locks: those of the first that has them.
+/// Returns the clock and the random numbers for these locks, from the first part's client.
 pub(crate) fn world(locks: &[Arc<dyn DistLock>]) -> Arc<dyn World> {
     first_part(locks).map_or_else(|| Arc::new(Machine) as _, |part| Arc::clone(part.client.engine().topology.world()))
 }
 
-/// The deadline of an acquire of several locks.
 pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline {
     Deadline::new(&world(locks), asked.wait, asked.waited_before)
 }
 
-/// A new owner for all of these locks together.
+/// Returns a new owner for the whole group.
 pub(crate) fn owner(locks: &[Arc<dyn DistLock>]) -> Owner {
-    /// Those of locks that are all of somebody else's making.
+    /// For groups of foreign locks only.
     static OTHERS: OnceLock<Owners> = OnceLock::new();
     match first_part(locks) {
         Some(part) => part.client.engine().group_owner(),
@@ -70,13 +70,14 @@ pub(crate) fn owner(locks: &[Arc<dyn DistLock>]) -> Owner {
     }
 }
 
-/// How long operations on these locks go on in the face of errors that pass: as the most patient of their clients.
+/// Returns for how long operations on these locks are retried after passing errors: the longest time of all their
+/// clients.
 pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
     let each = parts(locks).into_iter().map(|part| part.client.engine().patience());
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
-/// True when more than `most` of these locks were at a silent server when the wait was to end.
+/// Returns true if more than `most` of these locks were at a silent server at the end of the wait.
 pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadline: &Deadline) -> bool {
     let is_silent = |lock: &Arc<dyn DistLock>, at| {
         let mut parts = parts(slice::from_ref(lock)).into_iter();
@@ -85,14 +86,15 @@ pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadlin
     deadline.finds_silent(GRACE, |at| locks.iter().filter(|lock| is_silent(lock, at)).count() > most).await
 }
 
-/// The error for an answer about these locks that did not arrive in time: it says what is missing.
+/// The error for an answer about these locks that did not arrive in time. It says what is missing.
 pub(crate) fn missing(locks: &[Arc<dyn DistLock>]) -> Error {
     let each = parts(locks).into_iter().map(|part| part.client.engine().topology.missing(part.protocol.name()));
     let mut known = each.filter(|error| !matches!(error, Error::Timeout { .. }));
     known.next().unwrap_or_else(|| unanswered(locks))
 }
 
-/// The error for a reply about these locks that did not arrive in time. It names the lock and the server if only one can be meant.
+/// The error for a reply about these locks that did not arrive in time. It names the lock and the server if only
+/// one can be meant.
 pub(crate) fn unanswered(locks: &[Arc<dyn DistLock>]) -> Error {
     let parts = parts(locks);
     let is_silent = |part: &&Part| {
@@ -106,8 +108,8 @@ pub(crate) fn unanswered(locks: &[Arc<dyn DistLock>]) -> Error {
     }
 }
 
-/// Outcome of an attempt at these locks that the end of the wait cut off. Usually the wait has run out. An error if the acquire makes only
-/// one attempt, or if a server was silent or is known to lack something.
+/// Outcome of an attempt at these locks that the end of the wait cut off. Usually the wait has run out (`Ok`). An
+/// error if the acquire makes only one attempt, or if a server was silent or is known to lack something.
 pub(crate) async fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) -> Result<()> {
     let silent = deadline.is_once() || are_silent(locks, 0, deadline).await;
     match missing(locks) {
@@ -116,10 +118,10 @@ pub(crate) async fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) ->
     }
 }
 
-/// The pauses after failures of several locks together: the first, and the longest.
+/// Back-off after failures of a group: the first pause, and the longest.
 pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Asks each of several locks, all of which have to answer.
+/// Sends a request to each lock. Every lock must answer.
 pub(crate) async fn each<T>(
     locks: &[Arc<dyn DistLock>],
     ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>,
@@ -127,8 +129,8 @@ pub(crate) async fn each<T>(
     enough(locks.iter().map(|lock| ask(Arc::clone(lock))).collect(), locks.len(), true).await
 }
 
-/// What giving back several locks of `size` left of them all, of which `needed` make them up: where so many are free that
-/// what is left is not enough, nothing.
+/// Result of releasing a group of `size` locks that is held by `needed`. Free if so many members are free that the
+/// rest is fewer than `needed`; otherwise the least number of holds left of the members still held.
 pub(crate) fn released(each: &[Released], size: usize, needed: usize) -> Released {
     let left = each.iter().filter_map(|released| match released {
         Released::StillHeld(left) => Some(*left),
@@ -138,8 +140,9 @@ pub(crate) fn released(each: &[Released], size: usize, needed: usize) -> Release
     if each.len() - held > size - needed { Released::Free } else { Released::StillHeld(least) }
 }
 
-/// The results of several pieces of work, in the order of their ends, of which `enough` have to succeed. Done as soon as they
-/// have, the rest going on by itself; `all`: when all have ended. Else the most telling error.
+/// Runs requests until `enough` of them have succeeded, or with `all` until every one has ended. Returns the
+/// results in the order of arrival. Requests still pending then are dropped: commands already begun are completed
+/// in the background. If too few succeed, returns the most telling error.
 pub(crate) async fn enough<T>(
     mut work: FuturesUnordered<BoxFuture<'static, Result<T>>>,
     enough: usize,
@@ -166,7 +169,7 @@ pub(crate) async fn enough<T>(
     Ok(done)
 }
 
-/// An error of one of several locks, as one of the lock that they make up.
+/// Converts a member's error into one of the group.
 pub(crate) fn renamed(error: Error, name: &Arc<str>) -> Error {
     let name = Arc::clone(name);
     match error {
@@ -177,7 +180,7 @@ pub(crate) fn renamed(error: Error, name: &Arc<str>) -> Error {
     }
 }
 
-/// Who holds enough of several locks to hold them together, given the state of each that could be asked.
+/// Returns who holds at least `needed` members, and so the group, from the states of the members that answered.
 pub(crate) fn common(states: Vec<State>, needed: usize) -> State {
     let mut holders: Vec<(String, u64, usize)> = Vec::new();
     let mut remaining: Vec<Duration> = Vec::new();

@@ -13,7 +13,7 @@ use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
 use crate::state::Released;
 
-/// A share in a hold, and in the client that keeps it.
+/// One guard's grant, with a handle that keeps the client open.
 pub(crate) struct Single {
     grant: Grant,
     handle: Arc<Handle>,
@@ -52,12 +52,10 @@ impl Single {
         self.grant.until().map_or(Duration::ZERO, |until| until.since(self.grant.engine.now()))
     }
 
-    /// The runtime of the client.
     pub(super) fn home(&self) -> &Home {
         self.grant.engine.home()
     }
 
-    /// As [`Grant::watch`].
     pub(super) fn watch(
         &self,
         early: impl Fn(Duration) -> Duration + Send + 'static,
@@ -70,12 +68,10 @@ impl Single {
         self.grant.why_lost()
     }
 
-    /// As [`Grant::extend`].
     pub(super) fn extend(&self, lease: Duration) -> Result<impl Future<Output = Result<()>> + Send + 'static> {
         self.grant.extend(lease)
     }
 
-    /// Releases it.
     pub(super) fn unlock(self) -> impl Future<Output = Result<Released>> + Send + 'static {
         let Self { grant, handle } = self;
         async move {
@@ -85,13 +81,11 @@ impl Single {
         }
     }
 
-    /// As [`Guard::downgrade`](crate::Guard::downgrade).
     pub(super) async fn downgrade(self) -> Result<Self> {
         let Self { grant, handle } = self;
         Ok(Self { grant: grant.downgrade().await?, handle })
     }
 
-    /// As [`Guard::into_owner`](crate::Guard::into_owner).
     pub(super) fn into_owner(self) -> Owner {
         let Self { grant, handle } = self;
         let owner = release::give_up(grant);

@@ -1,5 +1,6 @@
-//! Notices guards that are dropped in the instant they were taken, which is almost always a mistake: `lock.lock().await?;`,
-//! `let _ = ..`, `.is_some()`. The compiler cannot: what is inside of a `Result<Option<..>>` is nothing that must be used.
+//! Warns about guards that are dropped in the instant they were acquired, which is almost always a mistake:
+//! `lock.lock().await?;`, `let _ = ..`, `.is_some()`. The compiler cannot warn, because `must_use` does not see
+//! inside a `Result<Option<..>>`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,17 +10,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Within this time nobody can have done any work under a lock without asking anything of its guard.
+/// In less time no caller can have worked under a lock without a call on its guard.
 const INSTANT: Duration = Duration::from_millis(1);
 
-/// The most names that are warned about: there is no limit to the names that a program makes up.
+/// Most names that are remembered as warned about. A program may use any number of names.
 const MOST: usize = 256;
 
 static WARNED: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
 
-/// Whether anything was ever asked of a guard.
+/// Whether any method of a guard was called.
 pub(super) struct Unused {
-    /// The lock's name, and when the guard was given out. None for a guard that the user does not have.
+    /// The lock's name, and when the guard was created. None for a guard that never reaches the user.
     taken: Option<(Arc<str>, Instant)>,
     touched: AtomicBool,
 }

@@ -1,4 +1,14 @@
 //! One acquire of a multi lock.
+//!
+//! 1. Request all missing locks at once: by scripts of many names where possible (`batches`), else one by one.
+//! 2. If all are granted, combine their guards into one.
+//! 3. If some are busy, keep the locks before the first busy one, in the order of all callers, and release the
+//!    rest.
+//! 4. Wait for the busy lock. After one to two [`HOLD`] release all other locks, and wait without holding any.
+//! 5. Once the busy lock is granted, go to 1.
+//!
+//! A passing error releases everything, and after a pause the acquire starts over, with a fresh owner unless the
+//! user gave one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,34 +31,34 @@ use crate::owner::Owner;
 use crate::runtime::standstill::within;
 use crate::topology::Placement;
 
-/// What is held of the locks, by their numbers.
+/// The guards of the locks that are held, by the number of the lock.
 type Got = BTreeMap<usize, Guard>;
 
-/// The most locks that one script takes: while it runs, the server does nothing else.
+/// Most locks per script. The server does nothing else while a script runs.
 const PART: usize = 250;
 
-/// What scripts have taken of the locks of one client at one server, and the first that somebody else holds.
+/// The locks of one client and placement that scripts have acquired, and the first busy one.
 struct Together {
     got: Vec<(usize, Guard)>,
     outcome: Result<Option<usize>>,
 }
 
-/// The outcome of asking for all locks that were missing.
+/// Outcome of requesting all missing locks.
 enum Answers {
-    /// All locks are held.
     All,
-    /// The first lock that somebody else holds.
+    /// The first busy lock.
     Busy(usize),
-    /// The wait was over before servers that answer had answered.
+    /// The wait ended before all replies came. No server is silent.
     RanOut,
 }
 
-/// The owner as whom an acquire asks.
+/// The owner of the current attempt.
 struct Asker<'a> {
     locks: &'a [Arc<dyn DistLock>],
     given: Option<Owner>,
     owner: Owner,
-    /// The locks that this owner has held before. Their releases may be under way, and a script for many must not come between.
+    /// Locks that this owner has held before. Their releases may still be in flight, so they are not acquired by a
+    /// script of many names.
     past: HashSet<usize>,
 }
 
@@ -58,7 +68,7 @@ impl<'a> Asker<'a> {
         Self { locks, given, owner, past: HashSet::new() }
     }
 
-    /// Takes another owner, one without a past, where none was given.
+    /// Switches to a fresh owner, which has no past locks, unless the user gave the owner.
     fn renew(&mut self) {
         *self = Self::new(self.locks, self.given.take());
     }
@@ -80,7 +90,8 @@ impl MultiLock {
             let busy = match self.ask_all(&asked, &asker, &mut got, together, deadline).await {
                 Ok(Answers::All) => None,
                 Ok(Answers::Busy(at)) => Some(at),
-                // Held locks are released in the background. The failure of an earlier attempt says more.
+                // Dropped guards are released in the background. An earlier failure says more than the end of the
+                // wait.
                 Ok(Answers::RanOut) => {
                     return match last {
                         Some(error) => Err(error),
@@ -91,12 +102,12 @@ impl MultiLock {
                 Err(error) => {
                     self.give_back(&mut got, 0, &mut asker, deadline).await;
                     if together && error.crosses_slots() {
-                        // A cluster behind a proxy: names of several slots do not go together.
+                        // A cluster behind a proxy: names of several slots need separate commands.
                         together = false;
                         asker.renew();
                         continue;
                     }
-                    // An attempt that the end of the wait cuts off says less than those before it.
+                    // A timeout at the end of the wait says less than the failure before it.
                     let cut_off = matches!(error, Error::Timeout { .. }) && deadline.is_over();
                     if has_seen_busy && last.is_none() && self.is_cut_off(&error, deadline).await {
                         return Ok(None);
@@ -116,7 +127,7 @@ impl MultiLock {
             };
             let Some(busy) = busy else {
                 if let (Some(lease), true) = (asked.lease, waited_for > 0) {
-                    // The leases of those that were held while others were waited for have run already.
+                    // The leases of locks that were held during the wait for another one have partly run out.
                     let older = got.values().map(|guard| guard.extending(lease)).collect::<FuturesUnordered<_>>();
                     let extended = enough(older, self.locks.len(), true);
                     let left = deadline.left_to_answer().unwrap_or(Duration::MAX);
@@ -125,7 +136,6 @@ impl MultiLock {
                         Some(Err(error)) => {
                             tracing::debug!(lock.name = %self.name, %error, "lost a lock while waiting for the others");
                         }
-                        // The guards, dropped, are given back in the background.
                         None => return Err(missing(&self.locks)),
                     }
                 }
@@ -135,9 +145,9 @@ impl MultiLock {
                 if held.is_held() {
                     return Ok(Some(Guard::of(held)));
                 }
-                // What is left of them is given back, and the acquire begins anew.
+                // A member was lost in between: release the rest, and start over.
                 let too_slow = matches!(held.why_lost(), Error::Lost { why: Lost::Expired, .. });
-                // What is not done by then goes on in the background.
+                // A release that takes longer continues in the background.
                 let _ = tokio::time::timeout(deadline.at_most(HOLD), held.give_back()).await;
                 if too_slow && (patience.came_late(deadline.elapsed()) || deadline.is_over()) {
                     return Err(Error::too_late());
@@ -151,7 +161,7 @@ impl MultiLock {
             patience.answered();
             (last, has_seen_busy) = (None, true);
             if deadline.is_over() {
-                // The guards, dropped, are given back in the background.
+                // Dropped guards are released in the background.
                 return Ok(None);
             }
             self.give_back(&mut got, busy, &mut asker, deadline).await;
@@ -162,7 +172,7 @@ impl MultiLock {
                 Err(error) if self.is_cut_off(&error, deadline).await => return Ok(None),
                 Err(error) => return Err(error),
             }
-            // A lock whose lease ended while another one was waited for is asked for anew.
+            // A lock whose lease ended during the wait for another one is requested again.
             got.retain(|at, guard| {
                 let held = guard.is_held();
                 if !held {
@@ -176,13 +186,13 @@ impl MultiLock {
         }
     }
 
-    /// True if this is the error of an attempt that the end of the wait cut off, and no server is silent.
+    /// Returns true if this is the error of an attempt that the end of the wait cut off, and no server is silent.
     async fn is_cut_off(&self, error: &Error, deadline: &Deadline) -> bool {
         let is_timeout = matches!(error, Error::Timeout { .. }) && deadline.is_over();
         is_timeout && !are_silent(&self.locks, 0, deadline).await
     }
 
-    /// Asks once for all locks that are missing, at the same time.
+    /// Requests all missing locks once, at the same time.
     async fn ask_all(
         &self,
         asked: &Acquire,
@@ -232,7 +242,8 @@ impl MultiLock {
                 }
             }
         };
-        // A command ends by itself, but perhaps not within the wait. What is under way then is undone.
+        // A command has its own timeout, which may be later than the end of the wait. Attempts in flight at that
+        // end are undone.
         let late = match deadline.left_to_answer().filter(|_| !deadline.is_once()) {
             None => {
                 answers.await;
@@ -247,7 +258,8 @@ impl MultiLock {
         }
     }
 
-    /// The simple locks that may be taken by scripts for many, by their clients and servers; taken out of `missing`.
+    /// Groups simple locks by client and placement (server, and slot in a cluster), for scripts of many names.
+    /// Removes them from `missing`. A lock that is alone at its placement stays there.
     fn batches(&self, missing: &mut Vec<usize>, past: &HashSet<usize>) -> Vec<Vec<usize>> {
         let mut servers: HashMap<(*const (), Placement), usize> = HashMap::new();
         let mut batches: Vec<Vec<usize>> = Vec::new();
@@ -268,9 +280,9 @@ impl MultiLock {
         batches
     }
 
-    /// Takes these locks of one client at one server, by one script after the other, up to the first that somebody else holds.
-    /// If scripts went out side by side, two callers would each take some that the other one wants; and the server would run
-    /// them in one go.
+    /// Acquires these locks of one client and placement, up to the first busy one. The scripts run one after
+    /// another. If they were sent at once, two callers could each get a part of what the other one wants, and the
+    /// server would run all of them in one go.
     async fn together(&self, all: Vec<usize>, asked: &Acquire, owner: &Owner) -> Together {
         let mut got = Vec::with_capacity(all.len());
         for all in all.chunks(PART) {
@@ -289,7 +301,8 @@ impl MultiLock {
         Together { got, outcome: Ok(None) }
     }
 
-    /// Waits for one lock, holding the ones before it for a while, and then none. False when the wait is over.
+    /// Waits for one lock: first while holding the locks before it, later without holding any. Returns false if the
+    /// wait has ended.
     async fn wait_for(
         &self,
         at: usize,
@@ -298,7 +311,7 @@ impl MultiLock {
         got: &mut Got,
         deadline: &Deadline,
     ) -> Result<bool> {
-        // Giving back may have taken what was left.
+        // The releases before may have used up the wait.
         while !deadline.is_over() {
             let holds = !got.is_empty();
             let mut how = how(&asker.owner, asked, deadline);
@@ -312,26 +325,26 @@ impl MultiLock {
                 }
                 Ok(None) if deadline.is_over() => return Ok(false),
                 Ok(None) if holds => {}
-                // A `DistLock` that is not of this crate has ended its wait early.
+                // A foreign `DistLock` has ended its wait early.
                 Ok(None) => tokio::time::sleep(deadline.at_most(FLOOR)).await,
-                // That wait was cut short, and so was its patience.
+                // This wait and its retries were cut short, so the error is not final.
                 Err(error) if holds && error.is_retryable() && !deadline.is_over() => {}
                 Err(error) => return Err(error),
             }
             self.give_back(got, 0, asker, deadline).await;
-            // All the others are then to be had by scripts for many again.
+            // A fresh owner may acquire all other locks by scripts of many names.
             asker.renew();
         }
         Ok(false)
     }
 
-    /// Gives back the locks from this number on, so that whoever comes next finds them free.
+    /// Releases the locks from this number on, so that others find them free.
     async fn give_back(&self, got: &mut Got, from: usize, asker: &mut Asker<'_>, deadline: &Deadline) {
         let back = got.split_off(&from);
         asker.past.extend(back.keys());
         let all: Vec<_> = back.into_values().map(Guard::unlocking).collect();
         if !all.is_empty() {
-            // What is not done by then goes on in the background.
+            // A release that takes longer continues in the background.
             let _ = tokio::time::timeout(deadline.at_most(HOLD), futures::future::join_all(all)).await;
         }
     }

@@ -1,24 +1,33 @@
 //! The multi lock: several locks as one, all or none. Redisson's `RedissonMultiLock`.
 //!
-//! Any mix of locks, of one client or of several, others of this kind and [RedLocks](crate::RedLock) included. All are asked
-//! for at the same time; what is free on one server and simple (reentrant, spin) is taken by one script, all or nothing, and by several where
-//! there are more than 250: one after the other in the order of their keys, so that no script keeps the server's other users
-//! waiting for long. What the first of them took is given back when a later one finds a busy lock. Where some are busy, it
-//! waits for them one after the other in one order for all callers (by key, whatever order they were listed in), holding only
-//! those that come before: two callers with reversed lists cannot wait for one another. Against those who keep to another
-//! order (Redisson's multi lock, or two addresses of one server) it does not hold while it waits for longer than half a second
-//! or so, then gives all back and begins anew. Name a server by one address: a lock that is listed by two is not known to be one.
+//! The members may be any locks, of one client or several, including multi locks and [RedLocks](crate::RedLock).
+//! The multi lock is held while all members are held. If one is lost, the others are released in the background at
+//! once. A release releases every member, whatever the result of each.
 //!
-//! It is held while all of its members are; once one is lost, the others are given back at once, in the background, whatever
-//! becomes of the guard. Giving it back gives back every one, whatever becomes of the others.
+//! # How it is acquired
 //!
-//! What Redisson's does and this does not: members have the lease that was asked for from the start, not twice
-//! the wait; the counter of a fenced member, and the queue of a fair one, get no end; an unlock does not stop at the first
-//! error.
+//! 1. All members are requested at the same time. Simple members (reentrant, spin) of one client at one server, in
+//!    a cluster of one slot, are acquired by one script, all or none. More than 250 need several scripts, sent one
+//!    after another in the order of their keys, so that no script delays the server's other users for long.
+//! 2. If some members are busy, the members before the first busy one are kept, and the rest is released. All
+//!    callers use the same order, by key, however they list the locks. So two callers with reversed lists never
+//!    wait for each other.
+//! 3. The busy member is waited for, then the missing members are requested again.
+//!
+//! Others may use another order: Redisson's multi lock, or a client that reaches a server by another address.
+//! Therefore the multi lock keeps members for at most 0.3 to 0.6 s of waiting. Then it releases all of them, and
+//! waits without holding any. Use one address per server: a lock that is listed by two addresses counts as two
+//! locks.
+//!
+//! # Differences from Redisson
+//!
+//! - Members have the requested lease from the start, not twice the wait.
+//! - The counter of a fenced member and the queue of a fair member get no expiry.
+//! - An unlock does not stop at the first error.
 //!
 //! # Wire format
 //!
-//! That of the members, each taken and released as it would be alone.
+//! Each member is acquired and released as it would be alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,14 +49,17 @@ use crate::state::{Released, State};
 
 mod acquire;
 
-/// The most locks that can be held as one.
+/// Most members of one multi lock.
 const MOST: usize = 65_536;
 
 /// # Multi locks
 impl Client {
-    /// The reentrant locks of these names as one: Redisson's `getMultiLock(..)`. All of them are taken, or none.
+    /// Returns one lock over the reentrant locks of these names: Redisson's `getMultiLock(..)`. All are acquired,
+    /// or none.
     ///
-    /// *Cost*: none; nothing is sent until it is acquired. Impossible names are refused then.
+    /// # Cost
+    ///
+    /// None: nothing is sent until an acquire. Impossible names are refused then.
     #[must_use]
     pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         let lock = |name: &str| -> Arc<dyn DistLock> { Arc::new(self.reentrant(name)) };
@@ -55,11 +67,15 @@ impl Client {
     }
 }
 
-/// Several locks as one: held when all of them are. See the [module](self). At most 65 536: a longer list is refused by
-/// [`Error::Config`] when it is acquired.
+/// Several locks as one, held while all of them are. See the [module](self). At most 65 536 locks: an acquire of a
+/// longer list returns [`Error::Config`].
 ///
-/// *Cost*: free, one command for up to 250 simple ones (reentrant, spin) of one client, and one for each other lock, all at
-/// once; longer lists, one such command after the other. Releasing is one command for each, many of them sent together.
+/// # Cost
+///
+/// - Acquire, if free: one command for up to 250 simple locks (reentrant, spin) of one client at one server (in a
+///   cluster: of one slot), and one for each other lock, all at once. For more simple locks, one such command after
+///   another.
+/// - Release: one command per lock, many of them sent together.
 #[derive(Clone)]
 pub struct MultiLock {
     name: Arc<str>,
@@ -69,13 +85,13 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// Any locks as one. Listed twice, a lock is taken once.
+    /// Combines any locks into one. A lock that is listed twice is acquired once.
     #[must_use]
     pub fn of(locks: Vec<Arc<dyn DistLock>>) -> Self {
-        // The order, of the same locks always the same: by key, by server, by flavour.
+        // One order for all callers: by key, by server, by flavour.
         let mut locks: Vec<_> = locks.into_iter().map(|lock| (SortKey::of(&lock), lock)).collect();
         locks.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // Of a lock of somebody else's making nobody knows whether it is the same.
+        // Two foreign locks of one name may be different locks.
         locks.dedup_by(|(a, _), (b, _)| a.flavour.is_some() && a == b);
         let odd = check(&locks).err();
         let locks: Vec<_> = locks.into_iter().map(|(_, lock)| lock).collect();
@@ -86,7 +102,7 @@ impl MultiLock {
         Self { name: Arc::from(name), locks: locks.into(), odd }
     }
 
-    /// The locks, in the order in which they are waited for.
+    /// Returns the locks, in the order in which they are waited for.
     #[must_use]
     pub fn locks(&self) -> &[Arc<dyn DistLock>] {
         &self.locks
@@ -96,7 +112,6 @@ impl MultiLock {
         self.odd.clone().map_or(Ok(()), Err)
     }
 
-    /// Asks every lock.
     async fn each<T>(&self, ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>) -> Result<Vec<T>> {
         self.check()?;
         each(&self.locks, ask).await.map_err(|error| renamed(error, &self.name))
@@ -104,7 +119,7 @@ impl MultiLock {
 }
 
 impl DistLock for MultiLock {
-    /// The names of the first of its locks.
+    /// Returns the names of the first three locks, joined by `+`, and the number of the others.
     fn name(&self) -> &str {
         &self.name
     }
@@ -114,10 +129,19 @@ impl DistLock for MultiLock {
         home::run_on(group::home(&self.locks), async move { lock.carry_out(how).await })
     }
 
-    /// Who holds all of them.
+    /// Returns who holds all of the locks.
     ///
-    /// *Cost*: one command for each lock, all at once. *Cancel safety*: reads only. *Errors*: those of the locks, as
-    /// [`acquire`](DistLock::acquire): each of them has to answer.
+    /// # Cost
+    ///
+    /// One command per lock, all at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Only reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](DistLock::acquire). Every lock must answer.
     fn state(&self) -> BoxFuture<'_, Result<State>> {
         Box::pin(async {
             let states = self.each(|lock| async move { lock.state().await }.boxed()).await?;
@@ -125,10 +149,19 @@ impl DistLock for MultiLock {
         })
     }
 
-    /// Frees each of them; `false` when all were free.
+    /// Frees every lock, whoever holds it. Returns `false` if all were free.
     ///
-    /// *Cost*: one command for each lock, all at once. *Cancel safety*: once begun it may take effect, on some of them too.
-    /// *Errors*: those of the locks, as [`acquire`](DistLock::acquire); the others are freed all the same.
+    /// # Cost
+    ///
+    /// One command per lock, all at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun it may take effect, possibly on some of the locks only.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](DistLock::acquire). The other locks are freed nevertheless.
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async {
             let freed = self.each(|lock| async move { lock.force_unlock().await }.boxed()).await?;
@@ -136,11 +169,19 @@ impl DistLock for MultiLock {
         })
     }
 
-    /// Gives back one hold of each of them, whatever becomes of the others.
+    /// Releases one hold of `owner` on every lock, whatever the result of each.
     ///
-    /// *Cost*: for each lock what its own release costs, all at once: one command, or two where the owner has several holds or
-    /// was given. *Cancel safety*: once begun it is carried out. *Errors*: [`Error::NotHeld`] where one of them was not held,
-    /// and those of [`acquire`](DistLock::acquire).
+    /// # Cost
+    ///
+    /// One command per lock, or two if the owner has several holds or was given, all at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun it is completed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`] if one of the locks was not held; otherwise as [`acquire`](DistLock::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
             owner.reveal();
@@ -161,12 +202,12 @@ impl fmt::Debug for MultiLock {
     }
 }
 
-/// Where a lock lives: what makes two of them the same, and their order.
+/// Where a lock lives. Defines the order of locks, and which locks are the same.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SortKey {
     key: Bytes,
     server: String,
-    /// None for one that this crate did not make.
+    /// None for a foreign lock.
     flavour: Option<&'static str>,
 }
 
@@ -186,7 +227,7 @@ impl SortKey {
     }
 }
 
-/// Refuses what cannot be taken together.
+/// Refuses lists that cannot be acquired together.
 fn check(locks: &[(SortKey, Arc<dyn DistLock>)]) -> Result<()> {
     if locks.is_empty() {
         return Err(Error::config("a multi lock needs locks: the list is empty"));
@@ -208,5 +249,6 @@ fn check(locks: &[(SortKey, Arc<dyn DistLock>)]) -> Result<()> {
     locks.iter().filter_map(|(_, lock)| part(lock)).try_for_each(|part| part.protocol.name().check())
 }
 
-/// For how long locks are held while another one is waited for, before all are given back: one to two of this.
+/// Least time for which locks are kept during the wait for another one, before all are released. The longest is
+/// twice this.
 const HOLD: Duration = Duration::from_millis(300);

@@ -1,11 +1,11 @@
-//! Where a name is in a cluster.
+//! The cluster slot of a name.
 
 use super::LockName;
 use crate::error::{Error, Result};
 use crate::topology::{hash_tag, slot_of};
 
 impl LockName {
-    /// The slot of its key, computed once, and only where somebody asks. A waiter's own channel is where its lock is.
+    /// The slot of the key, computed on first use. A waiter's inbox has the slot of its lock.
     pub(crate) fn slot(&self) -> u16 {
         match &self.lock {
             Some(lock) => lock.slot(),
@@ -13,8 +13,8 @@ impl LockName {
         }
     }
 
-    /// True when the lock's own key and those beside it, of which its channel stands for all, are in different slots but by
-    /// chance: `a{b`, `a{}b`, `x}y`. Redisson spells them so.
+    /// True if the main key and the other keys of the lock are in different slots, except by chance: `a{b`, `a{}b`,
+    /// `x}y`. All other keys have the hash tag of the channel. Redisson spells these names the same way.
     pub(crate) fn spans_slots(&self) -> bool {
         match &self.lock {
             Some(lock) => lock.spans_slots(),
@@ -22,7 +22,7 @@ impl LockName {
         }
     }
 
-    /// Refuses names that no lock in a cluster can have. Called before anything is sent.
+    /// Refuses names that are impossible in a cluster. Called before anything is sent.
     pub(crate) fn check_in_cluster(&self) -> Result<()> {
         if self.spans_slots() {
             return Err(Error::config(format!(

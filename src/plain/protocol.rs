@@ -1,4 +1,4 @@
-//! How a plain lock speaks to Redis.
+//! The calls of a plain lock.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::names::LockName;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
-/// A script of this flavour's, behind what they share.
+/// A script of this flavour, after the parts that its scripts share.
 macro_rules! script {
     ($($file:literal),+) => {
         concat!(
@@ -44,7 +44,8 @@ static RENEW: Script =
     Script::new("plain/renew", script!("common/renew/begin", "plain/renew")).gaining(is_renewed).telling(gone_alone);
 static STATE: Script = Script::new("plain/state", include_str!("../../lua/plain/state.lua")).reading();
 
-/// The nature of locks with values of this form: a renewal names holds by them, so one command renews locks of one form.
+/// The nature of locks with values of this form. A renewal names holds by their values, so one command renews locks
+/// of one form.
 macro_rules! nature {
     ($value:ident) => {{
         static RENEWAL: Renewal = Renewal {
@@ -57,20 +58,19 @@ macro_rules! nature {
     }};
 }
 
-/// The value of the one hold that there can be, by the list that a renewal is told of it: nothing, or `,<id>`, and perhaps `~`
-/// and the number of the command, for which there is no place here.
+/// The value of the one possible hold, from the list of holds for a renewal. The list is empty, or `,<id>`, possibly
+/// with `~` and the number of the command, which a value has no room for.
 fn relied_on(value: PlainValue, hold: &Renewed<'_>) -> Arg {
     let list = hold.holds.split(|byte| *byte == b'~').next().unwrap_or_default();
     let id = list.split(|byte| *byte == b',').nth(1).unwrap_or_default();
     Arg::Text(value.of(hold.owner, named(id)))
 }
 
-/// An id of a list; none for a hold that is not listed.
+/// An id of a list; empty for a hold that is not listed.
 fn named(id: &[u8]) -> &[u8] {
     if id == b"-" { b"" } else { id }
 }
 
-/// One plain lock.
 #[derive(Clone, Debug)]
 pub(super) struct Plain {
     pub(super) name: Arc<LockName>,
@@ -86,12 +86,12 @@ impl Plain {
         Call { script, keys: 1, words }
     }
 
-    /// The values that a release means.
+    /// The values of the holds that a release names.
     fn meant(&self, giving: &Giving<'_>) -> Vec<Arg> {
         let value = |id: &[u8]| Arg::Text(self.value.of(giving.owner, named(id)));
         match giving.hold {
             HoldId::Only | HoldId::Unlisted => vec![value(b"")],
-            // Told by the server, it is the value itself.
+            // The server returned this id: it is the value itself.
             HoldId::Listed(id) if id.starts_with(b"+") => vec![Arg::Text(id.slice(1..))],
             HoldId::Listed(ids) => ids.split(|byte| *byte == b',').filter(|id| !id.is_empty()).map(value).collect(),
             HoldId::Any => std::iter::once(Bytes::new()).chain(all_of(giving.owner)).map(Arg::Text).collect(),
@@ -121,7 +121,7 @@ impl Protocol for Plain {
         let word = |word: &'static str| Arg::Text(Bytes::from_static(word.as_bytes()));
         let value = match ask.hold {
             HoldId::Listed(id) => self.value.of(ask.owner, id),
-            // One that was not made for this acquire alone would have an id.
+            // An owner that was not created for this acquire would have an id.
             HoldId::Only | HoldId::Unlisted | HoldId::Any => self.value.of(ask.owner, b""),
         };
         match ask.hold {

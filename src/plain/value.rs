@@ -1,35 +1,35 @@
-//! What stands in Redis as the value of a plain lock.
+//! Values of plain locks in Redis.
 
 use bytes::Bytes;
 
 use crate::owner::Owner;
 
-/// How a plain lock's values are written. Libraries compare them as a whole, and read nothing in them: all forms, ours and
-/// theirs, go together at one lock. So this is for people, and programs, that look at the keys.
+/// The form of a plain lock's values. It matters only to people and programs that look at the keys: libraries compare
+/// values as a whole and never parse them, so locks of different forms exclude each other.
 ///
-/// Each value is one acquire's, and is never used again; the owner can be read in it, whatever the form.
+/// Each value belongs to one acquire and is never reused. Every form contains the owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum PlainValue {
-    /// The owner's text, `<uuid>:<number>`; behind it `/` and the id of the hold where the owner was given.
+    /// The owner's text, `<uuid>:<number>`. If the owner was given to the acquire, `/` and the id of the hold follow.
     #[default]
     Owner,
-    /// The same in lower-case hex digits, 48 or 76 of them: as `redlock` for Node and `redis-py` have theirs.
+    /// The same in lower-case hex, 48 or 76 digits, similar to `redlock` for Node and `redis-py`.
     Hex,
-    /// The same in base64, 32 or 52 letters: as `redsync` and `bsm/redislock` have theirs.
+    /// The same in base64, 32 or 52 characters, similar to `redsync` and `bsm/redislock`.
     Base64,
 }
 
-/// The owner and the hold as bytes: so many for the owner, so many with the id of its hold.
+/// Length in bytes of a packed owner, without and with the id of a hold.
 const OWNER: usize = 16 + 8;
 const WHOLE: usize = OWNER + 6 + 8;
 
-/// What is between an owner and the id of its hold, as text.
+/// Separates an owner from the id of its hold, in text form.
 const MARK: u8 = b'/';
 
 impl PlainValue {
-    /// The value of this owner's hold of this id; an empty one: the only hold that it will ever have.
+    /// The value for the hold `id` of this owner. Empty `id`: the only hold that the owner will ever have.
     pub(super) fn of(self, owner: &Owner, id: &[u8]) -> Bytes {
         if self == Self::Owner && id.is_empty() {
             return owner.bytes();
@@ -37,12 +37,12 @@ impl PlainValue {
         self.packed(owner, id).unwrap_or_else(|| Bytes::from([owner.text().as_bytes(), &[MARK], id].concat()))
     }
 
-    /// What all values of this owner in this form begin with.
+    /// The common prefix of all values of this owner in this form.
     fn all_of(self, owner: &Owner) -> Bytes {
         self.packed(owner, b"").unwrap_or_else(|| Bytes::from([owner.text().as_bytes(), &[MARK]].concat()))
     }
 
-    /// None where it is written as text.
+    /// None if the value is written as text.
     fn packed(self, owner: &Owner, id: &[u8]) -> Option<Bytes> {
         let encode = match self {
             Self::Owner => return None,
@@ -50,17 +50,17 @@ impl PlainValue {
             Self::Base64 => base64,
         };
         let bytes = pack(owner.text(), id)?;
-        // An owner that came from elsewhere may be written in another way than ours.
+        // An owner from elsewhere may be spelled in another way than ours, which packing would lose.
         (unpack(&bytes).as_deref() == Some(owner.text())).then(|| Bytes::from(encode(&bytes)))
     }
 }
 
-/// What all values of this owner begin with, in each form: whoever holds the lock as this owner may write another than whoever asks.
+/// The prefixes of all values of this owner, one for each form: the holder may use another form than the caller.
 pub(super) fn all_of(owner: &Owner) -> impl Iterator<Item = Bytes> {
     [PlainValue::Owner, PlainValue::Hex, PlainValue::Base64].into_iter().map(|form| form.all_of(owner))
 }
 
-/// Who wrote this value: its owner, where it is one of ours; else the value itself.
+/// The owner in this value if this crate wrote it, else the value itself.
 pub(super) fn holder(value: &[u8]) -> String {
     let text = String::from_utf8_lossy(value);
     let bytes = match value.len() {
@@ -77,7 +77,7 @@ pub(super) fn holder(value: &[u8]) -> String {
     }
 }
 
-/// `<uuid>:<number>` and `<12 hex digits>.<number>` as bytes.
+/// Packs the owner `<uuid>:<number>` and the hold id `<12 hex digits>.<number>` into bytes.
 fn pack(owner: &str, id: &[u8]) -> Option<Vec<u8>> {
     let (uuid, number) = owner.split_once(':')?;
     let mut bytes = Vec::with_capacity(WHOLE);
@@ -91,7 +91,7 @@ fn pack(owner: &str, id: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The owner in such bytes. None where they are none of ours.
+/// The owner in packed bytes. None if this crate did not write them.
 fn unpack(bytes: &[u8]) -> Option<String> {
     let (uuid, rest) = bytes.split_first_chunk::<16>()?;
     let number = u64::from_be_bytes(*rest.first_chunk()?);
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(holder(b"\xff\xfe"), "\u{fffd}\u{fffd}");
     }
 
-    /// Not every owner's text is one that we write.
+    /// This crate never writes owners of this spelling.
     #[test]
     fn an_owner_of_another_hand_is_written_as_text() {
         for odd in [ID.to_uppercase(), "71b96ce8-2746-4c3a-9d0e-0123456789ab".to_owned()] {

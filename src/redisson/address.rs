@@ -3,7 +3,7 @@
 use crate::config::Secret;
 use crate::topology::Address;
 
-/// Where one server is, and as whom to come there.
+/// One server, and the login in its address.
 pub(super) struct Server {
     pub(super) is_secure: bool,
     pub(super) place: Place,
@@ -35,7 +35,7 @@ pub(super) fn read(text: &str) -> Result<Server, &'static str> {
         "rediss" | "valkeys" => true,
         _ => return Err("an address begins with redis:// or rediss:// (or valkey://, valkeys://, redis+uds://)"),
     };
-    // What is behind it, a database say, Redisson leaves alone.
+    // Redisson ignores the rest, such as a database.
     let server = rest.split(['/', '?']).next().unwrap_or_default();
     let (login, server) = server.rsplit_once('@').map_or((None, server), |(login, server)| (Some(login), server));
     let place = Address::split(server).and_then(|(host, port)| Address::new(host, port));
@@ -44,7 +44,7 @@ pub(super) fn read(text: &str) -> Result<Server, &'static str> {
         let text = percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
         Some(text).filter(|text| !text.is_empty()).map(Secret)
     };
-    // One word alone is the password.
+    // A single word is the password.
     let (username, password) = match login.map(|login| login.split_once(':').unwrap_or(("", login))) {
         Some((username, password)) => (decoded(username), decoded(password)),
         None => (None, None),
@@ -56,7 +56,7 @@ pub(super) fn read(text: &str) -> Result<Server, &'static str> {
 mod tests {
     use super::*;
 
-    /// As Redisson's `RedisURI` takes them apart, in 3.52 and 4.7.
+    /// Redisson's `RedisURI` gives the same results in 3.52 and 4.7.
     #[test]
     fn addresses_are_taken_apart_as_redisson_does() {
         for (text, secure, place, username, password) in [

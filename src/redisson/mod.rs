@@ -1,4 +1,4 @@
-//! Redisson's own configuration, as it stands in YAML (feature `config`).
+//! Redisson's YAML configuration (feature `config`).
 //!
 //! ```text
 //! text ─ variables ─► text ─ tree ─► nodes with places ─ read ─► Builder
@@ -23,12 +23,19 @@ use crate::client::{Builder, Client};
 use crate::config::Tls;
 use crate::error::Result;
 
-/// Reads Redisson's configuration in YAML: what `Config.fromYAML` of Redisson 3.52 and 4.x reads, and spellings of before.
+/// Reader of Redisson's YAML configuration. It accepts what `Config.fromYAML` of Redisson 3.52 and 4.x accepts, and
+/// older spellings.
 ///
-/// Servers, logins, timeouts and what locks hang on are taken over; what means nothing here, threads and codecs say, is left alone. What
-/// cannot be taken over is an error that lists all of it by name, with the lines; or, [leniently](Self::lenient), a list beside the
-/// builder. Without what decides which lock a name is, or how safe it is, nothing is read, leniently neither: so a client that comes of it
-/// excludes the Java processes with the same file. [`guide::redisson_yaml`](crate::guide::redisson_yaml) goes through all options.
+/// - Servers, logins, timeouts and options that affect locks are used. Options without a meaning here, such as
+///   threads and codecs, are ignored.
+/// - Options that cannot be used are an error that lists them all by name and line. With [`lenient`](Self::lenient)
+///   they are left out instead, and listed next to the builder.
+/// - Options that decide which lock a name means, or how safe the lock is, are never left out. So the client excludes
+///   the Java processes that use the same file.
+///
+/// [`guide::redisson_yaml`](crate::guide::redisson_yaml) describes each option.
+///
+/// # Examples
 ///
 /// ```
 /// use distlock::RedissonYaml;
@@ -54,37 +61,40 @@ pub struct RedissonYaml {
 }
 
 impl RedissonYaml {
-    /// A strict reader, with the variables of this process.
+    /// Returns a strict reader that uses the environment variables of this process.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Go on without what cannot be taken over and makes no other lock of any: [`RedissonConfig::left_out`] lists it, and each is a
-    /// warning in the log. What is wrong is an error all the same. Defaults to false.
+    /// Leaves out options that cannot be used, if no lock changes its meaning by that. [`RedissonConfig::left_out`]
+    /// lists them, and each is logged as a warning. Wrong values stay errors. Defaults to false.
     #[must_use]
     pub fn lenient(mut self, lenient: bool) -> Self {
         self.lenient = lenient;
         self
     }
 
-    /// What the `nameMapper` of the file puts before every name. It is Java code, which cannot be read here: without this a file that
-    /// has one is refused. To be told only where there is one; a file without is refused then, as Java would put nothing there.
+    /// Sets the prefix that the file's `nameMapper` adds to every name. The mapper is Java code, which cannot be read
+    /// here, so a file with a mapper is refused without this call. A file without a mapper is refused *with* this
+    /// call, because Java would add no prefix.
     #[must_use]
     pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.name_prefix = Some(prefix.into());
         self
     }
 
-    /// How TLS is spoken, instead of the file's `sslTruststore`, `sslKeystore` and what else names Java's certificates, which is not
-    /// read here; with this it is left alone. Certificates in PEM: `openssl pkcs12`, or `keytool -exportcert -rfc`, write such.
+    /// Sets the TLS configuration. It replaces the file's `sslTruststore`, `sslKeystore` and other options for Java's
+    /// certificates, which this crate cannot read. Use PEM files: `openssl pkcs12` or `keytool -exportcert -rfc` can
+    /// write them.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Put these in place of `${NAME}`, and nothing of this process's environment. Redisson knows Java's system properties beside that.
+    /// Replaces `${NAME}` by these values instead of this process's environment. Redisson also reads Java's system
+    /// properties.
     #[must_use]
     pub fn variables<K: Into<String>, V: Into<String>>(mut self, variables: impl IntoIterator<Item = (K, V)>) -> Self {
         self.variables = Some(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect());
@@ -93,9 +103,19 @@ impl RedissonYaml {
 
     /// Reads the text of a file.
     ///
-    /// *Cost*: none; nothing is connected to. *Errors*: [`Error::Config`](crate::Error::Config), which says the line and the column, and
-    /// never what stands there: no YAML, a key that stands twice or is unknown, a value of the wrong type, a variable that is not set, no
-    /// servers or those of two kinds, an option that cannot be taken over; also a text above 256 KiB.
+    /// # Cost
+    ///
+    /// None: nothing is connected.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`](crate::Error::Config) with the line and the column, and never with a value of the file:
+    ///
+    /// - the text is no YAML, or larger than 256 KiB;
+    /// - a key is duplicate or unknown, or a value has the wrong type;
+    /// - a variable is not set;
+    /// - the file names no servers, or servers of two kinds;
+    /// - an option cannot be used.
     pub fn read(&self, text: &str) -> Result<RedissonConfig> {
         let set = |name: &str| match &self.variables {
             Some(variables) => variables.get(name).cloned(),
@@ -111,7 +131,7 @@ impl RedissonYaml {
 
 impl fmt::Debug for RedissonYaml {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Variables are secrets, often.
+        // Variables are often secrets.
         let Self { lenient, name_prefix, tls, variables: _ } = self;
         f.debug_struct("RedissonYaml")
             .field("lenient", lenient)
@@ -121,7 +141,7 @@ impl fmt::Debug for RedissonYaml {
     }
 }
 
-/// What was read of Redisson's configuration.
+/// Result of reading Redisson's configuration.
 #[derive(Clone, Debug)]
 pub struct RedissonConfig {
     builder: Builder,
@@ -129,27 +149,27 @@ pub struct RedissonConfig {
 }
 
 impl RedissonConfig {
-    /// The options, to set more of, and to connect.
+    /// Returns a builder, to set more options and to connect.
     pub fn into_builder(self) -> Builder {
         self.builder
     }
 
-    /// What could not be taken over, in the order of the file. Empty unless read leniently.
+    /// Returns the options that were left out, in the order of the file. Empty unless the reader is lenient.
     #[must_use]
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 }
 
-/// An option of Redisson's that was not taken over.
+/// An option of Redisson's that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftOut {
-    /// Its full name: `singleServerConfig.sslTruststore`.
+    /// Full name of the option, such as `singleServerConfig.sslTruststore`.
     pub path: String,
-    /// The line of its value, from 1.
+    /// Line of its value, from 1.
     pub line: usize,
-    /// The column of its value, from 1.
+    /// Column of its value, from 1.
     pub column: usize,
     /// Why, and what to do instead.
     pub why: String,
@@ -163,19 +183,32 @@ impl fmt::Display for LeftOut {
 }
 
 impl Client {
-    /// Connects as Redisson's configuration says, read strictly. More by [`RedissonYaml`]. (Feature `config`.)
+    /// Connects with Redisson's YAML configuration, read strictly. [`RedissonYaml`] has more options. (Feature
+    /// `config`.)
     ///
-    /// *Cost*, *Cancel safety*: as [`connect`](Self::connect). *Errors*: those of [`RedissonYaml::read`], and of
-    /// [`connect`](Self::connect).
+    /// # Cost
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RedissonYaml::read`] and of [`connect`](Self::connect).
     pub async fn from_redisson_yaml(text: &str) -> Result<Self> {
         Builder::from_redisson_yaml(text)?.connect().await
     }
 }
 
 impl Builder {
-    /// Options as Redisson's configuration says, read strictly. More by [`RedissonYaml`]. (Feature `config`.)
+    /// Returns a builder with Redisson's YAML configuration, read strictly. [`RedissonYaml`] has more options.
+    /// (Feature `config`.)
     ///
-    /// *Errors*: those of [`RedissonYaml::read`].
+    /// # Errors
+    ///
+    /// The errors of [`RedissonYaml::read`].
     pub fn from_redisson_yaml(text: &str) -> Result<Self> {
         Ok(RedissonYaml::new().read(text)?.into_builder())
     }

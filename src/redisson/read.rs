@@ -1,4 +1,4 @@
-//! From the text to a builder.
+//! Builds a builder from the text of a file.
 
 use super::address::{Place, Server};
 use super::table::{self, Fate, ROOT, SECTIONS};
@@ -10,14 +10,14 @@ use crate::client::{Builder, Client};
 use crate::config::Tls;
 use crate::error::{Error, Result};
 
-/// A text with where its lines are.
+/// The given text, and the same text with its variables replaced.
 struct Source<'a> {
     text: &'a str,
     filled: Filled,
 }
 
 impl Source<'_> {
-    /// Line and column, from 1, of what stands there in the text with its variables in place.
+    /// Line and column in the given text, from 1, of position `at` in the text with replaced variables.
     fn place(&self, at: usize) -> (usize, usize) {
         let (mut line, mut column) = (1, 1);
         for c in self.text.chars().take(self.filled.origin(at)) {
@@ -37,14 +37,13 @@ impl Source<'_> {
     }
 }
 
-/// A problem with the option of this path.
+/// A problem with the option `path`.
 struct Problem {
     at: usize,
     path: String,
     why: String,
 }
 
-/// Reads one text.
 pub(super) fn read(
     text: &str,
     told: &RedissonYaml,
@@ -86,9 +85,9 @@ struct Reading<'a> {
     source: &'a Source<'a>,
     taken: Taken,
     problems: Vec<Problem>,
-    /// Those that only matter over TLS.
+    /// Problems that only matter over TLS.
     of_tls: Vec<Problem>,
-    /// How TLS is spoken instead of by Java's certificates.
+    /// TLS configuration that replaces the options for Java's certificates.
     tls: Option<Tls>,
 }
 
@@ -125,7 +124,7 @@ impl Reading<'_> {
         for option in options {
             self.option(section, &pair.key, option)?;
         }
-        // Redisson 4: what stands at the root comes first.
+        // Since Redisson 4 the root overrides the section.
         let Login { username, password } = std::mem::take(&mut self.taken.login);
         let login = Login { username: of_root.username.or(username), password: of_root.password.or(password) };
         if self.taken.told_prefix.is_some() && !self.taken.is_mapped {
@@ -137,7 +136,7 @@ impl Reading<'_> {
         Ok(builder)
     }
 
-    /// A time for a command has to fit into the watchdog three times.
+    /// Limits the command timeout to a third of the watchdog.
     fn fit_timeout(&mut self, section: &str) {
         let options = &mut self.taken.options;
         let most = options.watchdog / 3;
@@ -145,7 +144,7 @@ impl Reading<'_> {
             return;
         }
         let Some(at) = self.taken.timeout_at else {
-            // Redisson's default, with a short watchdog.
+            // Redisson's default timeout, with a short watchdog.
             options.command_timeout = most;
             return;
         };
@@ -195,7 +194,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Whether a variable in it has no value, where, and what to do about that.
+    /// If a variable inside the node has no value: the node's place and a remedy.
     fn unfilled(&self, node: &Node) -> Option<(usize, String)> {
         let unfilled = self.source.filled.unfilled(&node.at)?;
         let name = &unfilled.name;
@@ -209,7 +208,7 @@ impl Reading<'_> {
         Some((node.at.start, why))
     }
 
-    /// What was read, put together.
+    /// Builds the builder from all options read.
     fn builder(&mut self, section: u8, pair: &Pair, of_config: Login) -> Result<Builder, Problem> {
         let (at, path) = (pair.at.start, pair.key.as_str());
         let wrong = |why: &str| Problem { at, path: path.to_owned(), why: why.to_owned() };
@@ -243,7 +242,8 @@ impl Reading<'_> {
         let (hosts, secure) = (hosts.join(","), if first.is_secure { "s" } else { "" });
         let url = match section {
             table::CLUSTER => format!("redis{secure}-cluster://{hosts}"),
-            // By its one address, which has to be a primary's: there replicas take part in acquires, as in Redisson.
+            // `redis-replicated://` with this one address, which must be the primary's. In this mode replicas
+            // acknowledge acquires, as in Redisson; with `redis://` they would not.
             table::MASTER_SLAVE if matches!(first.place, Place::Unix(_)) => {
                 return Err(wrong("masterAddress cannot be a socket of the file system"));
             }
@@ -258,7 +258,7 @@ impl Reading<'_> {
         if first.is_secure {
             self.problems.append(&mut self.of_tls);
         }
-        // What an address says comes first. That of a sentinel is the sentinels'.
+        // The login in an address overrides the options. The login in a sentinel's address is for the sentinels.
         let of_address = Login { username: first.username.clone(), password: first.password.clone() };
         let or = |one: Login, other: Login| Login {
             username: one.username.or(other.username),
@@ -270,7 +270,7 @@ impl Reading<'_> {
         };
         let mut options = taken.options;
         options.name_prefix = taken.told_prefix.unwrap_or_default();
-        // Each option was looked at before: what is left has no line of its own.
+        // Each option was checked before, so an error about their combination has no line of its own.
         options.validate().map_err(|error| wrong(&error.to_string()))?;
         let mut builder = Client::builder(&url).options(options).address_map(taken.address_map);
         if let Some(interval) = taken.scan_interval {
@@ -296,17 +296,17 @@ impl Reading<'_> {
     }
 }
 
-/// What of a path has to be written otherwise in a URL.
+/// Characters of a path that are percent-encoded in a URL.
 const PATH: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'@');
 
-/// The same of a name between slashes.
+/// Characters of a name between slashes that are percent-encoded.
 const NAME: &percent_encoding::AsciiSet = &PATH.add(b'/').add(b',').add(b':');
 
 fn is_null(node: &Node) -> bool {
     matches!(&node.kind, Kind::Scalar { text, is_plain: true } if node.tag.is_none() && super::value::is_null(text))
 }
 
-/// Whether a key may be repeated in an error: it looks like a name, and not like a secret that came there by mistake.
+/// True if an error may repeat a key: it looks like a name, not like a misplaced secret.
 fn is_shown(key: &str) -> bool {
     key.len() <= 64 && key.chars().all(|c| c.is_ascii_alphabetic())
 }

@@ -1,9 +1,9 @@
-//! What becomes of each of Redisson's options. `docs/redisson-yaml.md` says why.
+//! All options of Redisson, and how each is handled. `docs/redisson-yaml.md` gives the reasons.
 
 use super::take::{self, Taken, Why};
 use super::tree::Node;
 
-/// Where an option may stand.
+/// Places where an option is allowed.
 pub(super) const ROOT: u8 = 1;
 pub(super) const SINGLE: u8 = 1 << 1;
 pub(super) const CLUSTER: u8 = 1 << 2;
@@ -13,10 +13,9 @@ pub(super) const MASTER_SLAVE: u8 = 1 << 5;
 
 const SEVERAL: u8 = CLUSTER | SENTINEL | REPLICATED | MASTER_SLAVE;
 const SERVERS: u8 = SINGLE | SEVERAL;
-/// Since Redisson 4 also at the root.
+/// Since Redisson 4 also allowed at the root.
 const BOTH: u8 = ROOT | SERVERS;
 
-/// The sections that name servers.
 pub(super) const SECTIONS: [(&str, u8); 5] = [
     ("singleServerConfig", SINGLE),
     ("clusterServersConfig", CLUSTER),
@@ -25,20 +24,21 @@ pub(super) const SECTIONS: [(&str, u8); 5] = [
     ("masterSlaveServersConfig", MASTER_SLAVE),
 ];
 
-/// What becomes of an option.
+/// How an option is handled.
 #[derive(Clone, Copy)]
 pub(super) enum Fate {
-    /// It is taken over by this, or refused by it.
+    /// This function uses the option, or refuses it.
     Take(fn(&mut Taken, &Node) -> Result<(), Why>),
-    /// It means nothing here, and locks are the same without it.
+    /// The option has no meaning here, and locks are the same without it.
     Ignore,
-    /// It names certificates in a form that is not read here. Null, without TLS, or where these were told otherwise, that is nothing.
+    /// The option names certificates in a format that is not read here. Ignored if its value is null, without TLS, or
+    /// if the reader has a TLS configuration.
     Certificates,
 }
 
 use Fate::{Certificates, Ignore, Take};
 
-/// Every option that Redisson 3.52 or 4.7 knows, or one before them knew.
+/// Every option of Redisson 3.52 and 4.7, and of older versions.
 #[rustfmt::skip]
 pub(super) const OPTIONS: &[(&str, u8, Fate)] = &[
     ("lockWatchdogTimeout", ROOT, Take(take::watchdog)),
@@ -68,7 +68,7 @@ pub(super) const OPTIONS: &[(&str, u8, Fate)] = &[
     ("connectionListener", ROOT, Ignore),
     ("addressResolverGroupFactory", ROOT, Ignore),
     ("tcpKeepAlive", ROOT, Ignore),
-    // Of versions before 3.52.
+    // Older than 3.52.
     ("redissonReferenceEnabled", ROOT, Ignore),
     ("useLinuxNativeEpoll", ROOT, Ignore),
     ("decodeInExecutor", ROOT, Ignore),
@@ -114,7 +114,7 @@ pub(super) const OPTIONS: &[(&str, u8, Fate)] = &[
     ("keepAlive", SERVERS, Ignore),
     ("dnsMonitoringInterval", SERVERS, Ignore),
     ("dnsMonitoringTimes", SERVERS, Ignore),
-    // Of versions before 3.52.
+    // Older than 3.52.
     ("pingTimeout", SERVERS, Ignore),
     ("reconnectionTimeout", SERVERS, Ignore),
     ("failedAttempts", SERVERS, Ignore),
@@ -163,12 +163,12 @@ pub(super) const OPTIONS: &[(&str, u8, Fate)] = &[
     ("slaveAddresses", MASTER_SLAVE, Take(take::replica_addresses)),
 ];
 
-/// What becomes of the option of this name there. None: Redisson has no such option.
+/// How the option of this name is handled in a section. None if Redisson has no such option there.
 pub(super) fn fate(name: &str, section: u8) -> Option<Fate> {
     OPTIONS.iter().find(|(known, sections, _)| *known == name && sections & section != 0).map(|(.., fate)| *fate)
 }
 
-/// Where else an option of this name may stand.
+/// Another place where an option of this name is allowed.
 pub(super) fn elsewhere(name: &str) -> Option<&'static str> {
     let (_, sections, _) = OPTIONS.iter().find(|(known, ..)| *known == name)?;
     if sections & ROOT != 0 {

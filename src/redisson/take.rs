@@ -1,4 +1,4 @@
-//! Taking over single options.
+//! Reads single options.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use super::tree::{Kind, Node};
 use super::value;
 use crate::config::{Acks, Options, Secret, Sharded};
 
-/// Why an option is not taken over.
+/// Why an option is not used.
 pub(super) enum Why {
-    /// It is wrong, or locks would be others without it: nothing is taken over.
+    /// The option is wrong, or leaving it out would change what a lock means: the whole file is refused.
     Wrong(String),
-    /// The same, of what stands at this place in it.
+    /// Like `Wrong`, with a place inside the option's value.
     WrongAt(usize, String),
-    /// It cannot be taken over; who reads leniently goes on without it.
+    /// The option cannot be used. A lenient reader leaves it out.
     Cannot(String),
-    /// The same, which only matters over TLS.
+    /// Like `Cannot`, but matters only over TLS.
     CannotOverTls(String),
 }
 
@@ -26,36 +26,35 @@ impl From<&str> for Why {
     }
 }
 
-/// A user and a password.
 #[derive(Clone, Default)]
 pub(super) struct Login {
     pub(super) username: Option<Secret>,
     pub(super) password: Option<Secret>,
 }
 
-/// What was taken over until now.
+/// The options read so far.
 #[derive(Default)]
 pub(super) struct Taken {
     pub(super) options: Options,
     pub(super) scan_interval: Option<Duration>,
-    /// As the section that is being read has it, which is the root or that of the servers.
+    /// The login of the section being read: the root's or the servers'.
     pub(super) login: Login,
     pub(super) sentinel_login: Login,
     pub(super) servers: Vec<Server>,
     pub(super) master_name: Option<String>,
     pub(super) database: Option<u8>,
     pub(super) address_map: HashMap<String, String>,
-    /// Where the time for a command stands, which has to fit into the watchdog.
+    /// Place of the command timeout, which is checked against the watchdog at the end.
     pub(super) timeout_at: Option<usize>,
-    /// A mapper of names stands there, and what it does was told.
+    /// True if the file has a name mapper, and the caller gave its prefix.
     pub(super) is_mapped: bool,
-    /// What the mapper of names puts before them, as the caller says.
+    /// The name mapper's prefix, as given by the caller.
     pub(super) told_prefix: Option<String>,
 }
 
 type Taking = Result<(), Why>;
 
-/// Lets through what is within the bounds.
+/// Returns `value` if it is within the bounds.
 fn within(value: Duration, least: Duration, most: Duration) -> Result<Duration, String> {
     if value < least || value > most {
         return Err(format!("{value:?} cannot be: {least:?} to {most:?} are possible here"));
@@ -66,7 +65,7 @@ fn within(value: Duration, least: Duration, most: Duration) -> Result<Duration, 
 const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Some time that locks do not hang on.
+/// A time that locks do not depend on.
 fn span(node: &Node, least: Duration) -> Result<Duration, Why> {
     within(value::millis(node)?, least, DAY).map_err(Why::Cannot)
 }
@@ -128,7 +127,7 @@ pub(super) fn sentinel_password(taken: &mut Taken, node: &Node) -> Taking {
     Ok(())
 }
 
-/// Whether this is the class of this name, whatever its package, or none.
+/// True if the node is the Redisson class of this name, in any package of Redisson, or null.
 fn is_class(node: &Node, name: &str) -> bool {
     match (&node.tag, &node.kind) {
         (Some(tag), _) => tag.rsplit('.').next() == Some(name) && tag.starts_with("org.redisson."),
@@ -151,7 +150,7 @@ pub(super) fn command_mapper(_: &mut Taken, node: &Node) -> Taking {
     Err(Why::Cannot("commands have their own names here: it names Java code, which cannot run here".to_owned()))
 }
 
-/// Java code, which says under which key a lock is: without it there would be no exclusion between here and Java.
+/// The mapper is Java code that decides the key of a lock. Without it, Rust and Java would not exclude each other.
 pub(super) fn name_mapper(taken: &mut Taken, node: &Node) -> Taking {
     if is_class(node, "DefaultNameMapper") {
         return Ok(());
@@ -188,7 +187,7 @@ pub(super) fn ssl_ciphers(_: &mut Taken, node: &Node) -> Taking {
     Err(Why::CannotOverTls("which ciphers may be used cannot be said here".to_owned()))
 }
 
-/// Those that are spoken here may be named.
+/// Accepts the versions of TLS that this crate supports.
 pub(super) fn ssl_protocols(_: &mut Taken, node: &Node) -> Taking {
     let spoken = |name: Option<&str>| matches!(name, None | Some("TLSv1.2" | "TLSv1.3"));
     let all = match &node.kind {
@@ -217,7 +216,7 @@ pub(super) fn subscribe_timeout(taken: &mut Taken, node: &Node) -> Taking {
     Ok(())
 }
 
-/// 0 means never to Redisson; the connection for messages is checked here all the same.
+/// In Redisson 0 means never. Here the connection for messages is checked nevertheless.
 pub(super) fn ping_interval(taken: &mut Taken, node: &Node) -> Taking {
     if value::integer(node)? != 0 {
         taken.options.ping_interval = span(node, 10 * MS)?;
@@ -274,7 +273,7 @@ fn server(node: &Node) -> Result<Server, Why> {
 }
 
 pub(super) fn address(taken: &mut Taken, node: &Node) -> Taking {
-    // Redisson takes a list of one for its element.
+    // Redisson accepts a list with one element as that element.
     let node = match &node.kind {
         Kind::List(list) if list.len() == 1 => &list[0],
         _ => node,
@@ -297,7 +296,7 @@ pub(super) fn addresses(taken: &mut Taken, node: &Node) -> Taking {
     if taken.servers.is_empty() { Err("at least one address is needed".into()) } else { Ok(()) }
 }
 
-/// Locks are taken at the primary, and these are not asked.
+/// Locks live at the primary, so replicas are never queried.
 pub(super) fn replica_addresses(_: &mut Taken, node: &Node) -> Taking {
     list(node).map(drop)
 }

@@ -57,7 +57,7 @@ fn the_urls_of_all_kinds() {
             "sentinelServersConfig: {sentinelAddresses: ['redis://:other@a:1'], masterName: m}",
             "redis-sentinel://a:1/m :other",
         ),
-        // Since Redisson 4 the root has these, and comes first.
+        // Since Redisson 4 the root may have these options, and overrides the section.
         (
             "singleServerConfig: {address: 'redis://a:1', username: u, password: p}\npassword: secret",
             "redis://a:1 u:secret",
@@ -128,7 +128,7 @@ codec: !<org.redisson.codec.JsonJacksonCodec> {}
     }
 }
 
-/// As `singleServerConfig` with one more line, the third.
+/// A `singleServerConfig` with `line` as its third line.
 fn with(line: &str) -> String {
     format!("singleServerConfig:\n  address: redis://a:1\n  {line}\n")
 }
@@ -157,16 +157,17 @@ nonsense: 1
     let lines: Vec<_> = read.left_out().iter().map(|left| left.line).collect();
     assert_eq!(lines, [3, 4, 5, 6, 7]);
     assert_eq!(read.builder.in_force().command_timeout, Duration::from_secs(10));
-    // Where it is told of certificates, those of Java are none of its business.
+    // With a TLS configuration, Java's certificates are ignored.
     let told = reader().tls(crate::Tls::new().ca_file("ca.pem")).lenient(true).read(yaml).unwrap();
     assert_eq!(told.left_out().iter().map(|left| left.line).collect::<Vec<_>>(), [3, 5, 6, 7]);
-    // Without TLS these mean nothing.
+    // Without TLS these options are ignored.
     let plain = yaml.replace("rediss:", "redis:").replace("nonsense: 1\n", "");
     assert_eq!(reader().lenient(true).read(&plain).unwrap().left_out().len(), 2);
     assert!(refused(&reader(), &with("lockWatchdogTimeout: 1")).contains("does not stand here, but at the root"));
 }
 
-/// Each of these would make another lock of a name, or another promise: lenient or not.
+/// Leaving out one of these would change which lock a name means, or what the lock promises. They are refused, also
+/// leniently.
 #[test]
 fn what_locks_hang_on_is_never_left_out() {
     for (yaml, what) in [
@@ -241,12 +242,12 @@ fn a_secret_put_in_place_breaks_nothing_but_the_text() {
 fn texts_too_long_are_refused() {
     let long = format!("{}# {}", with(""), "x".repeat(300_000));
     assert!(refused(&reader(), &long).contains("longer than 256 KiB"));
-    // Sixty thousand times a hundred thousand: given up long before.
+    // Would grow to 60 000 times 100 000 bytes; the reader stops long before.
     let grown = RedissonYaml::new().variables([("X", "x".repeat(100_000))]);
     assert!(refused(&grown, &format!("{}# {}", with(""), "${X}".repeat(60_000))).contains("longer than"));
 }
 
-/// Each as long as a text may be; all of them together took 6 s, unoptimised and beside other work.
+/// Each text has the largest allowed size. All of them took 6 s, unoptimised, on a busy machine.
 #[test]
 fn hostile_texts_are_read_in_time() {
     let parts = [
@@ -268,7 +269,7 @@ fn hostile_texts_are_read_in_time() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is in it, the reader ends with a builder or an error that says where.
+    /// For any text the reader returns a builder, or an error with a line.
     #[test]
     fn no_text_makes_it_panic(parts in proptest::collection::vec(part(), 0..40), is_lenient: bool) {
         match reader().lenient(is_lenient).read(&parts.concat()) {

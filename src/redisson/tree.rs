@@ -1,22 +1,22 @@
-//! YAML as a tree whose every node knows its place; of bounded size, and without what Redisson's files have no use for.
+//! YAML as a tree whose nodes know their places. Its size is bounded, and features that Redisson's files do not need
+//! are refused.
 
 use std::ops::Range;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
-/// The longest text. Redisson's options, all of them with comments, are a tenth of it.
+/// The longest text, in bytes. A file with all of Redisson's options and comments has a tenth of that.
 pub(super) const LONGEST: usize = 256 * 1024;
 
-/// How deep maps and lists go at the most. Redisson's go three.
+/// The deepest nesting of maps and lists. Redisson's files nest three levels.
 const DEEPEST: usize = 16;
 
-/// How many nodes there are at the most.
 const MOST: usize = 5_000;
 
 /// A value with its place, in characters of the text.
 pub(super) struct Node {
     pub(super) at: Range<usize>,
-    /// As in `!<org.redisson.codec.Kryo5Codec>`: what is between the brackets.
+    /// The class between the brackets, as in `!<org.redisson.codec.Kryo5Codec>`.
     pub(super) tag: Option<String>,
     pub(super) kind: Kind,
 }
@@ -31,14 +31,13 @@ pub(super) enum Kind {
     Map(Vec<Pair>),
 }
 
-/// A key and its value.
 pub(super) struct Pair {
     pub(super) key: String,
     pub(super) at: Range<usize>,
     pub(super) value: Node,
 }
 
-/// Why a text is no tree, and where.
+/// Why and where a text is refused.
 pub(super) struct Fault {
     pub(super) at: usize,
     pub(super) what: String,
@@ -50,7 +49,7 @@ impl Fault {
     }
 }
 
-/// Reads the one document of a text.
+/// Reads the only document of a text.
 pub(super) fn read(text: &str) -> Result<Node, Fault> {
     let mut reader = Reader { parser: Parser::new_from_str(text), nodes: 0 };
     loop {
@@ -80,7 +79,8 @@ impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Range<usize>), Fault> {
         match self.parser.next() {
             Some(Ok((event, span))) => Ok((event, places(span))),
-            // Its words are its own, but for one character of the text, which may be a password's.
+            // The parser's messages are safe to repeat, except for one character of the text, which may belong to a
+            // password.
             Some(Err(error)) => {
                 let what = error.info().split(": `").next().unwrap_or_default();
                 Err(Fault::new(error.marker().index(), format!("this is no YAML: {what}")))
@@ -198,7 +198,7 @@ mod tests {
         {
             assert!(read(&text).is_err());
         }
-        // Ten times ten times ten .. of the same: refused at the first alias.
+        // Ten times ten times ten values, and so on: refused at the first alias.
         let mut bomb = String::from("a0: &a0 [x,x]\n");
         for n in 1..30 {
             bomb += &format!("a{n}: &a{n} [*a{0},*a{0},*a{0}]\n", n - 1);

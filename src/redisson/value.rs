@@ -1,10 +1,10 @@
-//! Scalars as Redisson's readers of YAML take them: those of YAML 1.1.
+//! Scalars of YAML 1.1, as Redisson's YAML readers parse them.
 
 use std::time::Duration;
 
 use super::tree::{Kind, Node};
 
-/// None where the value is null, as is one that was left out.
+/// None if the value is null or missing.
 pub(super) fn text(node: &Node) -> Result<Option<&str>, &'static str> {
     match &node.kind {
         Kind::Scalar { text, is_plain: true } if is_null(text) => Ok(None),
@@ -17,7 +17,7 @@ pub(super) fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// Whole numbers, also written `0x1F`, `017` (of base eight) or `10_000`.
+/// Whole numbers, also in the forms `0x1F`, `017` (octal) and `10_000`.
 pub(super) fn integer(node: &Node) -> Result<i64, &'static str> {
     const WANTED: &str = "a whole number is expected here";
     let text = text(node)?.ok_or(WANTED)?.replace('_', "");
@@ -37,7 +37,6 @@ pub(super) fn integer(node: &Node) -> Result<i64, &'static str> {
     i64::from_str_radix(digits, base).map(|number| sign * number).map_err(|_| WANTED)
 }
 
-/// Milliseconds.
 pub(super) fn millis(node: &Node) -> Result<Duration, &'static str> {
     let number = integer(node)?;
     u64::try_from(number).map(Duration::from_millis).map_err(|_| "a number of milliseconds is expected here, 0 or more")
@@ -51,7 +50,7 @@ pub(super) fn truth(node: &Node) -> Result<bool, &'static str> {
     }
 }
 
-/// A duration of ISO 8601, as `java.time.Duration` writes it: `PT1.5S`, `PT2M`, `P1DT1H`.
+/// An ISO 8601 duration, as `java.time.Duration` writes it: `PT1.5S`, `PT2M`, `P1DT1H`.
 pub(super) fn iso_duration(node: &Node) -> Result<Duration, &'static str> {
     const WANTED: &str = "a duration such as PT1.5S is expected here";
     let text = text(node)?.ok_or(WANTED)?.to_ascii_uppercase();
@@ -76,7 +75,7 @@ pub(super) fn iso_duration(node: &Node) -> Result<Duration, &'static str> {
     Duration::try_from_secs_f64(seconds).map_err(|_| WANTED)
 }
 
-/// A map from texts to texts.
+/// A map from text to text.
 pub(super) fn texts(node: &Node) -> Result<Vec<(&str, &str)>, &'static str> {
     let Kind::Map(pairs) = &node.kind else { return Err("a map is expected here") };
     pairs

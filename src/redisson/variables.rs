@@ -1,13 +1,13 @@
-//! `${NAME}` and `${NAME:-default}`, put in place as Redisson does it: in the text, before any of it is read as YAML.
+//! Replaces `${NAME}` and `${NAME:-default}` as Redisson does: in the text, before it is read as YAML.
 
 use std::ops::Range;
 
-/// A text with its variables in place. Places are counted in characters.
+/// A text whose variables are replaced. Places are counted in characters.
 pub(super) struct Filled {
     pub(super) text: String,
-    /// What stands from where on comes from where in the text that was given; copied, or put there for a variable.
+    /// Maps places of the new text to the given text. Each piece was copied, or is the value of a variable.
     pieces: Vec<Piece>,
-    /// References that nothing could be put in place of. They are there as they were.
+    /// References without a value. They stay in the text unchanged.
     unfilled: Vec<Unfilled>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Unfilled {
 }
 
 impl Filled {
-    /// Puts in place what `value` knows. Stops soon after so many bytes.
+    /// Replaces the variables that `value` knows. Stops once the new text is longer than `longest` bytes.
     pub(super) fn new(text: &str, longest: usize, value: &dyn Fn(&str) -> Option<String>) -> Self {
         let mut filled = Self { text: String::with_capacity(text.len()), pieces: Vec::new(), unfilled: Vec::new() };
         let (mut rest, mut from, mut at) = (text, 0, 0);
@@ -64,13 +64,13 @@ impl Filled {
         *at += text.chars().count();
     }
 
-    /// Where it stood, before variables were put in place, what stands here now.
+    /// The place in the given text of what is at `at` in the new text.
     pub(super) fn origin(&self, at: usize) -> usize {
         let piece = self.pieces.partition_point(|piece| piece.at <= at).checked_sub(1).map(|n| &self.pieces[n]);
         piece.map_or(at, |piece| piece.from + if piece.is_copy { at - piece.at } else { 0 })
     }
 
-    /// The first reference without a value among these places.
+    /// The first reference without a value in this range.
     pub(super) fn unfilled(&self, within: &Range<usize>) -> Option<&Unfilled> {
         self.unfilled.iter().find(|unfilled| unfilled.at.start >= within.start && unfilled.at.start < within.end)
     }
@@ -84,8 +84,9 @@ struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// Reads what begins with `${`. An error where Redisson would leave it alone, with how much of it has no reference in it: a name has
-    /// letters, digits, `_` and `.`, a default ends at the first `}` of its line, and nothing else comes before that.
+    /// Parses a reference at the start of `text`, which begins with `${`. If Redisson would not read it as a
+    /// reference, returns the length that contains no reference. A name has letters, digits, `_` and `.`; a default
+    /// ends at the first `}` of its line; nothing else may come in between.
     fn read(text: &'a str) -> Result<Self, usize> {
         let inside = &text[2..];
         let long = inside.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.'));
@@ -121,7 +122,7 @@ mod tests {
         })
     }
 
-    /// All of it as Redisson 3.52 and 4.7 do it (`tests/config/oracle.rs` asks them).
+    /// Redisson 3.52 and 4.7 do the same (`tests/config/oracle.rs` checks that).
     #[test]
     fn values_and_defaults_are_put_in_place() {
         for (text, filled) in [

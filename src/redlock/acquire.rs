@@ -1,4 +1,15 @@
-//! One acquire of a RedLock: votes of all servers, and the wait between them.
+//! One acquire of a RedLock.
+//!
+//! 1. Vote: ask all servers at once. If most grant, the lock is held; later grants join its guard.
+//! 2. Otherwise release the grants.
+//! 3. If the servers that are not busy could form a majority, back off for a random time, so that a competing
+//!    caller gets through.
+//! 4. Wait at one server with another holder, and look at all servers from time to time (`look`). Once that server
+//!    grants the lock, or the majority looks free, go to 1.
+//! 5. If too many servers are away, pause and go to 1, until the patience is used up.
+//!
+//! Servers that have not answered are not asked again before they have (`LateVotes`). Unless the user gave an
+//! owner, each vote has a fresh one, so that it cannot meet the leftovers of an earlier vote as its own holds.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,14 +27,13 @@ use crate::guard::Guard;
 use crate::owner::Owner;
 use crate::runtime::standstill::within;
 
-/// The longest back-off after the first vote that was split, and the longest after any.
+/// The longest back-off after the first split vote, and the longest after any split vote.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
 
-/// How a wait at a server where somebody else holds the lock has ended.
+/// How the wait at a server with another holder has ended.
 enum Wait {
-    /// The lock is had there, or the servers are to be asked again.
+    /// This server has granted the lock; or, if None, the servers must be asked again.
     Over(Option<(usize, Guard)>),
-    /// This server failed.
     Refused(usize, Error),
 }
 
@@ -42,7 +52,8 @@ impl RedLock {
         let mut patience = Patience::new(most);
         let (mut splits, mut refusals) = (0_u32, 0_u32);
         let mut owner = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
-        // False while a server may still have what this acquire was granted in vain: the next vote meets it there as another owner's.
+        // False while a server may still have a grant of a failed vote: the next vote would take it for another
+        // owner's hold.
         let mut is_clean = true;
         loop {
             let mut votes = self.vote(&request, &owner, first.take(), &mut late).await?;
@@ -55,7 +66,7 @@ impl RedLock {
             let (granted, away) = (std::mem::take(&mut votes.granted), votes.are_away(most_away));
             let granted_by = granted.len();
             if deadline.is_once() || deadline.is_over() {
-                // The votes, dropped, are given back in the background.
+                // Dropped votes are released in the background.
                 let is_busy = !away && is_clean && votes.are_busy(most_away);
                 return if is_busy { Ok(None) } else { Err(self.no_quorum(granted_by, votes.why)) };
             }
@@ -63,11 +74,12 @@ impl RedLock {
             let another = || request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
             let mut next = another();
             if !away {
-                // A server that failed may be free. Busy means that more than `most_away` servers reported a holder.
+                // A server that failed may be free. Busy means that more than `most_away` servers reported a
+                // holder.
                 looks.known_busy = was_clean && votes.are_busy(most_away);
                 if votes.busy.len() <= most_away {
-                    // Nobody has most of them: others ask at the same time, and so that one of them gets through they must
-                    // not all come back at once.
+                    // The other servers would be a majority, so other callers are asking at the same time. If all
+                    // callers retried at once, none would get through.
                     let rest = deadline.world().jitter(grown(BACKOFF, splits));
                     splits += 1;
                     late.beside(tokio::time::sleep(deadline.at_most(rest))).await;
@@ -80,18 +92,20 @@ impl RedLock {
                         return self.ran_out(&deadline, unknown).await;
                     }
                     if first.is_none() {
-                        // A wait that was broken off may be granted yet, and is given back: the next vote must not meet it.
+                        // An abandoned wait may still be granted, and is then released. The next vote must not meet
+                        // that grant.
                         next = another();
                     }
                     if votes.busy.is_empty() && !votes.are_away(most_away) {
-                        // Those that have not answered may decide the next vote.
+                        // Servers that have not answered yet may decide the next vote.
                         let pause = pause(&**deadline.world(), PAUSES, refusals);
                         refusals += 1;
                         late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
                     } else {
                         refusals = 0;
                     }
-                    // A wait that fails has taken as long as its own patience; one that took longer was in order before.
+                    // A failing wait lasts as long as its own patience. A wait of twice that time had answers
+                    // before.
                     if deadline.elapsed().saturating_sub(began) > most * 2 {
                         patience.answered();
                     }
@@ -118,8 +132,9 @@ impl RedLock {
         }
     }
 
-    /// Outcome at the end of the wait. It ran out, unless too few servers answered lately to know that somebody has the lock. `unknown`:
-    /// the number of grants and the last error of the last vote, if that vote could not tell.
+    /// Result at the end of the wait. It ran out (`Ok(None)`), unless too few servers answered lately to know
+    /// whether others hold the lock. `unknown`: the number of grants and the last error of the last vote, if that
+    /// vote could not tell.
     async fn ran_out(&self, deadline: &Deadline, unknown: Option<(usize, Option<Error>)>) -> Result<Option<Guard>> {
         if let Some((granted, why)) = unknown {
             return Err(self.no_quorum(granted, why));
@@ -130,7 +145,7 @@ impl RedLock {
         Err(self.no_quorum(0, None))
     }
 
-    /// Too few servers have answered. `why`: what one of the others reported, if it said anything.
+    /// The error for too few answers. `why`: the error of one of the other servers, if any.
     fn no_quorum(&self, granted: usize, why: Option<Error>) -> Error {
         if matches!(why, Some(Error::Closed)) {
             return Error::Closed;
@@ -139,7 +154,7 @@ impl RedLock {
         Error::NoQuorum { name: Arc::clone(&self.name), granted, needed: self.quorum(), why }
     }
 
-    /// Makes the guard of a lock that most servers have granted. The votes of the others are taken in when they come.
+    /// Makes the guard of a lock that most servers have granted. Later grants join it.
     fn held(&self, owner: Owner, votes: Votes, late: LateVotes) -> Guard {
         let guards = votes.granted.into_iter().map(|(_, guard)| guard).collect();
         let held = Held::new(Arc::clone(&self.name), owner, self.quorum(), self.nodes.len(), guards);
@@ -151,7 +166,7 @@ impl RedLock {
                     tokio::select! {
                         biased;
                         Some((_, outcome)) = asking.next(), if !asking.is_empty() => join(&weak, outcome),
-                        // A guard of an earlier vote, dropped, is given back.
+                        // A guard of an earlier vote is dropped, and so released.
                         Some(_) = late.next(), if !late.is_empty() => {}
                         else => return,
                     }
@@ -161,8 +176,8 @@ impl RedLock {
         Guard::of(held)
     }
 
-    /// Waits for the lock at one of the servers that are busy, and at another where that is refused: a server that answers
-    /// and yet lets nobody wait is of no more use to this vote than one that is away, as which it is counted.
+    /// Waits for the lock at a busy server; if that server refuses the wait, at another. A server that answers but
+    /// refuses the wait counts as away for this vote.
     async fn wait_at_one(
         &self,
         votes: &mut Votes,
@@ -178,7 +193,8 @@ impl RedLock {
                 Wait::Refused(at, error) => {
                     tracing::debug!(lock.name = %self.name, node = at, %error, "a server refused the wait for it");
                     refused.push(at);
-                    // A look may have led to one that is counted already, or to one that may answer yet.
+                    // A look may have led to a server outside of `busy`: it was counted before, or may still
+                    // answer.
                     let before = votes.busy.len();
                     votes.busy.retain(|other| *other != at);
                     if votes.busy.len() < before || matches!(error, Error::Config { .. }) {
@@ -190,13 +206,13 @@ impl RedLock {
         Ok(None)
     }
 
-    /// Waits for the lock at one of the servers where somebody else holds it, until it is had there, or most of the others
-    /// are found to be free.
+    /// Waits for the lock at one busy server, until it is granted there or most other servers are found free.
+    /// `refused`: servers that have refused this wait.
     ///
-    /// One server, and not all of them: there all waiters stand in one queue, and the one that comes first goes on to the others.
-    /// If every server told every waiter of a release, all would come back to every server at once, for a split vote. All waiters
-    /// agree on the server: the first where somebody is who holds most of them, which a look finds out; before that, simply the
-    /// first. `refused`: servers where this wait has been tried in vain.
+    /// Only one server, because there all waiters form one queue, and its head asks the other servers. If every
+    /// server woke every waiter at a release, all waiters would ask all servers at once, and split the vote. All
+    /// waiters agree on the server: the first one held by a majority holder, which a look finds out. Before the
+    /// first look it is the first busy one.
     async fn wait(
         &self,
         busy: &[usize],
@@ -215,7 +231,7 @@ impl RedLock {
             }
             let mut how = how(&owner.at(at), &request.asked, &request.deadline);
             how.wait = request.deadline.left();
-            // If this server goes away, waiting for it is of no use: the other servers decide.
+            // If this server goes away, waiting here is useless: the other servers decide.
             how.ends_with_failure = true;
             let elsewhere = async {
                 loop {
@@ -238,28 +254,29 @@ impl RedLock {
             match outcome.await {
                 Ok(Ok(guard)) => return Ok(Wait::Over(guard.map(|guard| (at, guard)))),
                 Ok(Err(error)) => return Ok(Wait::Refused(at, error)),
-                // The next vote tells whether there are enough others. The attempt, dropped, leaves its queue here.
+                // The next vote shows whether enough servers are free. The dropped attempt leaves its queue here.
                 Err(None) => return Ok(Wait::Over(None)),
                 Err(Some(other)) => at = other,
             }
         }
     }
 
-    /// Releases what was granted in vain, so that the next vote does not find it in its way. False when that was not done in time.
+    /// Releases the grants of a failed vote, so that the next vote does not meet them. Returns false if some
+    /// release has failed or took too long.
     async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut LateVotes, deadline: &Deadline) -> bool {
         if granted.is_empty() {
             return true;
         }
         let all: Vec<_> = granted.into_iter().map(|(_, guard)| guard.unlocking()).collect();
         let limit = deadline.at_most(self.node_timeout);
-        // What is not done by then goes on in the background.
+        // A release that takes longer continues in the background.
         let released = late.beside(within(limit, futures::future::join_all(all))).await;
         released.is_some_and(|each| each.iter().all(Result::is_ok))
     }
 }
 
 fn join(held: &Weak<Held>, outcome: Result<Option<Guard>>) {
-    // A guard that nobody takes in is given back when it is dropped.
+    // A guard that cannot join is dropped, and so released.
     if let (Ok(Some(guard)), Some(held)) = (outcome, held.upgrade()) {
         held.join(guard);
     }

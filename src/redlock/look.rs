@@ -1,4 +1,16 @@
-//! Looking round while waiting at one server: who is in the way, and where.
+//! Looks: checks by a waiter at one server whether it waits at the right server.
+//!
+//! A look asks all servers for their holders. A *majority holder* is an owner found on most servers. Then the first
+//! case that applies decides:
+//!
+//! 1. Too many servers are away: ask all servers for the lock.
+//! 2. Most other servers are free: ask for the lock. If the holder here may be about to acquire them, stay.
+//! 3. There is a majority holder: wait at a server that it holds, this one or else the first. At other servers no
+//!    message reports its release.
+//! 4. No holder has a majority: several callers are asking right now, or the holders are Redisson's, which have
+//!    another name on every server. Stay; after several such looks, try the next busy server.
+//!
+//! The waiters on one object share their results for a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,28 +27,28 @@ use crate::world::{Moment, World};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
-/// The time from the beginning of a wait to its first look: longer than most waits take, which cost nothing so, and far shorter
-/// than a look that comes only once a second.
+/// Average time from the start of a wait to its first look. Longer than most waits, which therefore cost no look;
+/// much shorter than [`LOOK`].
 const EARLY: Duration = Duration::from_millis(40);
-/// The time between the looks of a waiter that goes on waiting.
+/// Average time between later looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How many looks in a row may find nobody before another server is tried.
+/// After more consecutive looks than this without a majority holder, another server is tried.
 const IN_VAIN: u32 = 3;
 
-/// What is believed for a while of where to wait: a server, and until when.
+/// Recent findings about where to wait. `settled` and `shunned` are a server and the time until which they count.
 #[derive(Default)]
 pub(super) struct Sightings {
-    /// The server where somebody is who holds most of the servers.
+    /// A server held by a majority holder: wait here.
     settled: Option<(usize, Moment)>,
-    /// The server where nobody is who is worth waiting for.
+    /// A server held only by the leftover of a failed vote: do not wait here.
     shunned: Option<(usize, Moment)>,
-    /// A server, and the holders found there that do not hold most of the others, and since when.
+    /// A server whose holders hold no majority, these holders, and since when.
     suspect: Option<(usize, Vec<String>, Moment)>,
 }
 
 impl Sightings {
-    /// Somebody is at a server who does not hold most of the others. True when it has been so for a while: it is not about to
-    /// take them, or to leave, but the vote of somebody who lost.
+    /// Notes that the holders at this server hold no majority. Returns true if that has been so for a while: they
+    /// are not about to get a majority or to leave, but are leftovers of a failed vote.
     fn is_lost(&mut self, at: usize, here: &[String], now: Moment) -> bool {
         match &self.suspect {
             Some((known, holders, since)) if *known == at && holders == here => now.since(*since) >= EARLY / 2,
@@ -48,57 +60,58 @@ impl Sightings {
     }
 }
 
-/// What a waiter at a server is to do.
+/// The decision of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     Stay,
-    /// Ask for the lock: most others could be had, or most are away.
+    /// Ask all servers for the lock.
     Free,
     /// Wait at this server instead.
     At(usize),
 }
 
-/// What the looks of one acquire have brought.
+/// State of the looks of one acquire.
 #[derive(Default)]
 pub(super) struct Looks {
     made: u32,
-    /// True once a look has found this wait's server to be the right one.
+    /// True if a look has confirmed this wait's server.
     settled: bool,
-    /// Looks in a row that found nobody who holds most of the servers.
+    /// Consecutive looks that found neither a majority holder nor enough free servers.
     vain: u32,
-    /// True when others hold the lock at so many servers that the rest is no majority, as the last vote or a look since found.
+    /// True if others hold the lock at so many servers that the rest is no majority, as the last vote or a later
+    /// look found.
     pub(super) known_busy: bool,
 }
 
 impl Looks {
-    /// Another wait begins, at the right server as far as is known.
+    /// Starts another wait. `settled`: its server is known to be the right one.
     pub(super) const fn begin(&mut self, settled: bool) {
         self.settled = settled;
     }
 
-    /// How long to wait before the next look. Those that settled nothing grow apart: others are quicker, or readers are held
-    /// back.
+    /// Returns the pause before the next look. Pauses grow while looks settle nothing: other callers are faster, or
+    /// readers are held back.
     pub(super) fn pause(&self, world: &dyn World) -> Duration {
         let span = if self.settled { LOOK } else { grown((EARLY, LOOK), self.made) };
         span / 2 + world.jitter(span)
     }
 }
 
-/// What the servers have said of who is in the way.
+/// The holders that the servers have reported.
 struct Seen {
     each: Vec<(usize, Vec<String>)>,
     away: usize,
 }
 
 impl Seen {
-    /// The servers where somebody is who holds so many of them.
+    /// Returns the servers held by owners that hold at least this number of servers.
     fn held(&self, needed: usize) -> Vec<usize> {
         let holders = || self.each.iter().flat_map(|(node, holders)| holders.iter().map(|holder| (*node, holder)));
         let most = |holder: &String| holders().filter(|(_, other)| *other == holder).count() >= needed;
         holders().filter(|(_, holder)| most(holder)).map(|(node, _)| node).collect()
     }
 
-    /// At how many servers somebody is.
+    /// Returns the number of servers with a holder.
     fn taken(&self) -> usize {
         self.each.iter().filter(|(_, holders)| !holders.is_empty()).count()
     }
@@ -109,19 +122,19 @@ impl Seen {
 }
 
 impl RedLock {
-    /// The first of these servers, without one where only somebody was found who is in the way of nobody.
+    /// Returns the first of these servers, if possible one that is not shunned.
     pub(super) fn first_of(&self, busy: &[usize], now: Moment) -> Option<usize> {
         let shunned = self.known.lock().shunned.filter(|(_, until)| now < *until).map(|(at, _)| at);
         let first = busy.iter().copied().filter(|at| Some(*at) != shunned).min();
         first.or_else(|| busy.iter().copied().min())
     }
 
-    /// True when a look has found of late that this is the server to wait at.
+    /// Returns true if a recent look has found that this is the server to wait at.
     pub(super) fn is_settled(&self, at: usize, now: Moment) -> bool {
         self.known.lock().settled.is_some_and(|(known, until)| known == at && now < until)
     }
 
-    /// Looks where one who waits at this server should wait, if at all.
+    /// Looks where a waiter at this server should wait, if at all.
     pub(super) async fn look(&self, at: usize, busy: &[usize], looks: &mut Looks, world: &dyn World) -> Look {
         looks.made += 1;
         looks.settled = false;
@@ -150,22 +163,19 @@ impl RedLock {
         if seen.away > self.nodes.len() - needed {
             Look::Free
         } else if free {
-            // Whoever is found here may be about to take them, and then this is the place to wait.
+            // The holder here may be about to acquire the free servers. Then this is the server to wait at.
             if lost || here.is_none() { Look::Free } else { Look::Stay }
         } else if let Some(first) = first {
             looks.settled = true;
-            // Elsewhere nobody would hear of its release.
             if held.contains(&at) { Look::Stay } else { Look::At(first) }
         } else {
-            // Several ask just now; or they are Redisson's, who have another name on every server, so that nobody knows what
-            // they hold: those who wait try one server after the other.
             looks.vain += 1;
             let next = busy.iter().copied().filter(|other| *other > at).min().or_else(|| busy.iter().copied().min());
             next.filter(|next| looks.vain > IN_VAIN && *next != at).map_or(Look::Stay, Look::At)
         }
     }
 
-    /// Asks every server who is in the way there, until enough have said so.
+    /// Asks every server for its holders, until enough have answered.
     async fn survey(&self, at: usize, world: &dyn World) -> Seen {
         let asking = self.nodes.iter().enumerate();
         let mut asking: FuturesUnordered<_> = asking
@@ -183,7 +193,7 @@ impl RedLock {
             };
             match answer.await {
                 Some((node, Some(Ok(holders)))) => {
-                    // The names are those of owners of the whole.
+                    // Holders by the owner of the whole.
                     seen.each.push((node, holders.iter().map(|holder| moved(holder, node)).collect()));
                 }
                 Some(_) => seen.away += 1,
@@ -193,8 +203,8 @@ impl RedLock {
                 return seen;
             }
             if until.is_none() && !seen.held(needed).is_empty() {
-                // All who wait are to agree on the first server, so the others get the time to answer; but a silent one does
-                // not hold this up.
+                // All waiters must agree on the first server, so the others get time to answer. A silent server
+                // does not delay this for long.
                 let now = world.now();
                 until = Some(now + silence(now.since(began)));
             }
@@ -202,8 +212,8 @@ impl RedLock {
     }
 }
 
-/// Who keeps one out who asks for this lock: its holders; of a read-write lock those of the other half too, and they alone
-/// where this half can be held side by side.
+/// Returns the owners that keep this lock from being acquired: its holders. For the write half also the readers;
+/// for the read half only the writer, because readers share.
 async fn in_the_way(lock: &Arc<dyn DistLock>) -> Result<Vec<String>> {
     let rw = part(lock).map(|part| (part.protocol.flavour(), part.client.rw(&part.protocol.name().as_written)));
     let states = match rw {

@@ -1,41 +1,45 @@
-//! RedLock: one lock over independent servers, held by who holds most of them.
+//! RedLock: one lock over independent servers, held by the owner that holds most of them.
 //!
-//! Antirez's algorithm, as Redisson's `RedissonRedLock`, with every server asked at the same time. A server is
-//! *independent* when nothing that happens to one takes data from another: no replica of another, not on the same host.
+//! This is Antirez's algorithm, as in Redisson's `RedissonRedLock`, with all servers asked at the same time.
+//! Servers are *independent* if no event at one takes data from another: neither is a replica of another, and no
+//! two share a host.
 //!
 //! # What is promised
 //!
-//! - It is held while most of its servers' leases run, by the local clock: each lease is counted from before its command was
-//!   sent, less 1 % and 2 ms. A majority that came too slowly for that is none, and is given back on every server, those that
-//!   never answered included.
-//! - Servers may be down, paused or cut off, fewer than half of them: they cost nothing but their own timeouts, off the
-//!   caller's path. With more, an acquire ends with [`Error::NoQuorum`] within its wait.
-//! - The watchdog renews on every server by itself. [`Guard::lost`] tells when no majority can be proven any more; what is
-//!   left of the votes is given back at that moment, whatever becomes of the guard: it would only be in the way of others.
-//! - Two holders at a time are impossible *as long as any two majorities share a server that kept its data and its clock*. A
-//!   server that loses the lock within the lease (it restarted without its file, or with a file that lacks the last second; a
-//!   replica was promoted) may give it to another, and the first holder finds out at its next renewal, a third of the watchdog
-//!   later at the most. So: `appendfsync always`, or keep a server that has lost data away for the longest lease before it
-//!   comes back. A clock that steps forward by more than 1 % of the lease on a shared server ends the lease there too early;
-//!   one that steps back keeps the lock for longer. `tests/redlock` shows all of these.
+//! - **Held**: the lock counts as held while the leases of most servers run, by the local clock. Each lease is
+//!   counted from before its command was sent, less 1 % and 2 ms. A majority that came too late for that does not
+//!   count: it is released on every server, even where no answer came.
+//! - **Failures**: fewer than half of the servers may be down, paused or cut off. They cost no time, because their
+//!   timeouts pass in the background. If more are away, an acquire ends with [`Error::NoQuorum`] within its wait.
+//! - **Loss**: the watchdog renews on each server separately. [`Guard::lost`] completes when a majority can no
+//!   longer be proven. The remaining votes are released at that moment, because they would only block others.
+//! - **Release by owner**: [`release(&owner)`](DistLock::release) releases one hold on every server. If a server
+//!   missed the acquire of that hold (it was cut off), another hold of the owner is released there, if there is
+//!   one. The guard of that other hold finds out at its next renewal.
+//! - **One holder**: two holders at a time are impossible *while any two majorities share a server that kept its
+//!   data and its clock*.
 //!
-//! - [`release(&owner)`](DistLock::release) gives one hold back on every server. One whose vote for the hold that was meant is
-//!   missing (it was cut off when that was taken) gives back another hold of that owner there, if it has one: whoever relies on
-//!   that finds out at its next renewal.
+//! A server loses data if it restarts without its file, restarts with a file that lacks the last second, or is
+//! replaced by a promoted replica. If that happens within the lease, the server may grant the lock to another
+//! owner. The first holder finds out at its next renewal, at most a third of the watchdog lease later. So use
+//! `appendfsync always`, or keep a server that has lost data away for the longest lease before it comes back. If
+//! the clock of a shared server steps forward by more than 1 % of the lease, the lease ends there too early; if the
+//! clock steps back, the lock is kept for longer. `tests/redlock` shows all of these cases.
 //!
 //! # No fencing
 //!
-//! [`Guard::token`] is `None`, also over fenced locks. Each server counts for itself, and holds that follow one another need
-//! have only one server in common: with five servers, after sections numbered 6 on servers 0 to 2 and 6 on 2 to 4, the largest
-//! number that a majority knows can be the same for two sections. Growing numbers would take a second round trip that writes
-//! the largest one to a majority before it is used. What a storage has to be able to refuse belongs under a
-//! [fenced lock](mod@crate::fenced) on one server, whose loss of data is then the risk.
+//! [`Guard::token`] is `None`, even over fenced locks. Each server counts for itself, and two successive holds may
+//! share only one server. With five servers, a section numbered 6 on servers 0 to 2 may be followed by one numbered
+//! 6 on servers 2 to 4: the largest number that a majority knows can be the same for both. Growing numbers would
+//! need a second round trip, which writes the largest number to a majority before it is used. If the storage must
+//! be able to refuse late writes, use a [fenced lock](mod@crate::fenced) on one server, and accept the risk that
+//! this server loses data.
 //!
 //! # Wire format
 //!
-//! On every server that of the inner flavour; each server sees an owner of its own (the last byte of its uuid differs), so that
-//! one server under two addresses is never counted twice. Redisson's `RedissonRedLock` over the same servers and names and
-//! this one keep each other out.
+//! On every server it is that of the inner flavour. Each server sees another owner (the last byte of the uuid
+//! differs), so that a server under two addresses never counts twice. This lock and Redisson's `RedissonRedLock`
+//! over the same servers and names exclude each other.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -63,40 +67,45 @@ mod acquire;
 mod look;
 mod votes;
 
-/// The most servers that one lock can be over.
+/// Most servers of one lock.
 const MOST: usize = 255;
 
-/// One lock over several independent servers: held by who holds most of them. See the [module](self) for what is promised.
+/// One lock over several independent servers, held by the owner that holds most of them. The [module](self) says
+/// what is promised.
 ///
-/// *Cost*: one command for each server and acquire, and one for each release, all at once: one round trip to the slowest of
-/// the majority. Waiting: at the first server that somebody else holds, by messages; one command for each server (two for a
-/// writer) looks after 20 to 60 ms, and then about once a second, whether that is still right.
+/// # Cost
+///
+/// - Acquire and release: one command per server, all at once. They take one round trip to the slowest server of
+///   the majority.
+/// - Waiting: at the first server with another holder, by messages. After 20 to 60 ms, and then about once a
+///   second, one command per server (two for a writer) checks whether that server is still the right one.
 #[derive(Clone)]
 pub struct RedLock {
     name: Arc<str>,
     nodes: Arc<[Arc<dyn DistLock>]>,
     node_timeout: Duration,
-    /// What looks have found out of late, for all who wait by this object or its clones.
+    /// Recent results of looks, shared by all waiters on this object and its clones.
     known: Arc<Mutex<look::Sightings>>,
     odd: Option<Error>,
 }
 
 impl RedLock {
-    /// The reentrant lock of this name over the servers of these clients. All users of a lock should name its servers in the
-    /// same order: who waits does so at the first of those that it heard to be held, and contention is settled there.
+    /// Returns the reentrant lock of this name over the servers of these clients.
     ///
-    /// Connect with [`Builder::connect_lazily`](crate::Builder::connect_lazily) to servers that may be away.
+    /// All users of a lock should list its servers in the same order: a waiter waits at the first server that
+    /// reported a holder, and contention is settled there. For servers that may be away, connect with
+    /// [`Builder::connect_lazily`](crate::Builder::connect_lazily).
     pub fn new(clients: impl IntoIterator<Item = Client>, name: &str) -> Self {
         Self::over(clients, Flavour::Reentrant, name)
     }
 
-    /// As [`new`](Self::new), of any flavour.
+    /// Returns a lock as [`new`](Self::new) does, of any flavour.
     pub fn over(clients: impl IntoIterator<Item = Client>, flavour: Flavour, name: &str) -> Self {
         let nodes = clients.into_iter().map(|client| client.lock(flavour, name)).collect();
         Self::of(name, nodes)
     }
 
-    /// A RedLock of any locks, one a server. `name` is for errors and logs.
+    /// Makes a RedLock of any locks, one per server. `name` is for errors and logs.
     #[must_use]
     pub fn of(name: &str, locks: Vec<Arc<dyn DistLock>>) -> Self {
         let odd = check(name, &locks).err();
@@ -104,21 +113,21 @@ impl RedLock {
         Self { name, nodes: locks.into(), node_timeout, known: Arc::default(), odd }
     }
 
-    /// How long a server may take to answer an attempt before it counts as away for that attempt. Matters only where the
-    /// others do not decide it: when fewer than half are away it costs nobody anything. Defaults to 500 ms.
+    /// Sets how long a server may take to answer an attempt before it counts as away for that attempt. It matters
+    /// only if the other servers do not decide the attempt: while fewer than half are away, it costs no time.
+    /// Defaults to 500 ms.
     #[must_use]
     pub const fn node_timeout(mut self, timeout: Duration) -> Self {
         self.node_timeout = timeout;
         self
     }
 
-    /// How many servers have to grant it.
+    /// Returns the number of servers that must grant the lock.
     #[must_use]
     pub fn quorum(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
 
-    /// Its locks, one a server.
     pub(crate) fn nodes(&self) -> &[Arc<dyn DistLock>] {
         &self.nodes
     }
@@ -127,7 +136,7 @@ impl RedLock {
         self.odd.clone().map_or(Ok(()), Err)
     }
 
-    /// Asks every server, and waits for each as long as one may take. Most of them have to answer.
+    /// Sends a request to every server, and waits for each for at most the node timeout. Most servers must answer.
     async fn each<T: Send + 'static>(
         &self,
         ask: impl Fn(usize, Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>,
@@ -166,18 +175,29 @@ impl DistLock for RedLock {
         home::run_on(group::home(&self.nodes), async move { lock.carry_out(how).await })
     }
 
-    /// Who holds most of the servers. Where nobody does, and yet nobody could (Redisson's holders have another name on every
-    /// server), all who hold any, by the names that they have there.
+    /// Returns who holds most of the servers.
     ///
-    /// *Cost*: one command for each server, all at once; as long as the slowest of them takes, the node timeout at the most.
-    /// *Cancel safety*: reads only. *Errors*: [`Error::NoQuorum`] where fewer than most of them answer, and what would be the same
-    /// on every server, as [`acquire`](DistLock::acquire).
+    /// If no owner does, but so many servers are held that the rest is no majority, returns all holders of any
+    /// server, by their names there. Redisson's holders look like that: they have another name on every server.
+    ///
+    /// # Cost
+    ///
+    /// One command per server, all at once. It takes as long as the slowest server, at most the node timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// Only reads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoQuorum`] if less than a majority of the servers answers. Other errors, which would be the same on
+    /// every server, as for [`acquire`](DistLock::acquire).
     fn state(&self) -> BoxFuture<'_, Result<State>> {
         Box::pin(async {
             let needed = self.quorum();
             let states =
                 self.each(|at, lock| Box::pin(async move { Ok::<_, Error>((at, lock.state().await?)) })).await?;
-            // As owners of the whole, which those are that hold as a RedLock of this crate.
+            // By the owner of the whole, if the holder is a RedLock of this crate.
             let whole = |(at, state): &(usize, State)| {
                 let holders = state.holders.iter().map(|(holder, count)| (moved(holder, *at), *count)).collect();
                 State { holders, remaining: state.remaining }
@@ -189,7 +209,7 @@ impl DistLock for RedLock {
                 return Ok(most);
             }
             let remaining = common(wholes.clone(), 1).remaining;
-            // Of a name that stands on one server nobody knows whether it is that of a whole.
+            // A name found on one server only may be that of the whole, or not.
             let several = common(wholes.clone(), 2).holders;
             let is_several = |holder: &String| several.iter().any(|(known, _)| known == holder);
             let each = states.into_iter().zip(wholes).flat_map(|((_, state), whole)| {
@@ -203,9 +223,12 @@ impl DistLock for RedLock {
         })
     }
 
-    /// Frees it on every server that can be reached, most of which have to be; `false` when it was free on all of these.
+    /// Frees the lock on every server that can be reached. Most servers must answer. Returns `false` if it was free
+    /// on all of them. Cost and errors as for [`state`](Self::state).
     ///
-    /// *Cost*, *errors*: as [`state`](Self::state). *Cancel safety*: once begun it may take effect, on some of them too.
+    /// # Cancel safety
+    ///
+    /// Once begun it may take effect, possibly on some servers only.
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async {
             let freed = self.each(|_, lock| Box::pin(async move { lock.force_unlock().await })).await?;
@@ -213,12 +236,20 @@ impl DistLock for RedLock {
         })
     }
 
-    /// Gives back one hold of `owner` on every server that can be reached, most of which have to be. See the
-    /// [module](self) for what that means where one of them missed the acquire.
+    /// Releases one hold of `owner` on every server that can be reached. Most servers must answer. The
+    /// [module](self) says what happens at a server that missed the acquire.
     ///
-    /// *Cost*: for each server one command, or two where the owner has several holds or was given, all servers at once. *Cancel
-    /// safety*: once begun it is carried out. *Errors*: [`Error::NotHeld`] where too few servers had a hold of this owner, and
-    /// those of [`state`](Self::state).
+    /// # Cost
+    ///
+    /// One command per server, or two if the owner has several holds or was given, all servers at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun it is completed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`] if too few servers had a hold of this owner; otherwise as [`state`](Self::state).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async {
             owner.reveal();
@@ -239,12 +270,12 @@ impl fmt::Debug for RedLock {
     }
 }
 
-/// Refuses what cannot be a majority of independent servers.
+/// Refuses lists that cannot form a majority of independent servers.
 fn check(name: &str, nodes: &[Arc<dyn DistLock>]) -> Result<()> {
     if nodes.is_empty() || nodes.len() > MOST {
         return Err(Error::config(format!("a RedLock over {} servers: 1 to {MOST} are allowed", nodes.len())));
     }
-    // Each of them may be made of several locks, of one server or more.
+    // A node may itself be a group, of one server or more.
     let mut places = HashMap::new();
     for (at, lock) in nodes.iter().enumerate() {
         for part in parts(slice::from_ref(lock)) {

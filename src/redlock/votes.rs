@@ -1,4 +1,4 @@
-//! One vote of all servers: who grants the lock, who refuses it, who does not answer.
+//! One vote of all servers: which grant the lock, which refuse it, which do not answer.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,62 +16,63 @@ use crate::lock::DistLock as _;
 use crate::owner::Owner;
 use crate::runtime::standstill::limit_over;
 
-/// For how long silent servers are waited for where they are not needed, and the others took so long.
+/// Returns how long to wait for silent servers that are not needed, if the others took this long.
 pub(super) fn silence(others: Duration) -> Duration {
     const LEAST: Duration = Duration::from_millis(10);
     (others * 3).max(LEAST)
 }
 
-/// One acquire of the user's.
+/// The user's acquire.
 pub(super) struct Request {
-    /// The user's owner. None: a new one for every vote.
+    /// None: a fresh owner for every vote.
     pub(super) owner: Option<Owner>,
     pub(super) asked: Acquire,
     pub(super) deadline: Deadline,
 }
 
-/// What the servers have said when all of them were asked once.
+/// The answers of the servers to one vote.
 pub(super) struct Votes {
     pub(super) granted: Vec<(usize, Guard)>,
     pub(super) busy: Vec<usize>,
-    /// How many say that the owner itself has the lock there.
+    /// Number of servers where the owner itself holds the lock.
     pub(super) in_own_way: usize,
-    /// How many could not be asked, answered an error, or have not answered.
+    /// Number of servers that could not be asked, returned an error, or did not answer.
     pub(super) failed: usize,
-    /// True when the wait was over before the servers had had their time.
+    /// True if the wait ended before the servers had their time to answer.
     pub(super) cut_off: bool,
-    /// Why one of the servers failed.
+    /// The error of one of the failed servers.
     pub(super) why: Option<Error>,
-    /// The attempts that were sent and not answered.
+    /// The attempts without an answer.
     pub(super) asking: Asking,
 }
 
 impl Votes {
-    /// How many servers have granted it, with leases that are not over yet.
+    /// Returns how many servers have granted the lock, with leases that still run.
     pub(super) fn held(&self) -> usize {
         self.granted.iter().filter(|(_, guard)| guard.is_held()).count()
     }
 
-    /// True when others, or the owner itself, have the lock at so many servers that too few are left for a grant.
+    /// Returns true if others, or the owner itself, hold the lock at so many servers that the rest is no majority.
     pub(super) const fn are_busy(&self, most_away: usize) -> bool {
         self.busy.len() + self.in_own_way > most_away
     }
 
-    /// True when so many are away that nobody can know who has the lock. Where one is, those that the owner has count as well: the
-    /// others of a lock that it has as a whole may be among the silent.
+    /// Returns true if so many servers failed that nobody can know who holds the lock. Once a server has failed,
+    /// the servers held by the owner itself count too: the owner may hold the lock as a whole, with the rest at
+    /// failed servers.
     pub(super) const fn are_away(&self, most_away: usize) -> bool {
         self.may_be_away(most_away, 0)
     }
 
-    /// The same, should those that have not answered be away too.
+    /// The same, if the `unheard` servers without an answer fail as well.
     const fn may_be_away(&self, most_away: usize, unheard: usize) -> bool {
         let failed = self.failed + unheard;
         failed > 0 && failed + self.in_own_way > most_away
     }
 
-    /// Takes in what an error of one server means: for all of them (`Err`), or nothing beyond this one. That the owner has the lock
-    /// there says nothing before it is said by a majority, which is the whole lock: of a vote or a wait that came to nothing, one
-    /// server's part may still be on its way back.
+    /// Notes the error of one server. Returns it if it holds for all servers. `WouldDeadlock` does so only from a
+    /// majority, which means the whole lock: a single server may still have a part of a failed vote or wait that is
+    /// being released.
     pub(super) fn refused(&mut self, error: Error, needed: usize) -> Result<()> {
         match error {
             Error::WouldDeadlock { .. } => {
@@ -81,7 +82,7 @@ impl Votes {
             Error::Config { .. } => Err(error),
             error => {
                 self.failed += 1;
-                // A reason that passes may have passed by the next vote, whatever the others say.
+                // Prefer a passing reason: it may have passed by the next vote.
                 if self.why.as_ref().is_none_or(|why| !why.is_retryable()) {
                     self.why = Some(error);
                 }
@@ -91,7 +92,7 @@ impl Votes {
     }
 }
 
-/// Attempts of earlier votes: their servers have not answered yet, and are not asked again before they have.
+/// Attempts of earlier votes without an answer. Their servers are not asked again before they have answered.
 #[derive(Default)]
 pub(super) struct LateVotes {
     pub(super) asking: Asking,
@@ -106,13 +107,13 @@ impl LateVotes {
 
     pub(super) fn sweep(&mut self) {
         while let Some(Some((at, outcome))) = self.asking.next().now_or_never() {
-            // A guard that was granted too late is given back when it is dropped.
+            // A dropped guard is released: the grant came too late for its vote.
             drop(outcome);
             self.away.remove(&at);
         }
     }
 
-    /// Sees to what comes in late while something else is waited for.
+    /// Runs `work`, and handles late answers meanwhile.
     pub(super) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
@@ -129,7 +130,8 @@ impl LateVotes {
 }
 
 impl RedLock {
-    /// Asks all servers at once, but for the one that has granted it already, and those that have not answered yet.
+    /// Asks all servers at once, except the server that has granted the lock already, and servers that have not
+    /// answered an earlier vote.
     pub(super) async fn vote(
         &self,
         request: &Request,
@@ -170,20 +172,20 @@ impl RedLock {
         let elapsed = || deadline.elapsed().saturating_sub(began);
         loop {
             let held = votes.held();
-            // The vote may be in vain: but is that because others hold the lock, because the owner itself does, or because too many
-            // servers are away?
+            // If the vote cannot succeed, the reason must be known: others hold the lock, the owner itself does, or
+            // too many servers are away.
             let (unheard, most_away) = (votes.asking.len(), self.nodes.len() - needed);
             let none_away = !votes.may_be_away(most_away, unheard);
             let own = votes.in_own_way > 0 && votes.in_own_way + unheard >= needed;
-            // Servers that have not answered yet may still show that the lock is busy.
+            // Servers without an answer may still show that the lock is busy.
             let may_be_busy = !votes.are_busy(most_away) && votes.busy.len() + votes.in_own_way + unheard > most_away;
             let is_split = none_away && !may_be_busy;
             let known = !own && (votes.are_away(most_away) || votes.busy.len() > most_away || is_split);
             if held >= needed || (held + unheard < needed && known) {
                 break;
             }
-            // Others ask too, and the votes are split: what is held meanwhile keeps all out, so silent servers are not waited
-            // for much longer than the others took. Unless so many are silent that they decide what is told.
+            // A split vote: other callers ask too, and our grants keep everyone out. So silent servers get only a
+            // little longer than the others took, unless their answers decide the result of the acquire.
             let tells = deadline.is_once() || deadline.is_over();
             let split = !votes.busy.is_empty() && none_away && !own && (!tells || votes.are_busy(most_away));
             let soon = tokio::time::sleep(silence(heard).saturating_sub(elapsed().saturating_sub(heard)));
@@ -215,7 +217,7 @@ impl RedLock {
         }
         let held = votes.held();
         if held < needed {
-            // A grant whose lease was over before the majority was there counts for nothing.
+            // A grant whose lease ended before the majority was complete does not count.
             let over = votes.granted.len() - held;
             if over > 0 {
                 votes.failed += over;

@@ -1,17 +1,17 @@
 //! The reentrant lock: Redisson's `RLock`.
 //!
-//! One owner holds it, any number of times; waiters of all processes are woken by a message when it becomes free, and
-//! race for it: no order among processes (inside one process waiters are served first come, first served).
+//! One owner holds it, any number of times. When it becomes free, a message wakes waiters of all processes, and they
+//! race. So processes have no order; inside one process waiters are served first come, first served.
 //!
 //! # Wire format
 //!
-//! What Redisson leaves in Redis, without its unlock latch:
+//! As Redisson's, without its unlock latch:
 //!
 //! | step | `<name>` | message |
 //! |---|---|---|
 //! | first acquire | hash `{<owner>: 1}`, `PEXPIRE` lease | |
-//! | the same owner again | count + 1, `PEXPIRE` lease (never less than an outer hold is still promised) | |
-//! | release, holds left | count − 1, `PEXPIRE` the lease of what is left | |
+//! | re-entry by the same owner | count + 1, `PEXPIRE` lease (never less than an outer hold was promised) | |
+//! | release, holds left | count − 1, `PEXPIRE` the lease of the remaining holds | |
 //! | last release, force | deleted | `0` on `redisson_lock__channel:{<name>}` |
 
 use crate::client::Client;
@@ -33,7 +33,7 @@ static MANY: Script = Script::new(
         include_str!("../../lua/common/many/run.lua"),
     ),
 );
-/// A script of this flavour's, behind what all share that take and give back holds.
+/// A script of this flavour, after the part that all scripts about holds share.
 macro_rules! script {
     ($file:literal) => {
         concat!(
@@ -58,9 +58,11 @@ static KIND: Kind = Kind {
 
 /// # Reentrant locks
 impl Client {
-    /// The reentrant lock of this name: Redisson's `getLock(name)`.
+    /// Returns the reentrant lock of this name: Redisson's `getLock(name)`.
     ///
-    /// *Cost*: none; nothing is sent until it is acquired. An impossible name is refused then.
+    /// # Cost
+    ///
+    /// None: nothing is sent until an acquire. An impossible name is refused then.
     #[must_use]
     pub fn reentrant(&self, name: &str) -> ReentrantLock {
         let name = LockName::new(&self.options().name_prefix, name);
@@ -68,8 +70,8 @@ impl Client {
     }
 }
 
-/// One owner at a time, who may come in again: Redisson's `RLock`. See the [module](self) for its wire format and
-/// [`DistLock`](crate::DistLock) for what it can do.
+/// An exclusive lock that its owner may re-enter: Redisson's `RLock`. The [module](self) describes its wire format,
+/// [`DistLock`](crate::DistLock) its methods.
 pub type ReentrantLock = Lock<Reentrant>;
 
 /// The flavour of [`ReentrantLock`].

@@ -1,10 +1,12 @@
-//! The runtime that a client lives on, and work that is asked for elsewhere: on another runtime, or on an executor that is
-//! not tokio's.
+//! The client's runtime, and calls from elsewhere: from another runtime, or from an executor that is not tokio's.
 //!
-//! A timer belongs to the runtime on which it was made, and ends with it: whoever looks at it afterwards panics. So whatever
-//! has to be finished, and whatever sleeps, is polled with the client's own runtime entered: in place where the caller is there
-//! already, which costs a look at a thread-local; as a task of its own where not. What was begun in place and has moved away
-//! since is polled where it is, but never after the end of the client's runtime ([`Roaming`]).
+//! A timer belongs to the runtime that created it. Polling it after that runtime has ended panics. So all work that
+//! must finish or that sleeps is polled with the client's runtime entered:
+//!
+//! - in place, if the caller runs on that runtime already, which costs one look at a thread-local;
+//! - else as a task on the client's runtime;
+//! - work that was begun in place and has moved to another executor stays there, but is never polled after the
+//!   client's runtime has ended ([`Roaming`]).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,13 +23,12 @@ use tracing::Instrument as _;
 use crate::error::{Error, Result};
 use crate::owner::Owner;
 
-/// The runtime of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Home(Handle);
 
-/// The output of work that may end with its runtime.
+/// Output of work that may end with its runtime.
 pub(crate) trait EndsWithRuntime {
-    /// The output that the caller gets then.
+    /// The caller's output if the runtime has ended.
     fn runtime_gone() -> Self;
 }
 
@@ -48,7 +49,7 @@ impl<T, E: From<Error>> EndsWithRuntime for Result<T, E> {
 }
 
 impl Home {
-    /// The current runtime; an error where there is none.
+    /// The current runtime. An error if there is none.
     pub(crate) fn here() -> Result<Self> {
         Handle::try_current().map(Self).map_err(|_| {
             Error::config(
@@ -62,12 +63,12 @@ impl Home {
         Self(runtime)
     }
 
-    /// True when the caller runs on this runtime.
+    /// True if the caller runs on this runtime.
     pub(crate) fn is_here(&self) -> bool {
         Handle::try_current().is_ok_and(|here| here.id() == self.0.id())
     }
 
-    /// Has work done on this runtime, as its caller would do it: as the current owner, in the current span.
+    /// Spawns work on this runtime with the caller's current owner and span.
     pub(crate) fn spawn<T: EndsWithRuntime + Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -79,12 +80,13 @@ impl Home {
         })
     }
 
-    /// For work that is begun on this runtime and polled in place, also where it moves to another executor.
+    /// For work that is begun on this runtime and polled in place, also after it has moved to another executor.
     pub(crate) const fn roaming(&self) -> Roaming<'_> {
         Roaming { home: self, end: None }
     }
 
-    /// Work that is polled on this runtime, wherever this is polled. Dropped, it is dropped.
+    /// Work that is polled on this runtime, from wherever the returned future is polled. Dropping the future drops
+    /// the work.
     pub(crate) fn run<T: EndsWithRuntime + Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -93,7 +95,7 @@ impl Home {
     }
 }
 
-/// A task on another runtime than its caller's. Dropped, it goes on.
+/// A task on another runtime than the caller's. Dropping this does not stop the task.
 pub(crate) struct Away<T>(JoinHandle<T>);
 
 impl<T: EndsWithRuntime> Future for Away<T> {
@@ -147,12 +149,12 @@ impl<T> Drop for OnHome<T> {
 /// See [`Home::roaming`].
 pub(crate) struct Roaming<'a> {
     home: &'a Home,
-    /// Of the runtime, once the work was found elsewhere.
+    /// Detects the end of the runtime. Created once the work is polled elsewhere.
     end: Option<RuntimeEnd>,
 }
 
 impl Roaming<'_> {
-    /// Polls the work with its runtime entered, so that timers that it makes are of that one.
+    /// Polls the work with its runtime entered, so that it creates its timers there.
     pub(crate) fn poll<F>(&mut self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output>
     where
         F: Future<Output: EndsWithRuntime>,
@@ -165,7 +167,7 @@ impl Roaming<'_> {
     }
 }
 
-/// Knows when a runtime ends, by a task there that does nothing: a runtime drops its tasks before it stops its timers.
+/// Detects the end of a runtime by an idle task there. A runtime drops its tasks before it stops its timers.
 struct RuntimeEnd {
     state: Arc<Mutex<EndState>>,
     task: AbortHandle,
@@ -177,7 +179,8 @@ struct EndState {
     waker: Option<Waker>,
 }
 
-/// Dropped with its task. A poll that is under way elsewhere holds the lock: its runtime's end waits here until it is done.
+/// Dropped with its task. While a poll elsewhere holds the lock, this drop waits for it, and the runtime's end waits
+/// too.
 struct EndOnDrop(Arc<Mutex<EndState>>);
 
 impl RuntimeEnd {
@@ -191,12 +194,12 @@ impl RuntimeEnd {
         Self { state, task: task.abort_handle() }
     }
 
-    /// Polls work of the runtime, if that has not ended, nor ends before this poll is over.
+    /// Polls work of the runtime, unless the runtime has ended. The runtime cannot end during the poll.
     fn poll_before<F>(&self, work: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output>
     where
         F: Future<Output: EndsWithRuntime>,
     {
-        // Wakers are somebody else's code: made and dropped outside of the lock.
+        // Wakers run foreign code, so they are created and dropped outside of the lock.
         let mut waker = Some(context.waker().clone());
         let mut state = self.state.lock();
         if state.has_ended {
@@ -229,8 +232,8 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Runs work on behalf of a lock on the lock's runtime. Where a lock lives that somebody else has made is unknown: its work stays
-/// where its caller is.
+/// Runs work for a lock on the lock's runtime. The runtime of a user's own lock is unknown, so its work runs in
+/// place.
 pub(crate) fn run_on<T: EndsWithRuntime + Send + 'static>(
     home: Option<&Home>,
     work: impl Future<Output = T> + Send + 'static,

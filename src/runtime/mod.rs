@@ -1,5 +1,5 @@
-//! What a client runs on: its own tokio runtime, the reaper that finishes there what nobody waits for any more, and what to
-//! make of a time in which this process did not run.
+//! The client's tokio runtime, the reaper that completes work there after its callers are gone, and the handling of
+//! standstills of this process.
 
 pub(crate) mod home;
 pub(crate) mod reaper;

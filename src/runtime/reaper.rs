@@ -1,5 +1,5 @@
-//! What must be finished although nobody waits for it: releases of dropped guards, clean-up after doubt, commands whose
-//! callers went away. All of it on the client's own runtime: that of a caller may end before it is done.
+//! Runs work that must be completed without a caller: releases of dropped guards, clean-up after doubt, commands
+//! whose callers went away. It runs on the client's own runtime, because a caller's runtime may end first.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,11 +17,10 @@ pub(crate) use finished::Finished;
 
 use crate::runtime::home::Home;
 
-/// One thing to finish.
 pub(crate) type Job = BoxFuture<'static, ()>;
 
-/// Takes jobs, from any thread, inside or outside a runtime. Never blocks and never panics; when the client's runtime is
-/// gone the job is dropped, and the lease ends what it would have ended.
+/// Accepts jobs from any thread, inside or outside a runtime. Never blocks and never panics. If the client's runtime
+/// has ended, the job is dropped, and leases end what it would have released.
 #[derive(Clone, Debug)]
 pub(crate) struct Reaper(Arc<Shared>);
 
@@ -29,9 +28,9 @@ pub(crate) struct Reaper(Arc<Shared>);
 struct Shared {
     home: Home,
     jobs: mpsc::UnboundedSender<Job>,
-    /// Jobs that must be done before the client may close, and commands under way that may become such jobs.
+    /// Number of jobs that closing waits for, and of commands in flight that may become such jobs.
     busy: AtomicUsize,
-    /// Jobs that sleep until the client closes, or for a while, and are done at once when it does.
+    /// Number of jobs that sleep for a while, or until the client closes, which ends their sleep.
     dozing: AtomicUsize,
     idle: Notify,
     stop: Arc<Notify>,
@@ -39,8 +38,8 @@ struct Shared {
 }
 
 impl Reaper {
-    /// Starts the task that does the jobs, on the current runtime. It ends when the last `Reaper` is gone and its jobs
-    /// are done.
+    /// Starts the task that runs the jobs, on the current runtime. The task ends when the last `Reaper` is dropped
+    /// and all jobs are done.
     pub(crate) fn start() -> Self {
         let (send, receive) = mpsc::unbounded_channel();
         let stop = Arc::new(Notify::new());
@@ -50,12 +49,11 @@ impl Reaper {
         Self(Arc::new(Shared { home, jobs: send, busy, dozing, idle, stop, stopped }))
     }
 
-    /// The runtime that the jobs are done on.
     pub(crate) fn home(&self) -> &Home {
         &self.0.home
     }
 
-    /// Has a job done that closing waits for.
+    /// Runs a job that closing waits for.
     pub(crate) fn finish(&self, job: Job) {
         let busy = self.busy();
         self.finish_uncounted(Box::pin(async move {
@@ -64,7 +62,7 @@ impl Reaper {
         }));
     }
 
-    /// As `finish`, for a job that can be done anew: one that panics, which it should not, is done once more.
+    /// `finish` for a job that can be repeated: if it panics, which is a bug, it runs once more.
     pub(crate) fn finish_retrying(&self, job: impl Fn() -> Job + Send + 'static) {
         self.finish(Box::pin(async move {
             let first = AssertUnwindSafe(job());
@@ -75,8 +73,8 @@ impl Reaper {
         }));
     }
 
-    /// Has a job done that sleeps first, and stops sleeping when the client closes. It does not count as under way meanwhile;
-    /// only closing waits for it.
+    /// Runs a job that sleeps first, and stops sleeping when the client closes. Closing waits for it, but it does not
+    /// count as in flight.
     pub(crate) fn finish_by_closing(&self, job: Job) {
         self.0.dozing.fetch_add(1, Ordering::AcqRel);
         let dozing = Busy(Arc::downgrade(&self.0), |shared| &shared.dozing);
@@ -86,19 +84,19 @@ impl Reaper {
         }));
     }
 
-    /// Has a job done that closing does not wait for.
+    /// Runs a job that closing does not wait for.
     pub(crate) fn finish_uncounted(&self, job: Job) {
-        // Refused only when the runtime is gone, and the job with it.
+        // Fails only if the runtime has ended, and the job with it.
         let _ = self.0.jobs.send(job);
     }
 
-    /// Marks something as under way until the mark is dropped.
+    /// Counts something as in flight until the returned value is dropped.
     pub(crate) fn busy(&self) -> Busy {
         self.0.busy.fetch_add(1, Ordering::AcqRel);
         Busy(Arc::downgrade(&self.0), |shared| &shared.busy)
     }
 
-    /// Done when nothing that closing waits for is under way, and nothing sleeps.
+    /// Completes when no job that closing waits for is left.
     pub(crate) async fn drained(&self) {
         loop {
             let idle = self.0.idle.notified();
@@ -109,24 +107,24 @@ impl Reaper {
         }
     }
 
-    /// Takes no more jobs: the task ends when those it has are done.
+    /// Accepts no more jobs. The task ends when the present jobs are done.
     pub(crate) fn stop(&self) {
         self.0.stopped.store(true, Ordering::Release);
         self.0.stop.notify_one();
     }
 
-    /// True once it takes no more jobs because the client was shut down.
+    /// True once the client was shut down, so that no more jobs are accepted.
     pub(crate) fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// How much is under way.
+    /// Number of commands and jobs in flight.
     pub(crate) fn under_way(&self) -> usize {
         self.0.busy.load(Ordering::Acquire)
     }
 }
 
-/// Weak: a job must not keep the channel open on which it came.
+/// Weak, because a job must not keep open the channel that it arrived on.
 pub(crate) struct Busy(Weak<Shared>, fn(&Shared) -> &AtomicUsize);
 
 impl Drop for Busy {
@@ -139,8 +137,8 @@ impl Drop for Busy {
     }
 }
 
-/// Each job is a task of its own. Together in one task they would share its budget with tokio, and once that is used up
-/// every one of them is polled in vain, round after round: among 100 000 releases at once hardly one got through.
+/// Each job is a task of its own. In one shared task the jobs would share its tokio budget. Once that was used up,
+/// every job was polled in vain, round after round: of 100 000 releases at once hardly one got through.
 async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
     let mut jobs = JoinSet::new();
     loop {
@@ -159,7 +157,7 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
     }
 }
 
-/// A job that panics takes nothing with it but itself: the others go on, and nobody counts it as under way any more.
+/// A panic ends its own job only. The other jobs continue, and the job no longer counts as in flight.
 fn warn_if_panicked(done: Result<(), JoinError>) {
     if done.is_err_and(|error| error.is_panic()) {
         tracing::warn!("a clean-up panicked, which is a bug: what it was about ends with its lease");
@@ -214,7 +212,7 @@ mod tests {
             reaper.drained().await;
         }
         assert_eq!((tries.load(Ordering::Relaxed), others.load(Ordering::Relaxed)), (6, 3));
-        // One that panics while its caller polls it is not polled again.
+        // Work that panics while its caller polls it is not polled again.
         let mut work = Finished::new(&reaper, async move {
             tokio::task::yield_now().await;
             assert_eq!(tries.load(Ordering::Relaxed), 0, "of the test");

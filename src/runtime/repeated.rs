@@ -1,4 +1,5 @@
-//! Warnings that a lasting fault would repeat, hundreds in a second: each is logged at once, and then at most every ten seconds.
+//! Limits repeated warnings: a lasting fault would log hundreds a second. Equal warnings are logged at once, and then
+//! at most every ten seconds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,13 +7,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The least time between two equal warnings.
+/// Shortest time between two equal warnings.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The most causes that are told apart.
+/// Most causes that are told apart.
 const MOST: usize = 64;
 
-/// When each warning was logged last.
 #[derive(Debug, Default)]
 pub(crate) struct Repeated(Mutex<BTreeMap<(&'static str, Box<str>), Logged>>);
 
@@ -23,8 +23,8 @@ struct Logged {
 }
 
 impl Repeated {
-    /// Returns how many equal warnings were left out before this one, if this one is to be logged. Warnings are equal if both `what` and
-    /// `cause` are. A new cause is logged at once.
+    /// Returns how many equal warnings were skipped before this one, or None if this one must be skipped too.
+    /// Warnings are equal if both `what` and `cause` are. A new cause is logged at once.
     pub(crate) fn due(&self, what: &'static str, cause: &str) -> Option<u64> {
         let (mut known, now) = (self.0.lock(), Instant::now());
         let mut key = (what, Box::from(cause));

@@ -1,4 +1,4 @@
-//! Standstills of this process or of its machine: timers fire late, and answers are here that nobody has read.
+//! Standstills of this process or its machine: timers fire late, and replies have arrived unread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// A limit that is found overdue by so much was passed in a standstill, which says nothing about a server.
+/// A timeout that fires this late passed during a standstill, so it says nothing about the server.
 pub(crate) const OVERDUE: Duration = Duration::from_millis(25);
 
-/// How long the reply to a command may take then: the server may have stood still as well.
+/// Extra time for a reply after a standstill, because the server may have stood still as well.
 pub(crate) const RECOVERY: Duration = Duration::from_millis(50);
 
-/// The time to read what is here unread: a command whose own limit passed in the same standstill ends before that.
+/// Time to read unread replies. Longer than `RECOVERY`, so that a command whose own timeout passed in the same
+/// standstill ends first.
 pub(crate) const READING: Duration = RECOVERY.saturating_add(Duration::from_millis(10));
 
-/// Ends in so long from now; where that is passed in a standstill, a moment later.
+/// Completes after `limit`; if the limit passed during a standstill, `READING` later.
 pub(crate) fn limit_over(limit: Duration) -> impl Future<Output = ()> {
     limit_over_of(limit, OVERDUE)
 }
@@ -31,12 +32,12 @@ fn limit_over_of(limit: Duration, overdue: Duration) -> impl Future<Output = ()>
     }
 }
 
-/// What some work brings if it is done in time; None if not. After a standstill it has a moment more.
+/// The output of `work`, or None if it is not done within `limit`. After a standstill the work has `READING` more.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     within_of(limit, OVERDUE, work).await
 }
 
-/// As [`within`], for a limit that was passed in a standstill where it is found overdue by so much.
+/// [`within`] that assumes a standstill if the timeout fires `overdue` too late.
 pub(crate) async fn within_of<T>(limit: Duration, overdue: Duration, work: impl Future<Output = T>) -> Option<T> {
     let limit_over = limit_over_of(limit, overdue);
     tokio::select! {
@@ -46,8 +47,8 @@ pub(crate) async fn within_of<T>(limit: Duration, overdue: Duration, work: impl 
     }
 }
 
-/// Work with a timeout of its own. Where it is found to be past `overdue`, after a standstill, the reply has a moment more to come:
-/// the work is not polled until then, for it would find its own timer first.
+/// Runs work with a timeout of its own. If the work is still pending after `overdue`, there was a standstill: it is
+/// then not polled for `RECOVERY`, because it would find its own timer expired before it reads the reply.
 pub(crate) async fn unhurried<T>(work: impl Future<Output = T>, overdue: Duration) -> T {
     let (mut work, due) = (std::pin::pin!(work), Instant::now() + overdue);
     let mut recovery: Option<Pin<Box<Sleep>>> = None;

@@ -1,4 +1,4 @@
-//! How the two halves speak to Redis.
+//! The calls of the two halves.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::owner::Owner;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
-/// A file of this flavour's.
+/// A script file of this flavour.
 macro_rules! part {
     ($file:literal) => {
         include_str!(concat!("../../lua/rwlock/", $file, ".lua"))
     };
 }
 
-/// What all of them share.
+/// The parts that all scripts of this flavour share.
 macro_rules! covers {
     () => {
         concat!(include_str!("../../lua/common/holds.lua"), part!("covers"))
@@ -42,7 +42,8 @@ static MANY: Script = Script::new(
         part!("many/end"),
     ),
 );
-/// Readers have a key more than other holders, and look at others.
+/// Work of a reader's call, in calls of the reentrant lock: a reader has one more key, and its scripts look at other
+/// readers.
 const WORK: usize = 2;
 
 static READ: Script = Script::step("rwlock/read", concat!(covers!(), part!("read")), &MANY, 1)
@@ -66,8 +67,8 @@ static RENEW: Script =
         .telling(gone_alone)
         .reaching_beyond();
 
-/// How holds of both halves are renewed. A renewal of Redisson's sets the lease of the whole lock to its own length, so
-/// that a reader's longer one has to be kept up.
+/// The renewal of both halves. Redisson's renewal sets the lease of the whole lock to its own length, so a longer
+/// lease of a reader must be restored.
 static RENEWAL: Renewal = Renewal {
     script: &RENEW,
     notes_cuts: true,
@@ -79,7 +80,8 @@ static RENEWAL: Renewal = Renewal {
             (Half::Read, false) => "keep",
             (Half::Write | Half::Whole | Half::Plain, _) => "write",
         };
-        // A writer's lease is the hash's alone; only one that is made shorter must not end before its own holds for reading.
+        // A writer's lease is that of the hash alone. If a command makes it shorter, the hash must not end before the
+        // owner's own read holds.
         let known = match half {
             "write" => usize::from(exactly),
             _ => numbered(&hold.holds).clamp(1, DECLARED),
@@ -95,11 +97,11 @@ static READS: Nature = Nature { shared: true, leases_apart: true, ..Nature::simp
 static WRITES: Nature = Nature::simple("write", &RENEWAL);
 static WRITES_AND_MARKS: Nature = Nature { marks: true, ..Nature::simple("write", &RENEWAL) };
 
-/// So many covers of an owner are named as keys at the most: it may have thousands. Scripts look for the others before they
-/// write.
+/// Most covers of an owner that a call declares as keys. An owner may have thousands; scripts look up the others
+/// before they write.
 const DECLARED: usize = 16;
 
-/// How many holds there are in a list.
+/// Number of holds in a list.
 fn numbered(holds: &[u8]) -> usize {
     holds.split(|byte| *byte == b',').filter(|id| !id.is_empty()).count()
 }
@@ -109,7 +111,8 @@ fn covers(name: &LockName, owner: &Owner, count: usize) -> impl Iterator<Item = 
     (1..=count).map(move |n| Arg::Text(name.cover(owner.text(), n)))
 }
 
-/// How many holds a release knows of: that many covers its owner has, if no other client acts as it.
+/// Number of holds that a release knows of. The owner has this many covers, unless another client acts as the same
+/// owner.
 fn known(giving: &Giving<'_>) -> usize {
     let given = match giving.hold {
         HoldId::Listed(ids) => numbered(ids),
@@ -118,7 +121,7 @@ fn known(giving: &Giving<'_>) -> usize {
     (given + numbered(&giving.mine)).clamp(1, DECLARED)
 }
 
-/// A call about one half: its hash, other keys, what is told.
+/// A call about one half: its hash, other keys, then arguments.
 fn call<const N: usize, const M: usize>(
     script: &'static Script,
     name: &LockName,
@@ -144,7 +147,6 @@ fn force(name: &LockName, mode: &'static str, message: &'static str, last_ms: i6
     call(&FORCE, name, [], args, [Arg::Int(last_ms), Arg::Text(publish), Arg::Text(name.channel.clone())])
 }
 
-/// How the reading half speaks to Redis.
 #[derive(Debug)]
 pub(super) struct Reading {
     name: Arc<LockName>,
@@ -208,13 +210,12 @@ impl Halves for Reading {
     }
 }
 
-/// How the writing half speaks to Redis.
 #[derive(Debug)]
 pub(super) struct Writing {
     name: Arc<LockName>,
     other: Arc<LockName>,
     waiting: Bytes,
-    /// For how long a mark lasts that a writer waits, in ms. 0: none is set.
+    /// Lifetime of a waiting writer's mark, in ms. 0: no mark.
     mark: i64,
 }
 

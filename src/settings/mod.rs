@@ -1,4 +1,4 @@
-//! Options and all else that it takes to connect, as files and the environment have it (feature `serde`).
+//! Settings of a client in files and the environment (feature `serde`).
 
 mod raw;
 #[cfg(test)]
@@ -18,16 +18,23 @@ use crate::config::{Options, Secret, Tls};
 use crate::error::{Error, Result};
 use variable::Variable;
 
-/// What a client is to connect to, as whom, and with which [`Options`]: from TOML, YAML, JSON or whatever else serde reads, or from the
-/// [environment](Self::from_env).
+/// All settings of a client: its servers, login and [`Options`]. Read from TOML, YAML, JSON or any other format of
+/// serde, or from the [environment](Self::from_env).
 ///
-/// All names stand side by side, and are those of the methods of [`Builder`]: `url`, which is needed, `username`, `password`, `database`,
-/// `sentinel_username`, `sentinel_password`, `address_map` (a map), `direct`, and for [`Tls`] `tls_ca_file`, `tls_client_certificate`,
-/// `tls_client_key` and `tls_server_name`; beside them every field of [`Options`]. Times are `"30s"`,
-/// `"250ms"`, `"1m 30s"`, or numbers of milliseconds. Unknown names are refused, and so are values out of the bounds that [`Options`]
-/// tells. [`guide::configuration`](crate::guide::configuration) has examples.
+/// All fields are on one level, with the names of the methods of [`Builder`]:
 ///
-/// Written again by serde, passwords are left out, that in the URL too.
+/// - `url`, which is required;
+/// - `username`, `password`, `database`, `sentinel_username`, `sentinel_password`;
+/// - `address_map` (a map), `direct`;
+/// - for [`Tls`]: `tls_ca_file`, `tls_client_certificate`, `tls_client_key`, `tls_server_name`;
+/// - every field of [`Options`].
+///
+/// Times are `"30s"`, `"250ms"`, `"1m 30s"`, or a number of milliseconds. Unknown names and values out of the bounds
+/// of [`Options`] are refused. [`guide::configuration`](crate::guide::configuration) has examples.
+///
+/// Settings that serde writes have no passwords, also not in the URL.
+///
+/// # Examples
 ///
 /// ```
 /// use distlock::Settings;
@@ -54,12 +61,20 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the variables that begin with this prefix and `_`: of `DISTLOCK`, `DISTLOCK_URL`, `DISTLOCK_WATCHDOG=30s`,
-    /// `DISTLOCK_RETRY_DELAY=100ms,1s`, `DISTLOCK_ADDRESS_MAP=10.0.0.1:6379=localhost:7000,..`. Capitals or not. A variable that is empty
-    /// counts as not set. One that means nothing is refused, but for those that Kubernetes makes of a service of the prefix's name
-    /// (`DISTLOCK_SERVICE_HOST`, `DISTLOCK_PORT_6379_TCP`, ..).
+    /// Reads the variables whose names start with this prefix and `_`, in upper or lower case. With the prefix
+    /// `DISTLOCK`: `DISTLOCK_URL`, `DISTLOCK_WATCHDOG=30s`, `DISTLOCK_RETRY_DELAY=100ms,1s`,
+    /// `DISTLOCK_ADDRESS_MAP=10.0.0.1:6379=localhost:7000,..`.
     ///
-    /// *Cost*: none. *Errors*: [`Error::Config`], which names the variable, and never its value.
+    /// An empty variable counts as not set. An unknown variable with the prefix is refused, except the ones that
+    /// Kubernetes sets for a service of that name (`DISTLOCK_SERVICE_HOST`, `DISTLOCK_PORT_6379_TCP`, ..).
+    ///
+    /// # Cost
+    ///
+    /// None.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`], with the name of the variable and never with its value.
     pub fn from_env(prefix: &str) -> Result<Self> {
         Self::from_variables(prefix, std::env::vars_os())
     }
@@ -76,7 +91,7 @@ impl Settings {
             if value.is_empty() {
                 continue;
             }
-            // One at a time, so that what is wrong has a name.
+            // One variable at a time, so that an error can name it.
             let alone =
                 MapDeserializer::<_, ValueError>::new(std::iter::once((name.to_owned(), Variable(value.clone()))));
             raw::check(alone).map_err(|error| Error::config(format!("the variable {variable}: {error}")))?;
@@ -86,13 +101,13 @@ impl Settings {
             .map_err(|error| Error::config(format!("the variables {}..: {error}", prefix.to_ascii_uppercase())))
     }
 
-    /// The options.
+    /// Returns the options.
     #[must_use]
     pub const fn options(&self) -> &Options {
         &self.options
     }
 
-    /// A builder with all of it, to set more, and to connect.
+    /// Returns a builder with these settings, to set more and to connect.
     pub fn into_builder(self) -> Builder {
         let mut builder =
             Client::builder(&self.url.0).options(self.options).address_map(self.address_map).direct(self.direct);
@@ -146,26 +161,26 @@ impl<'de> Deserialize<'de> for Settings {
     }
 }
 
-/// As a table of its own in a file: every field may be left out, and is its default then.
+/// Writes a table of its own. When it is read, a missing field has its default.
 impl Serialize for Options {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         raw::RawOptions::of(self).serialize(serializer)
     }
 }
 
-/// Refuses unknown fields, and values out of the bounds that each field tells.
+/// Refuses unknown fields, and values out of the bounds of each field.
 impl<'de> Deserialize<'de> for Options {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         raw::RawOptions::deserialize(deserializer)?.read().map_err(serde::de::Error::custom)
     }
 }
 
-/// `service_host`, `service_port`, `service_port_redis`, `port`, `port_6379_tcp`, `port_6379_tcp_addr`, ..
+/// True for `service_host`, `service_port`, `service_port_redis`, `port`, `port_6379_tcp`, `port_6379_tcp_addr`, ..
 fn is_of_kubernetes(name: &str) -> bool {
     name == "service_host" || name == "port" || name.starts_with("service_port") || name.starts_with("port_")
 }
 
-/// A URL without the password in it.
+/// The URL without its password.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return String::new() };
     let Some((login, rest)) = rest.rsplit_once('@') else { return url.to_owned() };

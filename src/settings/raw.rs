@@ -1,4 +1,4 @@
-//! What stands in a file: every value may be missing.
+//! The fields of a file. Each may be missing.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::{Settings, without_password};
 use crate::config::{Options, Prefer, Secret, Sharded, Tls};
 use crate::error::{Error, Result};
 
-/// Every option, and as what it stands in a file.
+/// Passes every option, with its type in a file, to a macro.
 macro_rules! with_options {
     ($macro:ident) => {
         $macro! {
@@ -47,7 +47,6 @@ macro_rules! with_options {
 
 macro_rules! structs {
     ($($field:ident: $type:ty,)*) => {
-        /// The options alone.
         #[derive(Default, Deserialize, Serialize)]
         #[serde(default, deny_unknown_fields, rename = "Options")]
         pub(super) struct RawOptions {
@@ -71,7 +70,7 @@ macro_rules! structs {
             }
         }
 
-        /// The options, and beside them what else there is.
+        /// The options and all other settings.
         #[derive(Default, Deserialize, Serialize)]
         #[serde(default, deny_unknown_fields, rename = "Settings")]
         pub(super) struct RawSettings {
@@ -98,7 +97,7 @@ macro_rules! structs {
             #[serde(skip_serializing_if = "Option::is_none")]
             direct: Option<Plain<bool>>,
             $(#[serde(skip_serializing_if = "Option::is_none")] $field: Option<$type>,)*
-            // Last, since TOML has tables behind values.
+            // Last, because in TOML tables follow values.
             #[serde(skip_serializing_if = "Option::is_none")]
             address_map: Option<Map>,
         }
@@ -157,7 +156,7 @@ fn written<S: serde::Serializer>(url: &Option<Secret>, serializer: S) -> Result<
     url.as_ref().map(|url| without_password(&url.0)).serialize(serializer)
 }
 
-/// Whether single values can be read, whatever they would mean together.
+/// Checks that each value can be parsed, without checking how the values fit together.
 pub(super) fn check<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
     RawSettings::deserialize(deserializer).map(drop)
 }

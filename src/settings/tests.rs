@@ -64,7 +64,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("APP_ACK_TIMEOUT", "250ms"),
     ("APP_ADDRESS_MAP", "10.0.0.1:6379=localhost:7000"),
     ("APP_PASSWORD", ""),
-    // As Kubernetes has it for a service `app`.
+    // Kubernetes sets these for a service `app`.
     ("APP_SERVICE_HOST", "10.0.0.1"),
     ("APP_SERVICE_PORT_REDIS", "6379"),
     ("APP_PORT", "tcp://10.0.0.1:6379"),
@@ -77,7 +77,6 @@ fn from(variables: &[(&str, &str)]) -> Result<Settings> {
     Settings::from_variables("APP", variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
 }
 
-/// All that an `Options` says.
 fn said(options: &Options) -> String {
     format!("{options:?}")
 }
@@ -180,7 +179,7 @@ fn what_is_wrong_is_named_and_never_repeated() {
         ("watchdog = '20s'\nwatchdog = '30s'", "duplicate"),
     ] {
         let error = toml::from_str::<Settings>(&format!("url = 'redis://a:1'\n{toml}")).unwrap_err();
-        // The reader of TOML shows the line, which is the user's own; what serde says is ours.
+        // The TOML parser shows the user's own line. Only serde's message is this crate's.
         let error = error.message().to_owned();
         assert!(error.contains(what) && !error.contains("secret"), "{toml}: {error}");
     }
@@ -207,7 +206,7 @@ fn numbers_are_passwords_too() {
 
 #[test]
 fn the_environment_is_that_of_the_process() {
-    // Cargo sets some of these, none of which is an option.
+    // Cargo sets variables with this prefix, and none of them is an option.
     let error = Settings::from_env("CARGO_PKG").unwrap_err().to_string();
     assert!(error.contains("the variable CARGO_PKG_") && error.contains("unknown field"), "{error}");
 }

@@ -1,4 +1,5 @@
-//! Values as files and the environment have them: also as texts, since the environment has nothing else.
+//! Types of single values in files and the environment. Each can be read from text, because the environment has
+//! nothing else.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,14 +12,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::config::{Acks, Secret};
 
-/// A value that stands for one of another type.
+/// A value in a file that represents an option of another type.
 pub(super) trait Field {
     type Of;
     fn value(self) -> Self::Of;
     fn of(value: &Self::Of) -> Self;
 }
 
-/// A value that is read and written as it is.
+/// A value that is read and written unchanged.
 macro_rules! plain {
     ($($type:ty),*) => { $(impl Field for $type {
         type Of = Self;
@@ -72,7 +73,7 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// The shortest and the longest pause: two times, or one for both.
+/// The shortest and the longest pause: two times, or one time for both.
 #[derive(Clone, Copy)]
 pub(super) struct Spans(Span, Span);
 
@@ -137,7 +138,7 @@ impl<'de> Deserialize<'de> for Spans {
     }
 }
 
-/// A number or a truth value, also as a text.
+/// A number or a boolean, also as text.
 #[derive(Clone, Copy)]
 pub(super) struct Plain<T>(T);
 
@@ -171,7 +172,7 @@ impl<'de, T: FromStr> Deserialize<'de> for Plain<T> {
     }
 }
 
-/// A secret: a text, or what looks like a number. No error repeats it.
+/// A secret: text, or a value that looks like a number. No error repeats it.
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Text::<Word>::new("a text")).map(|word| Self(word.0))
@@ -188,7 +189,7 @@ impl FromStr for Word {
     }
 }
 
-/// Reads what can be read of a text, from whatever a single value is in.
+/// Parses a `T` from text, or from any single value of the format.
 struct Text<T> {
     expected: &'static str,
     of: PhantomData<T>,
@@ -228,7 +229,8 @@ impl<T: FromStr<Err = &'static str>> Visitor<'_> for Text<T> {
     }
 }
 
-/// How many replicas have to acknowledge: `"off"`, `"redisson"`, `"all"`, or at least so many, as a number. As `Acks` itself is read, too.
+/// Acknowledgements: `"off"`, `"redisson"`, `"all"`, or a number, which is the minimum of replicas. Also reads the
+/// serde form of `Acks`.
 #[derive(Clone, Copy)]
 pub(super) struct Replicas(Acks);
 
@@ -289,7 +291,7 @@ impl<'de> Deserialize<'de> for Replicas {
     }
 }
 
-/// Texts by texts: a map, or `a=b,c=d`.
+/// A map from text to text: a table, or `a=b,c=d`.
 #[derive(Clone, Default)]
 pub(super) struct Map(pub(super) HashMap<String, String>);
 

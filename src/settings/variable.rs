@@ -1,10 +1,9 @@
-//! A variable of the environment, as serde reads it: a text, that is there.
+//! Deserializes the value of an environment variable: text that is always present.
 
 use serde::de::value::Error;
 use serde::de::{IntoDeserializer, Visitor};
 use serde::{Deserializer, forward_to_deserialize_any};
 
-/// The value of a variable.
 pub(super) struct Variable(pub(super) String);
 
 impl IntoDeserializer<'_> for Variable {

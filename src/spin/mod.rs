@@ -1,15 +1,16 @@
 //! The spin lock: Redisson's `RSpinLock`.
 //!
-//! As the [reentrant lock](mod@crate::reentrant), without messages: a release tells nobody, and those who wait look from
-//! time to time, by a [`Backoff`]. For many short holds of many names, or where a login may not publish or subscribe. Of one
-//! process's tasks only the first in the queue looks, and a lock is handed over inside a process as the reentrant one is.
+//! A [reentrant lock](mod@crate::reentrant) without messages: a release announces nothing, and waiters poll with a
+//! [`Backoff`]. For many short holds of many names, or for logins that may not publish or subscribe. In each process
+//! only the first waiter polls, and a lock is handed over inside a process as the reentrant lock is.
 //!
-//! On one name it keeps out reentrant and fenced locks, and they it; but who waits for one of those is not woken by the
-//! release of a spin lock, and looks after [`Options::poll_cap`](crate::Options::poll_cap) or at the end of the lease.
+//! It excludes reentrant and fenced locks of the same name, and they exclude it. But the release of a spin lock does
+//! not wake their waiters, which poll every [`Options::poll_cap`](crate::Options::poll_cap) and at the end of the
+//! lease.
 //!
 //! # Wire format
 //!
-//! That of the reentrant lock, without the message.
+//! The same as for the reentrant lock, without the message.
 
 use std::sync::Arc;
 
@@ -31,9 +32,11 @@ static KIND: Kind = Kind {
 
 /// # Spin locks
 impl Client {
-    /// The spin lock of this name: Redisson's `getSpinLock(name)`, with its default back-off.
+    /// Returns the spin lock of this name, with Redisson's default back-off: Redisson's `getSpinLock(name)`.
     ///
-    /// *Cost*: none; nothing is sent until it is acquired. An impossible name is refused then.
+    /// # Cost
+    ///
+    /// None: nothing is sent until an acquire. An impossible name is refused then.
     #[must_use]
     pub fn spin(&self, name: &str) -> SpinLock {
         let name = LockName::new(&self.options().name_prefix, name);
@@ -42,10 +45,12 @@ impl Client {
     }
 }
 
-/// One owner at a time, who may come in again, without messages: Redisson's `RSpinLock`. See the [module](self), and
-/// [`DistLock`](crate::DistLock) for what it can do.
+/// A reentrant lock without messages: Redisson's `RSpinLock`. The [module](self) describes it,
+/// [`DistLock`](crate::DistLock) its methods.
 ///
-/// *Cost*: lock and unlock are one command each. Waiting: one command after every pause of the [`Backoff`].
+/// # Cost
+///
+/// One command each for lock and unlock. Waiting costs one command per pause of the [`Backoff`].
 pub type SpinLock = Lock<Spin>;
 
 /// The flavour of [`SpinLock`].
@@ -53,7 +58,7 @@ pub type SpinLock = Lock<Spin>;
 pub enum Spin {}
 
 impl SpinLock {
-    /// How those who wait by this object sleep between two looks. Defaults to [`Backoff::default`].
+    /// Sets the pauses between polls of this object's waiters. Defaults to [`Backoff::default`].
     #[must_use]
     pub fn backoff(self, backoff: Backoff) -> Self {
         let name = Arc::clone(self.protocol().name());

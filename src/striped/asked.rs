@@ -1,4 +1,4 @@
-//! Attempts at every segment, side by side.
+//! Parallel attempts at every segment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,48 +15,48 @@ use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::world::Moment;
 
-/// How a segment is asked for now.
+/// Makes the options of the next attempt.
 type How = Box<dyn Fn() -> Acquire + Send + Sync>;
 
-/// One attempt under way at each segment. A segment that fails is asked again after a pause, for as long as another one may
-/// still come free: its server may be back, or its key be mended, long before that one is.
+/// One pending attempt at each segment. A segment that fails is retried after a pause while another one may still
+/// become free: the failed one's server may be back, or its key repaired, before that.
 pub(super) struct Asked<'a> {
     segments: &'a [Arc<dyn DistLock>],
     how: Arc<How>,
-    /// When nobody asks any more, and the clock.
+    /// The end of the retries, and the clock.
     deadline: &'a Deadline,
     asking: Asking,
-    /// True when the owner is not to come in again.
+    /// True if re-entry is refused.
     not_reentrant: bool,
-    /// How long an attempt that fails may take at the most to say so.
+    /// The longest time that a failing attempt may take. An attempt that takes longer is waiting for a holder.
     quiet: Duration,
-    /// What each segment has said last.
+    /// By segment.
     said: Vec<Said>,
 }
 
-/// What a segment has said.
+/// State of one segment.
 #[derive(Clone, Default)]
 struct Said {
     last: Option<Result<()>>,
-    /// How often it has failed since it answered.
+    /// Failures since the last answer.
     failures: u32,
-    /// When the attempt was begun that is under way since it failed.
+    /// Start of the pending attempt, if it follows a failure.
     again: Option<Moment>,
 }
 
 impl Said {
-    /// True while it has failed, and the attempt since then may fail as well: one that takes longer than failures do waits
-    /// for a holder.
+    /// Returns true if the segment has failed and its pending attempt may fail as well: it has not taken longer
+    /// than failures do.
     fn fails(&self, now: Moment, quiet: Duration) -> bool {
         matches!(self.last, Some(Err(_))) && self.again.is_none_or(|again| now.since(again) <= quiet)
     }
 }
 
 impl<'a> Asked<'a> {
-    /// Asks for all of them, in turn from this one on. `deadline`: until when a segment that fails is asked again.
+    /// Starts an attempt at every segment, beginning with number `begin`. `deadline`: the end of retries.
     pub(super) fn all(segments: &'a [Arc<dyn DistLock>], begin: usize, deadline: &'a Deadline, how: How) -> Self {
         let said = vec![Said::default(); segments.len()];
-        // The patience of an attempt begins with its first failure, and ends with its last.
+        // An attempt's patience lasts from its first failure to its last, and may end with one more timeout.
         let (quiet, not_reentrant) = (patience(segments) * 2, how().not_reentrant);
         let asking = Asking::new();
         let mut asked = Self { segments, how: Arc::new(how), deadline, asking, not_reentrant, quiet, said };
@@ -66,13 +66,13 @@ impl<'a> Asked<'a> {
         asked
     }
 
-    /// Asks for one that is not being asked for.
+    /// Starts an attempt at a segment without one.
     pub(super) fn ask(&mut self, at: usize) {
         self.asking.push(ask(&self.segments[at], at, (self.how)()));
     }
 
-    /// The next outcome that ends an attempt for good: a segment that was had, or is known to be held by others. None once
-    /// there is nothing to wait for: all have failed, or would, or the wait is over.
+    /// Waits for the next attempt that ends with an answer: a guard, or None for a segment held by others. Returns
+    /// None if there is nothing left to wait for: all segments have failed or are about to, or the wait has ended.
     pub(super) async fn next(&mut self) -> Option<(usize, Option<Guard>)> {
         while let Some((at, outcome)) = self.asking.next().await {
             let said = &mut self.said[at];
@@ -97,7 +97,7 @@ impl<'a> Asked<'a> {
         None
     }
 
-    /// Asks for one that has failed, after a pause: the longest where the reason does not pass by itself.
+    /// Retries a failed segment after a pause: the longest one if the error does not pass by itself.
     fn ask_again(&mut self, at: usize, passes: bool) {
         let said = &mut self.said[at];
         let world = self.deadline.world();
@@ -110,7 +110,7 @@ impl<'a> Asked<'a> {
         let again: BoxFuture<'static, _> = Box::pin(async move {
             tokio::time::sleep(rest).await;
             match last {
-                // Nothing more comes of it.
+                // The wait has ended: no retry.
                 Some(Err(error)) if deadline.is_over() => (at, Err(error)),
                 _ => ask(&lock, at, how()).await,
             }
@@ -118,12 +118,13 @@ impl<'a> Asked<'a> {
         self.asking.push(again);
     }
 
-    /// What the segments have said last; of those that have said nothing yet, nothing.
+    /// Returns the last outcome of each segment that has one.
     pub(super) fn outcomes(self) -> impl Iterator<Item = Result<()>> {
         self.said.into_iter().filter_map(|said| said.last)
     }
 
-    /// Why all have failed: where it is not the same for all, a reason that passes, for it may be worth another try.
+    /// Returns why all have failed. Prefers an error of all segments, then a passing one, because the caller may
+    /// retry it.
     pub(super) fn why(self) -> Option<Error> {
         let not_reentrant = self.not_reentrant;
         let rank = |error: &Error| (is_everybodys(error, not_reentrant), error.is_retryable());

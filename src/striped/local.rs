@@ -1,7 +1,7 @@
-//! Those of one process who wait for any segment: one queue, and one attempt at each segment for whoever stands first in it.
+//! Tasks of one process that wait for any segment: one queue, with one pending attempt per segment for its head.
 //!
-//! Were each of them to wait at every segment by itself, whoever gets one would leave all others, and at each of these the
-//! next one in the process would ask anew, in vain: two commands a segment and grant.
+//! If each task waited at every segment by itself, a granted task would leave the queues of all other segments. At
+//! each of those, the next task of the process would then ask again in vain: two commands per segment and grant.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,36 +21,35 @@ use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::runtime::standstill::within;
 
-/// A segment, and its guard.
 type Grant = (usize, Guard);
 
-/// The queues of one striped lock, by the lease that is asked for: only attempts that are alike can be for anybody.
+/// The queues of one striped lock, by requested lease: a grant suits any waiter that asked for the same lease.
 #[derive(Default)]
 pub(super) struct LocalQueues(Mutex<HashMap<Option<Duration>, Arc<LocalQueue>>>);
 
-/// A task that stands in a queue, and how long it has waited.
+/// A task in a queue, with the deadline of its wait.
 struct Waiter {
     tell: oneshot::Sender<Result<Grant>>,
     deadline: Deadline,
 }
 
-/// A queue. Gone once nobody stands in it.
+/// A queue, which exists while a task waits in it.
 #[derive(Default)]
 struct LocalQueue {
     waiting: Mutex<VecDeque<Waiter>>,
-    /// So many places at the most were left since it was swept.
+    /// Upper bound of the places left since the last sweep.
     departed: AtomicUsize,
-    /// Notified when somebody has left.
+    /// Notified when a waiter leaves.
     left: Notify,
 }
 
-/// A place in a queue, left when dropped.
+/// A place in a queue. Dropping it leaves the queue.
 struct LocalPlace {
     queue: Arc<LocalQueue>,
     answer: oneshot::Receiver<Result<Grant>>,
 }
 
-/// The work for a queue, which ends with it however it ends.
+/// Closes a queue when the task that serves it ends, in whatever way.
 struct Serving {
     queues: Arc<LocalQueues>,
     queue: Arc<LocalQueue>,
@@ -60,7 +59,7 @@ struct Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.queues.close(&self.queue, self.lease);
-        // Whoever waits is woken by this, outside of the lock: wakers are somebody else's code.
+        // Dropped outside of the lock, because this wakes the waiters, and wakers are foreign code.
         let waiting = std::mem::take(&mut *self.queue.waiting.lock());
         drop(waiting);
     }
@@ -75,13 +74,13 @@ impl Drop for LocalPlace {
 }
 
 impl LocalQueues {
-    /// True when somebody waits already: who comes later stands behind.
+    /// Returns true if another task waits already; later tasks queue behind it.
     pub(super) fn is_waiting(&self, lease: Option<Duration>) -> bool {
         self.0.lock().contains_key(&lease)
     }
 
-    /// Waits for any segment. A future that is dropped leaves its place; what was granted in this moment goes to the next
-    /// waiter, or is given back.
+    /// Waits for any segment. A dropped future leaves its place; a grant at that moment goes to the next waiter, or
+    /// is released.
     pub(super) async fn wait(
         self: &Arc<Self>,
         segments: &Arc<[Arc<dyn DistLock>]>,
@@ -93,14 +92,14 @@ impl LocalQueues {
             let mut place = self.enter(segments, begin, lease, deadline);
             let answer = loop {
                 let Some(rest) = deadline.left() else { break (&mut place.answer).await };
-                // Timers know nothing of a suspend.
+                // Timers do not count a suspend, so the deadline is checked every `LOOK`.
                 match within(rest.min(LOOK), &mut place.answer).await {
                     Some(answer) => break answer,
                     None if !deadline.is_over() => {}
                     None => {
                         let outcome = cut_off(segments, deadline).await;
                         place.answer.close();
-                        // A grant at the very end counts: success wins.
+                        // A grant at the very end counts: success beats the deadline.
                         return match place.answer.try_recv() {
                             Ok(answer) => answer.map(Some),
                             Err(_) => outcome.map(|()| None),
@@ -108,7 +107,7 @@ impl LocalQueues {
                     }
                 }
             };
-            // Nothing was said: who asked on behalf of this queue went with its runtime.
+            // No answer: the task that served the queue has ended with its runtime. Enter again.
             if let Ok(answer) = answer {
                 return answer.map(Some);
             }
@@ -133,13 +132,13 @@ impl LocalQueues {
         queue.waiting.lock().push_back(waiter);
         queues.insert(lease, Arc::clone(&queue));
         drop(queues);
-        // The queue has no end of its own: a waiter that comes later may wait for longer than this one.
+        // No deadline for the queue: a later waiter may wait longer than this one.
         let endless = Deadline::new(deadline.world(), None, Duration::ZERO);
         tokio::spawn(Arc::clone(self).serve(Arc::clone(&queue), Arc::clone(segments), begin, lease, endless));
         LocalPlace { queue, answer }
     }
 
-    /// Asks for every segment for as long as anybody waits, and hands on what is granted.
+    /// Asks every segment while tasks wait, and hands each grant to the first of them.
     async fn serve(
         self: Arc<Self>,
         queue: Arc<LocalQueue>,
@@ -150,7 +149,7 @@ impl LocalQueues {
     ) {
         let serving = Serving { queues: self, queue, lease };
         let (queues, queue) = (&serving.queues, &serving.queue);
-        // Each attempt is made for the waiter that stands first then.
+        // Each attempt carries the waiting time of the current head.
         let first = Arc::clone(queue);
         let how = Box::new(move || Acquire { lease, waited_before: first.waited(), ..Acquire::new() });
         let mut asked = Asked::all(&segments, begin, &deadline, how);
@@ -177,7 +176,7 @@ impl LocalQueues {
                 () = queue.left.notified() => {}
             }
             if queues.close_if_empty(queue, lease) {
-                // Attempts that are dropped leave their queues; what one of them gets meanwhile is given back.
+                // Dropped attempts leave their queues; late grants are released.
                 return;
             }
         }
@@ -194,7 +193,8 @@ impl LocalQueues {
         let mut queues = self.0.lock();
         let mut waiting = queue.waiting.lock();
         let has_left = |waiter: &Waiter| waiter.tell.is_closed();
-        // Those who have left are skipped when their turn comes; too many of them are swept out before.
+        // Waiters that have left are skipped at their turn. If there are too many of them, they are swept out
+        // before.
         let departed = queue.departed.load(Ordering::Relaxed);
         if departed > 32 && departed > waiting.len() / 2 {
             waiting.retain(|waiter| !has_left(waiter));
@@ -210,12 +210,12 @@ impl LocalQueues {
 }
 
 impl LocalQueue {
-    /// For how long the first of them has waited.
+    /// Returns how long the head has waited.
     fn waited(&self) -> Duration {
         self.waiting.lock().front().map(|first| first.deadline.waited()).unwrap_or_default()
     }
 
-    /// Gives a segment to the first who still waits; to nobody, it is given back.
+    /// Hands a segment to the first waiter that still waits. Without one, the grant is dropped, and so released.
     fn hand(&self, grant: Grant) {
         let mut grant = Ok(grant);
         loop {

@@ -1,16 +1,20 @@
-//! The striped lock: one hot resource cut into segments, each with a lock of its own.
+//! The striped lock: one hot resource, cut into segments that each have a lock.
 //!
-//! What is sold, counted or queued under one lock is worked on by one holder at a time. Cut into *n* parts, each of them
-//! behind a segment, *n* holders work side by side: take [any](Striped) free segment and work on its part; the one
-//! [of a key](Striped::of), as a sharded map does; or [all](Striped::all) of them, for what concerns the whole.
+//! A resource under one lock (tickets, counters, a queue) is used by one holder at a time. Cut into *n* parts, each
+//! guarded by a segment, *n* holders work in parallel:
 //!
-//! A segment that cannot be had (its key is something else) fails nobody whom another one can serve. *Busy* is told only where
-//! all that can be had are known to be held by others; where that is not known, the error that kept it from being known.
+//! - [any](Striped::any) acquires any free segment, for work on its part;
+//! - [of](Striped::of) returns the segment of a key, as a sharded map does;
+//! - [all](Striped::all) is a lock over all segments, for work on the whole.
+//!
+//! A segment that cannot be acquired (its key has another type) is skipped while another segment can serve the
+//! caller. An acquire returns `Ok(None)` only if every usable segment is known to be held by others. If that is not
+//! known, it returns the error that prevented it.
 //!
 //! # Wire format
 //!
-//! Segment *i* of `name` is the lock `name:i`, of whatever flavour. In a cluster they lie in different slots, unless the name
-//! has a hash tag (`{..}`), which keeps them in one.
+//! Segment *i* of `name` is the lock `name:i`, of any flavour. In a cluster the segments are in different slots,
+//! unless a hash tag (`{..}`) in the name keeps them in one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -44,54 +48,59 @@ use local::LocalQueues;
 
 /// # Striped locks
 impl Client {
-    /// A resource of this name cut into so many segments, each with a reentrant lock; [`Striped::over`] has other flavours.
+    /// Returns a resource of this name, cut into this many segments with a reentrant lock each. [`Striped::over`]
+    /// has other flavours.
     ///
-    /// *Cost*: none; nothing is sent until a segment is acquired. No segments, and impossible names, are refused then.
+    /// # Cost
+    ///
+    /// None: nothing is sent until an acquire. A count of zero and impossible names are refused then.
     #[must_use]
     pub fn striped(&self, name: &str, segments: usize) -> Striped {
         Striped::over(self, Flavour::Reentrant, name, segments)
     }
 }
 
-/// A lock in several segments. As a [`DistLock`] it stands for any of them: so many may hold it side by side, each a segment
-/// of its own, which the guard's [name](Guard::name) tells. See the [module](self).
+/// A lock in several segments. As a [`DistLock`] it stands for any segment: as many holders as there are segments
+/// may hold it at once, and the guard's [name](Guard::name) says which segment is held. See the [module](self).
 ///
-/// *Cost*: one command when the first segment that is tried is free; for each that is not, one more. Where all are busy it
-/// waits for all, as one of each segment's waiters; tasks of one process that wait by the same object (or its clones) stand in
-/// one queue, and have one attempt under way at each segment between them.
+/// # Cost
+///
+/// - Acquire: one command if the first segment tried is free, and one more for each busy segment before a free one.
+/// - Waiting: at all segments at once, as one of each segment's waiters. Tasks of one process that wait on the same
+///   object or its clones form one queue, and share one attempt per segment.
 #[derive(Clone)]
 pub struct Striped {
     name: Arc<str>,
     segments: Arc<[Arc<dyn DistLock>]>,
-    /// Where the next acquire begins to look.
+    /// The segment that the next acquire tries first.
     next: Arc<AtomicUsize>,
-    /// The tasks of this process that wait for any.
+    /// The tasks of this process that wait for any segment.
     queues: Arc<LocalQueues>,
 }
 
 impl Striped {
-    /// A resource cut into so many segments, each with a lock of this flavour.
+    /// Returns a resource cut into this many segments, each with a lock of this flavour.
     #[must_use]
     pub fn over(client: &Client, flavour: Flavour, name: &str, segments: usize) -> Self {
         let segments = (0..segments).map(|i| client.lock(flavour, &format!("{name}:{i}"))).collect();
-        // Callers in several processes that all begin at the first would stand in one another's way.
+        // Random, because processes that all begin at the first segment would compete for it.
         let begin = client.engine().topology.world().random() as usize;
         Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)), queues: Arc::default() }
     }
 
-    /// How many segments there are.
+    /// Returns the number of segments.
     #[must_use]
     pub fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// True when there are none: then it cannot be acquired.
+    /// Returns true if there are no segments. Then the lock cannot be acquired.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// The lock of one segment, counted from 0.
+    /// Returns the lock of one segment, counted from 0.
     #[must_use]
     pub fn segment(&self, at: usize) -> Option<&Arc<dyn DistLock>> {
         self.segments.get(at)
@@ -101,24 +110,26 @@ impl Striped {
         &self.segments
     }
 
-    /// The segment that a key belongs to: in every process, version and language the same, as long as there are so many
-    /// segments. It is the FNV-1a hash of the key's bytes (64 bits), its upper half XOR its lower half, modulo the number of
-    /// segments: `"order:42"` is in segment 7 of 8, and in 807 of 1000. None when there are no segments.
+    /// Returns the segment of a key; `None` if there are no segments.
+    ///
+    /// It is the same in every process, version and language, for the same number of segments: the FNV-1a hash of
+    /// the key's bytes (64 bits), its upper half XOR its lower half, modulo the number of segments. `"order:42"` is
+    /// in segment 7 of 8, and in 807 of 1000.
     #[must_use]
     pub fn of(&self, key: impl AsRef<[u8]>) -> Option<usize> {
         let hash = fnv_1a(key.as_ref());
         (((hash >> 32) ^ (hash & 0xffff_ffff)) as usize).checked_rem(self.segments.len())
     }
 
-    /// All segments as one lock.
+    /// Returns all segments as one lock.
     #[must_use]
     pub fn all(&self) -> MultiLock {
         MultiLock::of(self.segments.to_vec())
     }
 
-    /// Acquires any segment that is free, or becomes so first, and tells which.
+    /// Acquires any segment that is free or becomes free first. Returns its number with the guard.
     ///
-    /// Cost, cancel safety and errors as [`DistLock::acquire`].
+    /// Cost, cancel safety and errors as for [`DistLock::acquire`].
     pub async fn any(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
         let lock = self.clone();
         home::run_on(group::home(&self.segments), async move { lock.carry_out(how).await }).await
@@ -139,7 +150,7 @@ impl Striped {
         }
         let begin = self.next.fetch_add(1, Ordering::Relaxed);
         let from = |n: usize| begin.wrapping_add(n) % self.segments.len();
-        // The tasks of this process that wait already came first.
+        // Tasks of this process that wait already came first.
         let behind = given.is_none() && !deadline.is_once() && self.queues.is_waiting(how.lease);
         let not_reentrant = how.not_reentrant;
         let mut tally = Tally { not_reentrant, ..Tally::default() };
@@ -154,7 +165,7 @@ impl Striped {
             }
             let over =
                 if deadline.is_once() { self.left(deadline) == Some(Duration::ZERO) } else { deadline.is_over() };
-            // Those that wait ask all segments side by side, and again.
+            // The wait below asks all segments in parallel, and retries.
             if over || (tally.passing.is_some() && !deadline.is_once()) {
                 break;
             }
@@ -162,8 +173,8 @@ impl Striped {
         if deadline.is_over() || (!behind && tally.is_hopeless()) {
             return tally.verdict();
         }
-        // One who has met with errors that pass, and does not wait for ever, waits by itself: it has to know at the end what
-        // became of its own attempts. Nor will another's attempts do for an owner of its own.
+        // After passing errors, an acquire with a limit waits on its own: at its end it must know the outcomes of
+        // its own attempts. An acquire with a given owner cannot use the attempts of others.
         if given.is_none() && (tally.passing.is_none() || how.wait.is_none()) {
             return self.queues.wait(&self.segments, begin, how.lease, deadline).await;
         }
@@ -177,7 +188,7 @@ impl Striped {
         let mut asked = Asked::all(&self.segments, begin, deadline, how);
         while let Some((at, guard)) = asked.next().await {
             if let Some(guard) = guard {
-                // The other attempts, dropped, leave their queues; what one of them gets meanwhile is given back.
+                // The other attempts are dropped: they leave their queues, and late grants are released.
                 return Ok(Some((at, guard)));
             }
         }
@@ -188,27 +199,26 @@ impl Striped {
         tally.verdict()
     }
 
-    /// How long a command may take.
     fn command_timeout(&self) -> Option<Duration> {
         self.segments.first().and_then(part).map(|part| part.client.engine().options.command_timeout)
     }
 
-    /// What is left for answers. Asked once, all segments together take no longer than a command may.
+    /// Time left for answers. In a single attempt, all segments together take no longer than one command may.
     fn left(&self, deadline: &Deadline) -> Option<Duration> {
         deadline.left_to_answer_within(self.once())
     }
 
-    /// How long one attempt may take. Nobody knows how long that of locks of somebody else's making takes.
+    /// Time limit of one attempt; no limit is known for foreign locks.
     fn once(&self) -> Duration {
         self.command_timeout().unwrap_or(Duration::MAX)
     }
 
-    /// What some work brings, if it is done within the wait.
+    /// Returns the output of `work`, or None if the time for answers ends first.
     async fn within<T>(&self, deadline: &Deadline, work: impl Future<Output = T>) -> Option<T> {
         deadline.answered(self.once(), work).await
     }
 
-    /// True when this owner holds any segment; keys that are no locks are passed over.
+    /// Returns true if this owner holds any segment. Skips keys that are no locks.
     async fn holds_any(&self, owner: &Owner) -> Result<bool> {
         let mut asking: FuturesUnordered<_> = self.segments.iter().map(|segment| segment.is_held_by(owner)).collect();
         let mut tally = Tally::default();
@@ -240,8 +250,8 @@ impl Striped {
     }
 }
 
-/// True for an error that every other segment would give too. That its owner holds one is said of all of them only where it
-/// is `not_reentrant`: the plain flavour refuses a segment of the owner's own always, and another one may be free.
+/// Returns true for an error that every other segment would return too. `NotReentrant` counts only if the acquire
+/// asked for it: the plain flavour always refuses a segment that the owner holds, and another segment may be free.
 const fn is_everybodys(error: &Error, not_reentrant: bool) -> bool {
     match error {
         Error::Config { .. } | Error::Closed => true,
@@ -250,21 +260,21 @@ const fn is_everybodys(error: &Error, not_reentrant: bool) -> bool {
     }
 }
 
-/// What became of segments that were asked in vain.
+/// Outcomes of the segments that were not acquired.
 #[derive(Default)]
 struct Tally {
-    /// True when somebody else holds a segment.
+    /// True if another owner holds a segment.
     busy: bool,
-    /// Why a segment could not be asked.
+    /// A passing error of a segment.
     passing: Option<Error>,
-    /// Why a segment cannot be had, as long as nobody mends it, or its owner, who asks, does not give it back.
+    /// A lasting error of a segment: its key must be repaired, or the requesting owner must release it.
     bad: Option<Error>,
-    /// True when the owner is not to come in again.
+    /// True if re-entry is refused.
     not_reentrant: bool,
 }
 
 impl Tally {
-    /// Adds the outcome of one more segment. *Errors*: the one that every other segment would give too.
+    /// Adds the outcome of one segment. Returns an error that every other segment would return too.
     fn note(&mut self, outcome: Result<()>) -> Result<()> {
         match outcome {
             Ok(()) => self.busy = true,
@@ -279,12 +289,12 @@ impl Tally {
         Ok(())
     }
 
-    /// True when no segment is worth waiting for.
+    /// Returns true if no segment is worth waiting for.
     const fn is_hopeless(&self) -> bool {
         !self.busy && self.passing.is_none() && self.bad.is_some()
     }
 
-    /// Busy only where that is known of all that can be had.
+    /// Busy only if every usable segment is known to be held.
     fn verdict<T>(self) -> Result<Option<T>> {
         match self {
             Self { passing: Some(error), .. } | Self { busy: false, bad: Some(error), .. } => Err(error),
@@ -302,10 +312,19 @@ impl DistLock for Striped {
         Box::pin(async move { Ok(self.any(how).await?.map(|(_, guard)| guard)) })
     }
 
-    /// Who holds any of the segments, and how often; and the time until the last of them ends.
+    /// Returns who holds any of the segments and how often, and the time until the last of their leases ends.
     ///
-    /// *Cost*: one command for each segment, all at once. *Cancel safety*: reads only. *Errors*: those of the segments, as
-    /// [`acquire`](DistLock::acquire): each of them has to answer.
+    /// # Cost
+    ///
+    /// One command per segment, all at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Only reads.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](DistLock::acquire). Every segment must answer.
     fn state(&self) -> BoxFuture<'_, Result<State>> {
         Box::pin(async {
             let states = self.each(|lock| async move { lock.state().await }.boxed()).await?;
@@ -318,10 +337,19 @@ impl DistLock for Striped {
         })
     }
 
-    /// Frees every segment; `false` when all were free.
+    /// Frees every segment, whoever holds it. Returns `false` if all were free.
     ///
-    /// *Cost*: one command for each segment, all at once. *Cancel safety*: once begun it may take effect, on some of them too.
-    /// *Errors*: those of the segments, as [`acquire`](DistLock::acquire); the others are freed all the same.
+    /// # Cost
+    ///
+    /// One command per segment, all at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once begun it may take effect, possibly on some of the segments only.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](DistLock::acquire). The other segments are freed nevertheless.
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async {
             let freed = self.each(|lock| async move { lock.force_unlock().await }.boxed()).await?;
@@ -329,11 +357,19 @@ impl DistLock for Striped {
         })
     }
 
-    /// Gives back one hold of `owner`, of the first segment that it holds.
+    /// Releases one hold of `owner` on the first segment that it holds.
     ///
-    /// *Cost*: what the release of a segment costs, for each segment up to that one, one after the other. *Cancel safety*: the
-    /// release that is under way is carried out; no further segment is asked. *Errors*: [`Error::NotHeld`] where it holds none,
-    /// and those of [`acquire`](DistLock::acquire).
+    /// # Cost
+    ///
+    /// One release per segment up to that segment, one after another.
+    ///
+    /// # Cancel safety
+    ///
+    /// The release in flight is completed; no further segment is asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotHeld`] if the owner holds no segment; otherwise as [`acquire`](DistLock::acquire).
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             self.check()?;
@@ -341,7 +377,8 @@ impl DistLock for Striped {
             for segment in self.segments.iter() {
                 match segment.release(owner).await {
                     Err(Error::NotHeld { .. }) => {}
-                    // Not one that may have happened: another one would be a second release.
+                    // Errors in doubt end the loop: the release may have happened, and the next segment would be a
+                    // second one.
                     Err(error @ (Error::WrongType { .. } | Error::Server { .. })) => bad = Some(error),
                     outcome => return outcome,
                 }
@@ -360,7 +397,7 @@ impl fmt::Debug for Striped {
     }
 }
 
-/// The hash function FNV-1a, of 64 bits. Not for tables: whoever chooses the keys can have them collide.
+/// The hash function FNV-1a, 64 bits. Not for hash tables: keys can be chosen to collide.
 fn fnv_1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
@@ -369,7 +406,7 @@ fn fnv_1a(bytes: &[u8]) -> u64 {
 mod tests {
     use super::fnv_1a;
 
-    /// Values that others have published.
+    /// Published test values.
     #[test]
     fn fnv_1a_is_what_others_call_it() {
         let of = ["", "a", "foobar"].map(|text| fnv_1a(text.as_bytes()));

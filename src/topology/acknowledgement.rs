@@ -1,4 +1,10 @@
-//! Whether what has been written at one server is on enough replicas: the rule of [`Acks`], and what it has to know.
+//! Acknowledgement by the replicas of one server: the rule of [`Acks`], and the replica counts that it needs.
+//!
+//! 1. `concerns` tells whether a call needs acknowledgement.
+//! 2. `how` returns how many replicas to wait for. It asks the server (`INFO replication`) if its last answer is too
+//!    old.
+//! 3. The transport sends the call with a `WAIT` behind it, and reports how many replicas acknowledged.
+//! 4. `judge` decides whether that is enough.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,32 +18,31 @@ use crate::world::Moment;
 
 static WAIT: Script = Script::bare("acks/wait", "WAIT");
 
-/// For so long a server without replicas is not asked for their acknowledgement, by Redisson's rule; and so old is what is known of how
-/// many a single server has.
+/// Under [`Acks::Redisson`], calls to a server without replicas skip acknowledgement for this long. Under
+/// [`Acks::All`], a server is asked for its replicas again after this long.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// The rule by which a client has replicas acknowledge.
+/// The acknowledgement rule of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckRule {
     acks: Acks,
     within: Duration,
-    /// True where a topology tells how many replicas a server has.
+    /// True if the topology knows the replicas of a server. Otherwise only the server itself does.
     is_told: bool,
 }
 
 impl AckRule {
-    /// Over one server, which alone tells of its replicas. By Redisson's rule it is not asked.
+    /// Rule for a single server. [`Acks::Redisson`] never waits there.
     pub(crate) fn single(options: &Options) -> Self {
         let acks = if options.acks == Acks::Redisson { Acks::Off } else { options.acks };
         Self { acks, within: options.acknowledged_within(), is_told: false }
     }
 
-    /// Over servers whose replicas the topology knows.
+    /// Rule for servers whose replicas the topology knows.
     pub(crate) fn of_several(options: &Options) -> Self {
         Self { acks: options.acks, within: options.acknowledged_within(), is_told: true }
     }
 
-    /// None.
     pub(crate) const fn off() -> Self {
         Self { acks: Acks::Off, within: Duration::ZERO, is_told: true }
     }
@@ -46,33 +51,32 @@ impl AckRule {
         self.acks.is_strict()
     }
 
-    /// True where all replicas have to acknowledge: how many there are has to be known.
+    /// True if all replicas must acknowledge, so that their number must be known.
     pub(super) fn is_all(self) -> bool {
         self.acks == Acks::All
     }
 }
 
-/// What is known of the replicas of one server.
 #[derive(Debug)]
 pub(crate) struct Acknowledgement {
     rule: AckRule,
-    /// How many replicas it has, as the topology knows; those included that are away.
+    /// Number of replicas that the topology reports, including replicas that are away.
     told: AtomicUsize,
-    /// How many it had when it answered last: by Redisson's rule those that are up to date, for [`Acks::All`] all that are connected; over
-    /// a single server, the most that ever were.
+    /// Number of replicas that the server reported last. Under [`Acks::Redisson`], replicas that are up to date.
+    /// Under [`Acks::All`], connected replicas; on a single server, the largest number seen.
     connected: AtomicUsize,
-    /// When that was, in ns of the local clock; 0 = never.
+    /// When the server answered last, in ns of the local clock; 0 = never.
     asked: AtomicU64,
-    /// It has no replicas, by Redisson's rule, until then, in ns of the local clock.
+    /// Under [`Acks::Redisson`], the server counts as having no replicas until this moment, in ns of the local clock.
     none_until: AtomicU64,
-    /// It cannot be asked for them at all.
+    /// True if this server cannot report or ask its replicas at all. Set in non-strict modes only.
     is_off: AtomicBool,
-    /// Number of calls that wait for replicas now. `wanted` is the number of replicas that the latest of them waits for.
+    /// Number of calls that wait for replicas now. `wanted` is the number of replicas that the latest of them waits
+    /// for.
     waiting: AtomicUsize,
     wanted: AtomicUsize,
 }
 
-/// One call that waits for replicas.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -108,27 +112,26 @@ impl Acknowledgement {
         if self.waiting.load(Ordering::Relaxed) == 0 { 0 } else { self.wanted.load(Ordering::Relaxed).max(1) }
     }
 
-    /// How many replicas the topology knows the server to have, those included that are away.
+    /// Sets the number of replicas that the topology reports, including replicas that are away.
     pub(crate) fn knows_of(&self, replicas: usize) {
         self.told.store(replicas, Ordering::Relaxed);
     }
 
-    /// As `knows_of`, of so many at the least: nobody tells of those that are away.
+    /// Raises the number of replicas to at least this. For topologies that do not report replicas that are away.
     pub(super) fn has_seen(&self, replicas: usize) {
         self.told.fetch_max(replicas, Ordering::Relaxed);
     }
 
-    /// How many replicas the topology knows it to have.
     pub(super) fn known(&self) -> usize {
         self.told.load(Ordering::Relaxed)
     }
 
-    /// True where a call of this script is to be acknowledged.
+    /// True if a call of this script needs acknowledgement.
     pub(super) fn concerns(&self, script: &Script, now: Moment) -> bool {
         script.gains.is_some()
             && match self.rule.acks {
                 Acks::Off => false,
-                // Where there are none it costs nothing, not even a connection.
+                // A server without replicas costs nothing here, not even a connection.
                 Acks::Redisson => self.told.load(Ordering::Relaxed) > 0,
                 Acks::AtLeast(_) | Acks::All => true,
             }
@@ -136,7 +139,8 @@ impl Acknowledgement {
             && now.as_nanos() >= self.none_until.load(Ordering::Relaxed)
     }
 
-    /// How a call is to be acknowledged. None where that cannot be had, and need not.
+    /// Returns how to acknowledge a call. `None` if the call needs no acknowledgement, or cannot have it and the rule
+    /// allows that.
     pub(super) async fn how(
         &self,
         transport: &dyn Transport,
@@ -150,8 +154,8 @@ impl Acknowledgement {
         let replicas = match self.rule.acks {
             Acks::Off => return Ok(None),
             Acks::Redisson if !self.has_replicas(transport, now).await? => return Ok(None),
-            // As many as are connected would be Redisson's question; but it is content with one, and one that stands still would
-            // cost everybody the whole time.
+            // Redisson waits for all connected replicas, but accepts a single acknowledgement. Waiting for all would
+            // cost every acquire the full timeout while one replica is frozen.
             Acks::Redisson => 1,
             Acks::AtLeast(replicas) => replicas,
             Acks::All => self.all(transport, now).await?,
@@ -159,23 +163,24 @@ impl Acknowledgement {
         Ok(Some(Acknowledge { replicas, within: self.rule.within, asking }))
     }
 
-    /// Whether any replica is connected, as far as is known: by Redisson's rule a server without one is not asked to wait, which would
-    /// take the whole time. One that was without is asked again from time to time.
+    /// Whether any replica is known to be up to date. Without one, [`Acks::Redisson`] skips `WAIT`, which would take
+    /// the full timeout. A server without one is asked again from time to time.
     async fn has_replicas(&self, transport: &dyn Transport, now: Moment) -> Result<bool, Fault> {
         if self.connected.load(Ordering::Relaxed) > 0 {
             return Ok(true);
         }
         if self.asked.load(Ordering::Relaxed) != 0 {
-            // It had none: others do without meanwhile, as before. Of one that has never answered they have to know.
+            // The server had no replica, so other calls skip acknowledgement while this call asks. Before the first
+            // answer, every call has to ask.
             self.none_until.store((now + KNOWN_FOR).as_nanos(), Ordering::Relaxed);
         }
         match told(transport).await {
-            // Others can acknowledge nothing yet.
+            // A replica that is still catching up cannot acknowledge.
             Ok(Replication { online, .. }) => {
                 self.note(online, now);
                 Ok(online > 0)
             }
-            // It may not be asked for its replicas: nobody knows of any.
+            // The login may not run `INFO`, so the number of replicas cannot be known.
             Err(fault) if fault.kind == FaultKind::Refused => {
                 self.turn_off(transport, &fault.message);
                 Ok(false)
@@ -184,7 +189,7 @@ impl Acknowledgement {
         }
     }
 
-    /// Notes how many replicas can acknowledge, by Redisson's rule.
+    /// Notes the number of up-to-date replicas, for [`Acks::Redisson`].
     fn note(&self, online: usize, now: Moment) {
         self.connected.store(online, Ordering::Relaxed);
         self.asked.store(now.as_nanos().max(1), Ordering::Relaxed);
@@ -192,8 +197,8 @@ impl Acknowledgement {
         self.none_until.store(none_until, Ordering::Relaxed);
     }
 
-    /// How many replicas there are, those that are away included. The server itself is asked as well: of one that was promoted just
-    /// now a topology may not know yet who follows it.
+    /// Number of all replicas, including replicas that are away. The server itself is asked too, because the topology
+    /// may not know the replicas of a server that was just promoted.
     async fn all(&self, transport: &dyn Transport, now: Moment) -> Result<usize, Fault> {
         let asked = self.asked.load(Ordering::Relaxed);
         if asked == 0 || now.since(Moment::from_nanos(asked)) >= KNOWN_FOR {
@@ -208,7 +213,7 @@ impl Acknowledgement {
         Ok(self.told.load(Ordering::Relaxed).max(self.connected.load(Ordering::Relaxed)).max(1))
     }
 
-    /// Whether that is enough: so many replicas have acknowledged, or why that is not known.
+    /// Decides whether enough replicas have acknowledged. `outcome` is their number, or why it is unknown.
     pub(super) async fn judge(
         &self,
         transport: &dyn Transport,
@@ -225,7 +230,7 @@ impl Acknowledgement {
                 }
                 return Err(too_few(0, wanted, &fault.message));
             }
-            // One that was demoted has no replicas of its own.
+            // A demoted server refuses `WAIT`, because it has no replicas of its own.
             Err(fault) if fault.kind == FaultKind::Refused => return Err(too_few(0, wanted, &fault.message)),
             Err(fault) => return Err(fault),
         };
@@ -241,7 +246,7 @@ impl Acknowledgement {
                     self.note(0, now);
                     return Ok(());
                 }
-                // It may not be asked for its replicas: nobody knows of any.
+                // The login may not run `INFO`, so the number of replicas cannot be known.
                 Err(fault) if fault.kind == FaultKind::Refused => {
                     self.turn_off(transport, &fault.message);
                     return Ok(());
@@ -263,7 +268,7 @@ impl Acknowledgement {
         None
     }
 
-    /// Whether what the rule demands can be had at all: asked at connect. Changes nothing.
+    /// Checks at connect whether the server can do what the rule demands. Changes nothing.
     pub(super) async fn check(&self, transport: &dyn Transport) -> Result<()> {
         if !self.rule.is_strict() {
             return Ok(());
@@ -274,7 +279,7 @@ impl Acknowledgement {
             Err(fault) if fault.kind == FaultKind::Refused && is_unsupported(&fault.message) => {
                 return Err(cannot(transport, &fault.message));
             }
-            // It is asked again with every call.
+            // Other failures do not matter here: every call checks again.
             _ => {}
         }
         match self.rule.acks {
@@ -286,7 +291,7 @@ impl Acknowledgement {
         }
     }
 
-    /// As `check`, without asking.
+    /// Like [`check`](Self::check), but sends nothing to the server.
     pub(super) fn check_connection(&self, transport: &dyn Transport) -> Result<()> {
         if self.rule.is_strict() && !transport.acknowledges() {
             return Err(cannot(transport, "replicas cannot be asked over this connection"));
@@ -312,7 +317,7 @@ fn too_few(got: usize, wanted: usize, why: &str) -> Fault {
     Fault::new(FaultKind::Unacknowledged { got, wanted }, message)
 }
 
-/// What a server, or a proxy in front of it, says that has no `WAIT`, or does not let this login use it.
+/// True if a server, or a proxy in front of it, has no `WAIT`, or the login may not use it.
 fn is_unsupported(error: &str) -> bool {
     let error = error.to_ascii_lowercase();
     error.starts_with("noperm")
@@ -321,7 +326,6 @@ fn is_unsupported(error: &str) -> bool {
             .any(|text| error.contains(text))
 }
 
-/// What a server says of its replicas.
 async fn told(transport: &dyn Transport) -> Result<Replication, Fault> {
     transport.run(replication()).await.map(|reply| Replication::of(&reply))
 }
@@ -341,7 +345,7 @@ mod tests {
 
     static TAKE: Script = Script::new("test/take", "").gaining(|_| true);
 
-    /// A server with so many replicas, which says so when it is let.
+    /// A server with this many replicas. It replies once it is notified.
     #[derive(Debug)]
     struct Slow(usize, Arc<Notify>);
 
@@ -404,7 +408,8 @@ mod tests {
                 assert_eq!(how.map(|how| how.replicas), (replicas > 0).then_some(1));
             }
             drop(first);
-            // Once it is known that it has none, one asks from time to time, and the others do without meanwhile.
+            // Once the server is known to have no replicas, one call asks from time to time, and the others skip
+            // acknowledgement meanwhile.
             assert_eq!(known.concerns(&TAKE, now), replicas > 0);
             let later = now + KNOWN_FOR;
             assert!(known.concerns(&TAKE, later));

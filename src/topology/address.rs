@@ -1,21 +1,22 @@
-//! Where a server listens, as servers write it.
+//! Addresses of servers, as servers write them.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-/// A host and a port. Equal addresses are equal texts: an IPv6 address has one spelling here, and no brackets.
+/// A host and a port. Equal addresses have equal text: an IPv6 address has one spelling here, without brackets.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Address {
     host: Arc<str>,
     port: u16,
 }
 
-/// The longest name of a host that DNS allows.
+/// Longest host name that DNS allows, in bytes.
 const LONGEST: usize = 253;
 
 impl Address {
-    /// Nothing where no server can be: addresses come from servers, and go into connections and logs.
+    /// Returns `None` if no server can have this address. Addresses come from servers, and are used in connections
+    /// and logs.
     pub(crate) fn new(host: &str, port: u16) -> Option<Self> {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
@@ -29,7 +30,7 @@ impl Address {
         Some(Self { host, port })
     }
 
-    /// From `host:port`. The port is what is behind the last colon: servers write IPv6 without brackets.
+    /// Splits `host:port` at the last colon, because servers write IPv6 addresses without brackets.
     pub(crate) fn split(text: &str) -> Option<(&str, u16)> {
         let (host, port) = text.rsplit_once(':')?;
         Some((host, digits(port)?))
@@ -58,7 +59,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// A number in decimal digits and nothing else: the standard library would take a sign as well.
+/// Parses a number of decimal digits only. `str::parse` would accept a sign.
 pub(super) fn digits<T: std::str::FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }

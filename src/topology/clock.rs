@@ -1,4 +1,5 @@
-//! The clock of one server, as far as its replies tell: for commands that must have no effect after their last moment.
+//! The clock of one server, estimated from its replies. It is needed for commands that must have no effect after
+//! their last moment.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -6,12 +7,12 @@ use std::time::Duration;
 use crate::config::millis;
 use crate::world::Moment;
 
-/// How far a server's time of day is ahead of the local clock, in ms: at the least, so that a moment of the server's has
-/// passed for certain once it has passed here.
+/// Offset of a server's time of day from the local clock, in ms. It is a lower bound, so a moment of the server's
+/// time that has passed by this estimate has really passed.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     ahead: AtomicI64,
-    /// When that was learnt, in ms of the local clock.
+    /// When the offset was learned, in ms of the local clock.
     learnt: AtomicI64,
 }
 
@@ -23,29 +24,30 @@ impl Default for ServerClock {
 
 const UNKNOWN: i64 = i64::MIN;
 
-/// For how long what was learnt is believed, in ms: clocks run apart, and a server may be another one by then.
+/// Time for which a learned offset counts, in ms: clocks drift, and another server may have the address by then.
 const BELIEVED: i64 = 60_000;
 
-/// Times of day that a server may tell, in ms: whatever it says is hostile input.
+/// Times of day that are accepted, in ms. A server's reply is untrusted input.
 const SENSIBLE: std::ops::Range<i64> = 1..1 << 52;
 
 impl ServerClock {
-    /// The server said `at` in a reply that came in at `now`.
+    /// Notes the time `at` of the server, from a reply that arrived at `now`.
     pub(crate) fn learn(&self, at: i64, now: Moment) {
         if SENSIBLE.contains(&at) {
-            // In this order: what was learnt long ago must not look new.
+            // In this order, so that an old offset never looks new.
             self.ahead.store(at.saturating_sub(local(now)), Ordering::Relaxed);
             self.learnt.store(local(now), Ordering::Release);
         }
     }
 
-    /// True when it is known what time it is there.
+    /// True if the server's time is known.
     pub(crate) fn is_known(&self, now: Moment) -> bool {
         self.last(now, Duration::ZERO) != 1
     }
 
-    /// The last moment of a command that is sent at `sent` and may take so long, in ms of the server's time. As long as
-    /// that is not known it is long past: the server refuses the command, and tells.
+    /// Returns the last moment of a command that is sent at `sent` and may take `within`, in ms of the server's time.
+    /// While the server's time is unknown, the result is a moment long past: the server then refuses the command, and
+    /// its reply tells the time.
     pub(crate) fn last(&self, sent: Moment, within: Duration) -> i64 {
         let age = local(sent).saturating_sub(self.learnt.load(Ordering::Acquire));
         match self.ahead.load(Ordering::Relaxed) {
@@ -69,7 +71,7 @@ mod tests {
         let clock = ServerClock::default();
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         assert_eq!(clock.last(at(5_000), Duration::from_secs(3)), 1, "unknown");
-        // It took up to 40 ms until this reply came in: the server may be so much further by now.
+        // The reply took up to 40 ms to arrive, so the server's clock may be that much further.
         clock.learn(1_000_000, at(5_040));
         assert_eq!(clock.last(at(5_040), Duration::from_secs(3)), 1_003_000);
         assert_eq!(clock.last(at(6_040), Duration::from_secs(3)), 1_004_000);

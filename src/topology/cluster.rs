@@ -1,6 +1,13 @@
-//! A cluster: every slot has a primary, and a name lives on that of its slot. This file has the servers; `start` finds the first
-//! ones, `router` has commands come to the right one of them, `watch` keeps the map of slots up to date, and `channels` moves
-//! subscriptions with their slots.
+//! A cluster. A name lives on the primary of its slot.
+//!
+//! - This file holds the members, one for each primary.
+//! - `start` finds the first servers.
+//! - `router` sends each command to the member that has its slot.
+//! - `gate` holds back commands while the cluster is down.
+//! - `watch` keeps the slot map up to date.
+//! - `channels` moves subscriptions along with their slots.
+//!
+//! Lock order: `subscribed`, or the lock `broken` of a member, then `state`.
 
 mod channels;
 mod gate;
@@ -34,27 +41,27 @@ use crate::world::Moment;
 use channels::Subscribed;
 pub(super) use gate::Gate;
 
-/// So long views that know no better do not take back what a redirect has told: the news of a promotion goes round among the servers.
+/// Time after a redirect in which views of the same epoch do not overrule it: a promotion takes a moment to reach all
+/// servers.
 const NEWS_TAKES: Duration = Duration::from_secs(1);
 
-/// After so long a node with slots that no other one lists has left the cluster, and so has one that went away and is not listed as away.
+/// A node has left the cluster if it has slots and no view has listed it for this long, or if it went away and no
+/// view has listed it as away for this long.
 const GONE_AFTER: Duration = Duration::from_secs(10);
 
-/// For so long a server without slots is kept after the last command that was led there by an `ASK`.
+/// A member without slots is kept for this long after the last command that an `ASK` led there.
 const GUEST_STAYS: Duration = Duration::from_secs(10);
 
-/// Commands that are under way at a server that has lost all its slots have so long to be answered, unless it is silent.
+/// Time that commands in flight at a server that has lost all its slots have to be answered, unless it is silent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The primaries of a cluster.
 pub(crate) struct Cluster {
     this: Weak<Self>,
     settings: Settings,
     connector: Arc<dyn Connector>,
     state: RwLock<State>,
-    /// Where names live of whose slot no primary is known.
+    /// Placeholder member for slots without a known primary.
     nobody: Arc<Member>,
-    /// The number of the next member.
     next: AtomicUsize,
     listener: OnceLock<Weak<dyn MemberListener>>,
     suspicion: Arc<Suspicion>,
@@ -62,7 +69,7 @@ pub(crate) struct Cluster {
     subscribed: Mutex<Subscribed>,
     identity: String,
     is_sharded: bool,
-    /// True when the servers are reached by the host names that they announce, because they prefer that.
+    /// True if the client connects by the host names that servers announce, because the servers prefer that.
     by_name: bool,
     closed: AtomicBool,
 }
@@ -70,14 +77,15 @@ pub(crate) struct Cluster {
 #[derive(Default)]
 struct State {
     slots: SlotMap,
-    /// A member for each address that has a slot, and guests: those without one that an `ASK` has led to. In one order in every run,
-    /// as all else here.
+    /// A member for each address that has a slot, and guests: members without a slot, to which an `ASK` has led.
+    /// Ordered, so that simulated runs repeat exactly.
     members: BTreeMap<Address, Arc<Member>>,
-    /// When a redirect has changed the map last.
+    /// When a redirect last changed the map.
     redirected: Option<Moment>,
-    /// Those of which a connection has broken, until all are back: another one may take their place.
+    /// Members with a broken connection, until all their connections are back. Another server may be about to take
+    /// their slots.
     away: BTreeSet<MemberId>,
-    /// The ids of those that are gone by all views since that moment ([`SlotMap::gone_in`]).
+    /// Ids of nodes that all views since that moment report as gone ([`SlotMap::gone_in`]).
     gone: BTreeMap<Arc<str>, Moment>,
 }
 
@@ -93,7 +101,8 @@ impl Cluster {
         self.state.read().at(name.slot()).map_or_else(|slot| slot, |(_, placement)| placement)
     }
 
-    /// The member of a name's slot; one that answers nothing where nobody has the slot.
+    /// Returns the member that has a name's slot. If no primary is known, returns the placeholder, which answers
+    /// nothing.
     pub(super) fn member(&self, name: &LockName) -> Arc<Member> {
         self.state.read().at(name.slot()).map_or_else(|_| Arc::clone(&self.nobody), |(member, _)| Arc::clone(member))
     }
@@ -102,13 +111,13 @@ impl Cluster {
         self.state.read().members.values().find(|known| known.id() == member).cloned()
     }
 
-    /// Every member, guests too.
+    /// Returns every member, including guests.
     pub(super) fn all(&self) -> Vec<Arc<Member>> {
         self.state.read().members.values().cloned().collect()
     }
 
-    /// Those that have slots. No name lives at a guest: it is asked for the member that has the slot, and that one's placement is
-    /// what holds and waiters are known by.
+    /// Returns the members that have slots. No name lives on a guest: holds and waiters belong to the member that has
+    /// the slot, also while a guest runs their commands.
     pub(super) fn members(&self) -> Vec<MemberId> {
         let state = self.state.read();
         let addresses = state.slots.addresses();
@@ -152,7 +161,7 @@ impl Cluster {
         }
     }
 
-    /// Takes over what a `MOVED` says. `seen`: the slot's generation when the command was sent that it answers.
+    /// Applies a `MOVED`. `seen` is the slot's generation when the redirected command was sent.
     async fn apply_redirect(&self, slot: u16, seen: u32, to: &Address) {
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return };
@@ -162,12 +171,12 @@ impl Cluster {
             if !changes.is_empty() {
                 state.redirected = Some(self.nobody.transport().world().now());
             }
-            // Not where the redirect was older than the map.
+            // False if the redirect was older than the map.
             if state.slots.primary(slot) == Some(to) {
                 self.enter(&mut state, to.clone(), member);
             }
             if !changes.is_empty() {
-                // Of a replica that was promoted they are to be known before the first command.
+                // A promoted replica must know its number of replicas before it gets the first command.
                 state.tell_of_replicas();
             }
             state.forget(&changes)
@@ -175,7 +184,7 @@ impl Cluster {
         self.changed(changes);
     }
 
-    /// The member at an address; a new one where there is none, which is not a part of the map yet.
+    /// Returns the member at an address. If there is none, creates a member, which is not part of the map yet.
     async fn member_at(&self, address: &Address) -> Option<Arc<Member>> {
         if let Some(member) = self.state.read().members.get(address) {
             return Some(Arc::clone(member));
@@ -206,8 +215,8 @@ impl Cluster {
         }
     }
 
-    /// Takes leave of members that have no slot, and that no `ASK` has led to for a while: the slot that they were to get stays
-    /// where it was. Of the others, the connections for `ASK`.
+    /// Drops guests that no `ASK` has led to for a while: the slot was not moved there after all. Closes unused
+    /// `ASKING` connections of the other members.
     fn forget_guests(&self, now: Moment) {
         let unused: Vec<_> = {
             let state = self.state.read();
@@ -232,7 +241,8 @@ impl Cluster {
         self.changed((Changes::default(), guests));
     }
 
-    /// Makes a member one of the cluster's, unless there is one at its address; or closes it, where the cluster is closed.
+    /// Adds a member at an address, unless there is one already. Closes the new member instead if the cluster is
+    /// closed.
     fn enter(&self, state: &mut State, address: Address, member: Arc<Member>) -> Arc<Member> {
         if self.closed.load(Ordering::Relaxed) {
             let late = Arc::clone(&member);
@@ -245,18 +255,19 @@ impl Cluster {
         }
     }
 
-    /// A member that is closed has no place in the map, whoever put it back there: a new one is made with the next look.
+    /// Removes a closed member, no matter what put it back into the map. The next query of the servers creates a new
+    /// one.
     fn forget_closed(&self, member: MemberId) {
         self.state.write().members.retain(|_, known| known.id() != member);
         self.suspicion.raise();
     }
 
-    /// Sees to it that whoever is concerned learns of a change of the map. `left`: members that have lost their last slot.
+    /// Spreads the news of a changed map. `left` are members that have lost their last slot.
     fn changed(&self, (changes, left): (Changes, Vec<Arc<Member>>)) {
         let world = self.nobody.transport().world();
         for member in left {
             let world = Arc::clone(&world);
-            // Nobody waits for it; it ends with the runtime.
+            // Not awaited. The task ends with the runtime.
             tokio::spawn(async move {
                 member.answers(&*world, FAREWELL).await;
                 member.close(FAREWELL).await;
@@ -268,14 +279,14 @@ impl Cluster {
         tracing::debug!(slots = changes.slots.len(), joined = ?changes.joined, left = ?changes.left, "slots have moved");
         self.strays.resubscribe(changes.slots.iter().copied());
         self.suspicion.changed();
-        // What is held there is confirmed: only the new primary can say that it is not.
+        // The holds in these slots are confirmed. Only the new primary can say that a lock is not held.
         self.notify(|listener| listener.slots_moved(&changes.slots));
     }
 
     pub(super) async fn close(&self, within: Duration) {
         self.closed.store(true, Ordering::Relaxed);
         self.suspicion.raise();
-        // Whoever waits for something to do finds the cluster closed.
+        // Wakes the tasks that wait for work, so that they see that the cluster is closed.
         self.strays.resubscribe([]);
         self.suspicion.changed();
         let members: Vec<_> = std::mem::take(&mut self.state.write().members).into_values().collect();
@@ -284,7 +295,7 @@ impl Cluster {
 }
 
 impl State {
-    /// The member of a slot, and the placement of names there; that of nowhere where nobody has it.
+    /// Returns the member of a slot, and the placement of its names. `Err` has the placement if no primary is known.
     fn at(&self, slot: u16) -> std::result::Result<(&Arc<Member>, Placement), Placement> {
         let generation = usize::try_from(self.slots.generation(slot)).unwrap_or(usize::MAX);
         let member = self.slots.primary(slot).and_then(|address| self.members.get(address));
@@ -294,9 +305,12 @@ impl State {
         }
     }
 
-    /// Notes what of a view depends on the time: whether hearsay holds against it, and who is gone. A node with slots that no view has
-    /// listed for so long has been told to leave, and its slots are whose the others say; one that went away, and that none has listed
-    /// as away for so long, will not come back to its shard. A node that is but behind the times lists all but the newest.
+    /// Prepares the map for a view at this moment: sets whether hearsay resists the view, and forgets nodes that have
+    /// left.
+    ///
+    /// A node with slots that no view has listed for [`GONE_AFTER`] was told to leave, so other nodes may claim its
+    /// slots. A node that went away, and that no view has listed as away for that long, does not return to its shard.
+    /// A view that is merely stale lists all nodes except the newest ones.
     fn prepare(&mut self, view: &SlotView, now: Moment) {
         self.slots.hold_hearsay(self.redirected.is_some_and(|at| now < at + NEWS_TAKES));
         if !self.slots.is_kin(view) {
@@ -313,7 +327,6 @@ impl State {
         }
     }
 
-    /// Tells each member how many replicas it has.
     fn tell_of_replicas(&self) {
         let replicas = self.slots.replicas();
         for (address, member) in &self.members {
@@ -321,7 +334,7 @@ impl State {
         }
     }
 
-    /// Forgets the members of addresses that have lost their last slot.
+    /// Drops the members of addresses that have lost their last slot.
     fn forget(&mut self, changes: &Changes) -> (Changes, Vec<Arc<Member>>) {
         let left = changes.left.iter().filter_map(|address| self.members.remove(address)).collect();
         (changes.clone(), left)

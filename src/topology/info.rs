@@ -1,14 +1,14 @@
-//! What is told of the servers to whoever asks.
+//! The servers of a client, for [`Client::topology`](crate::Client::topology).
 
 use std::time::Duration;
 
-/// The servers of a [`Client`](crate::Client) as it knows them, which may be behind the times for a moment.
+/// The servers of a [`Client`](crate::Client), as the client knows them. May be out of date for a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TopologyInfo {
-    /// How they belong together.
+    /// How the servers belong together.
     pub kind: TopologyKind,
-    /// All that are known: primaries first, then replicas, then sentinels.
+    /// All known servers: primaries first, then replicas, then sentinels.
     pub servers: Vec<ServerInfo>,
 }
 
@@ -20,35 +20,37 @@ pub enum TopologyKind {
     Single,
     /// A cluster: each primary has some of the slots.
     Cluster,
-    /// A primary, and its replicas, that sentinels look after.
+    /// A primary with replicas, watched by sentinels.
     Sentinel,
-    /// Servers of which one is the primary.
+    /// Several servers without sentinels or slots. One is the primary.
     Replicated,
 }
 
-/// A server as its client knows it.
+/// A server, as its client knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerInfo {
-    /// `host:port` as the servers say, or the path of a socket; of a single server with the database behind a slash.
+    /// `host:port` as the servers report it, or the path of a socket. For a single server with the database after a
+    /// slash.
     pub address: String,
-    /// Its part.
+    /// Role of the server.
     pub role: ServerRole,
-    /// How often there had been another primary when it became one, by the count of the cluster or the sentinels.
+    /// Config epoch at which this server became primary, as the cluster or the sentinels report it. `None` for single
+    /// and replicated servers, replicas and sentinels.
     pub epoch: Option<u64>,
-    /// For how long the client has known it to have names; None where it has none.
+    /// For how long the client has used this server as a primary. `None` for other servers.
     pub since: Option<Duration>,
 }
 
-/// A server's part.
+/// Role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ServerRole {
-    /// Names live there.
+    /// Locks live on this server.
     Primary,
-    /// It repeats the writes of a primary, or will when it is back.
+    /// Repeats the writes of a primary, or will do so once it is back.
     Replica,
-    /// It looks after a primary.
+    /// Watches a primary.
     Sentinel,
 }
 
@@ -60,7 +62,7 @@ impl TopologyInfo {
 }
 
 impl ServerInfo {
-    /// One without names.
+    /// Builds the entry of a replica or a sentinel.
     pub(super) fn beside(address: &impl ToString, role: ServerRole) -> Self {
         Self { address: address.to_string(), role, epoch: None, since: None }
     }

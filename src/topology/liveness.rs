@@ -1,31 +1,36 @@
-//! Whether a server answers, as far as its clients can tell.
+//! Detects servers that have stopped answering, from the replies to this client's commands.
+//!
+//! A server is *silent* if a reply is due, and neither that reply nor any other has come for 100 ms, or for four
+//! times the usual reply time if that is longer.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::world::{Moment, World, nanos};
 
-/// A server that has not answered for so long, or for [`SLOWER`] times its usual answer if that is longer, is silent.
+/// Shortest time without an overdue reply after which a server is silent. The limit is [`SLOWER`] times the usual
+/// reply time if that is longer.
 const SILENT: Duration = Duration::from_millis(100);
 const SLOWER: u64 = 4;
 
-/// For how long an overdue answer counts that its caller does not wait for any more.
+/// Time for which an overdue reply counts after its caller gave up.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// A server's signs of life: its answers. Moments are nanoseconds of the local clock.
+/// The replies of a server. Moments are in ns of the local clock.
 #[derive(Debug, Default)]
 pub(super) struct Liveness {
-    /// Commands under way.
     under_way: AtomicUsize,
-    /// Since when there has always been at least one.
+    /// Since when at least one command has always been in flight.
     asked: AtomicU64,
-    /// When the last answer came.
+    /// When the last reply came.
     heard: AtomicU64,
-    /// When a command was sent that ended without its answer; 0 once another answer has come. Counts until `known_until` only.
+    /// When a command that ended without a reply was sent, or the last reply before its end if that was later. 0
+    /// after the next reply. Counts until `known_until` only.
     missed: AtomicU64,
-    /// Until when `missed` counts: for good where the command failed, for [`MEMORY`] where its caller gave up.
+    /// End of `missed`: never if the command failed, after [`MEMORY`] if its caller gave up.
     known_until: AtomicU64,
-    /// How long an answer usually takes, in ns: a mean in which each counts for an eighth. 0 before the first.
+    /// Usual reply time in ns: a moving average in which each reply has a weight of one eighth. 0 before the first
+    /// reply.
     usual: AtomicU64,
 }
 
@@ -38,9 +43,9 @@ impl Liveness {
         Pending { liveness: self, sent: now }
     }
 
-    /// An answer has come.
     pub(super) fn heard(&self, now: Moment) {
-        // Every command comes by here: a plain store, for it does not matter which of two answers in a moment was the last.
+        // A plain store, because every command passes here. It does not matter which of two simultaneous replies
+        // counts as the last.
         self.heard.store(now.as_nanos(), Ordering::Relaxed);
         if self.missed.load(Ordering::Relaxed) != 0 {
             self.missed.store(0, Ordering::Relaxed);
@@ -48,7 +53,6 @@ impl Liveness {
         }
     }
 
-    /// True while commands are under way.
     pub(super) fn is_asked(&self) -> bool {
         self.under_way.load(Ordering::Relaxed) > 0
     }
@@ -67,7 +71,7 @@ impl Liveness {
 
     fn miss(&self, sent: Moment, until: u64) {
         let since = sent.as_nanos().max(self.heard.load(Ordering::Relaxed)).max(1);
-        // The first of several misses counts, unless it is out of date.
+        // The first of several misses counts, unless it has expired.
         if self.missed.load(Ordering::Relaxed) == 0 || since >= self.known_until.load(Ordering::Relaxed) {
             self.missed.store(since, Ordering::Relaxed);
         }
@@ -75,7 +79,6 @@ impl Liveness {
     }
 }
 
-/// One command under way.
 pub(super) struct Pending<'a> {
     liveness: &'a Liveness,
     sent: Moment,
@@ -90,13 +93,13 @@ impl Pending<'_> {
         usual.store(mean, Ordering::Relaxed);
     }
 
-    /// The command ended without an answer.
+    /// Notes that the command ended without a reply.
     pub(super) fn failed(self) {
         self.liveness.miss(self.sent, u64::MAX);
     }
 
-    /// The caller gave up. That says something about the server only where the answer was overdue, and only for a while: the
-    /// answer may have come since.
+    /// Notes that the caller gave up. It counts only if the reply was overdue, and only for a while, because the
+    /// reply may have come since.
     fn given_up(&self, now: Moment) {
         if self.liveness.is_silent(now) {
             self.liveness.miss(self.sent, (now + MEMORY).as_nanos());
@@ -110,7 +113,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// A command under way, with the clock that tells whether its answer was overdue when it was given up.
+/// A command in flight, with the clock that tells whether its reply was overdue when its caller gave up.
 pub(super) struct UnderWay<'a> {
     pub(super) pending: Option<Pending<'a>>,
     pub(super) world: &'a dyn World,
@@ -143,12 +146,12 @@ mod tests {
         assert!(!liveness.is_silent(at(10_250)) && liveness.is_silent(at(10_251)), "the first is under way");
         first.answered(at(10_260));
         assert!(!liveness.is_silent(at(20_000)), "nothing is due");
-        // Given up before its answer was due: that says nothing.
+        // The caller gave up before the reply was due: that means nothing.
         let asked = liveness.ask(at(20_000));
         asked.given_up(at(20_050));
         drop(asked);
         assert!(!liveness.is_silent(at(29_000)));
-        // Given up, or lost, after that: due still, whatever is asked next.
+        // The caller gave up, or the command failed, after the reply was due: it stays due, whatever is sent next.
         for (from, given_up) in [(30_000, true), (36_000, false)] {
             let asked = liveness.ask(at(from));
             if given_up {
@@ -165,19 +168,19 @@ mod tests {
             assert!(!liveness.is_silent(at(from + 1_100)), "{given_up}");
             next.answered(at(from + 1_100));
         }
-        // What was given up long ago says nothing about a failure of now.
+        // A command that was given up long ago does not affect a new failure.
         let asked = liveness.ask(at(38_000));
         asked.given_up(at(38_900));
         drop(asked);
         liveness.ask(at(39_950)).failed();
         assert!(!liveness.is_silent(at(39_999)) && liveness.is_silent(at(40_900)));
-        // A slow one is given the time that it takes.
+        // A slow server gets the time that it usually takes.
         for n in 0..50 {
             liveness.ask(at(40_000 + n * 400)).answered(at(40_400 + n * 400));
         }
         let _asked = liveness.ask(at(60_000));
         assert!(!liveness.is_silent(at(61_500)) && liveness.is_silent(at(61_650)));
-        // From its first answer on.
+        // The same from its first reply on.
         let liveness = Liveness::default();
         liveness.ask(at(10_000)).answered(at(10_400));
         let _asked = liveness.ask(at(20_000));

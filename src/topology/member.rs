@@ -1,4 +1,4 @@
-//! One server of a topology.
+//! One server of a topology: its connections, and whether it answers.
 
 mod probe;
 
@@ -27,10 +27,10 @@ use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Moment, World};
 
-/// How often it is looked whether the last answer of a server has come that is to be closed.
+/// Interval at which [`Member::answers`] checks whether replies are still due.
 const LOOKS: Duration = Duration::from_millis(10);
 
-/// Which server of a topology it is.
+/// Identifies a server within its topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MemberId(usize);
 
@@ -44,44 +44,41 @@ impl MemberId {
     }
 }
 
-/// Who is notified of messages, and of servers whose connections broke. The registry is the one implementation outside tests.
+/// Receives messages and connection events of servers. The registry is the only implementation outside tests.
 pub(crate) trait MemberListener: Send + Sync {
-    /// A message came in on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);
 
-    /// Messages of this server may have been missed: every waiter for a name of its has to look for itself once.
+    /// Messages of this server may have been missed. Every waiter for a name on it checks its lock once.
     fn missed(&self, member: MemberId);
 
-    /// The connection for commands to this server is back after a break: whatever is held there should be confirmed now.
+    /// The connection for commands to this server is back after a break. The holds on this server are confirmed.
     fn reconnected(&self, member: MemberId);
 
-    /// These slots, in order, have come to other servers: whatever is held there should be confirmed now, and whoever waits for a
-    /// name there has to look for itself once.
+    /// These slots, in ascending order, have moved to other servers. Their holds are confirmed, and every waiter for
+    /// a name in them checks its lock once.
     fn slots_moved(&self, slots: &[u16]);
 
-    /// The subscription to a channel was made anew, where its slot is now: messages in between were missed.
+    /// The subscription to a channel was made again, at the server that has its slot now. Messages in between were
+    /// missed.
     fn resubscribed(&self, channel: &[u8]);
 
     /// The subscription to a channel is lost, or could not be restored. No message arrives until it is restored.
     fn unsubscribed(&self, channel: &[u8]);
 }
 
-/// Who keeps the subscriptions of a topology, and its map.
+/// The part of a topology that keeps its subscriptions and finds its servers.
 pub(super) trait Subscriber: Send + Sync {
-    /// A server has ended the subscription to a channel, which nobody asked for.
+    /// A server has ended the subscription to a channel without being asked to.
     fn ended(&self, member: MemberId, channel: &[u8]);
 
-    /// A connection to a server has broken.
     fn went_away(&self, member: MemberId);
 
-    /// All connections to a server are back.
     fn came_back(&self, member: MemberId);
 }
 
-/// One server: the way to it, and whether it answers.
 pub(super) struct Member {
     id: MemberId,
-    /// What stands for its host in redirects that name none.
+    /// Host to use in redirects that name no host.
     host: Box<str>,
     transport: Arc<dyn Transport>,
     since: Instant,
@@ -90,51 +87,51 @@ pub(super) struct Member {
     undeclared: Arc<Undeclared>,
     gate: Gate,
     acknowledgement: Acknowledgement,
-    /// Taken by the caller who asks whether it answers, for all who wait to be sent.
+    /// Held by the caller that probes the server, on behalf of all callers that wait to be sent.
     probing: tokio::sync::Mutex<()>,
     listener: OnceLock<Weak<dyn MemberListener>>,
     subscriber: OnceLock<Weak<dyn Subscriber>>,
-    /// How many of its connections are broken. Locked while that is reported, so that reports come in order.
+    /// Number of broken connections. Locked while a change is reported, so that reports arrive in order.
     broken: Mutex<usize>,
     /// True once there has been no connection for messages for a while.
     is_deaf: AtomicBool,
-    /// True if the last command about a lock met a refusal that passes; and the text of the last one.
+    /// True if the last command about a lock was refused for a passing reason. `refusal` is the text of the last such
+    /// error.
     is_refusing: AtomicBool,
     refusal: Mutex<String>,
     asking: AskingConnection,
     left: Left,
 }
 
-/// Whether nobody waits for the answers of a server any more.
+/// Set once no caller waits for replies of this server any more.
 #[derive(Default)]
 struct Left {
     is_left: AtomicBool,
     notify: Notify,
 }
 
-/// The connection to a server for commands that each go behind an `ASKING`.
+/// The connection for commands that are each sent behind an `ASKING`.
 #[derive(Default)]
 struct AskingConnection {
-    /// Made by the first of them, and kept for a while behind the last.
+    /// Opened by the first such command. Closed once it has been unused for a while.
     transport: Mutex<Option<Arc<dyn Transport>>>,
-    /// Held while the two of a pair are sent, so that nothing comes in between.
+    /// Held while a pair of `ASKING` and command is sent, so that no other command gets between them.
     order: Mutex<()>,
     /// When the last pair was sent, in ns of the local clock.
     last_used: AtomicU64,
     is_closed: AtomicBool,
 }
 
-/// True for the error of a script's command about a key that is not at this server, or is just being moved.
+/// True if a script's command failed because its key is not on this server, or its slot is being moved.
 pub(super) fn tells_of_keys_elsewhere(error: &str) -> bool {
     Redirect::of(error, "") == Redirect::NonLocal
 }
 
-/// True where the server has said something.
 fn is_answer<T>(outcome: &Result<T, Fault>) -> bool {
     outcome.as_ref().map_or_else(|fault| matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere), |_| true)
 }
 
-/// Lets the next command on its connection see a slot that is being moved there.
+/// Lets the next command on the connection use a slot that is being moved to that server.
 static ASKING: Script = Script::bare("cluster/asking", "ASKING");
 
 impl std::fmt::Debug for Member {
@@ -148,7 +145,7 @@ impl Member {
         Self::of_cluster(id, "", transport, Arc::new(Undeclared::new(tells_of_keys_elsewhere)), rule)
     }
 
-    /// As `new`; `undeclared`: what the transport too finds out about the server.
+    /// Like `new`, for a server of a cluster. `undeclared` is shared with the transport, which fills it in.
     pub(super) fn of_cluster(
         id: MemberId,
         host: &str,
@@ -178,7 +175,7 @@ impl Member {
         })
     }
 
-    /// What is told of it where it is a primary.
+    /// Describes this server as a primary, for [`Topology::info`](super::Topology::info).
     pub(super) fn info(&self, epoch: Option<u64>) -> ServerInfo {
         let address = self.transport.address().to_owned();
         ServerInfo { address, role: ServerRole::Primary, epoch, since: Some(self.since.elapsed()) }
@@ -196,56 +193,54 @@ impl Member {
         &self.transport
     }
 
-    /// What is known of its replicas.
     pub(super) const fn acknowledgement(&self) -> &Acknowledgement {
         &self.acknowledgement
     }
 
-    /// Whether commands have to wait.
     pub(super) const fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Whether it runs scripts without declared keys.
+    /// Whether the server runs scripts without declared keys.
     pub(super) fn undeclared(&self) -> &Arc<Undeclared> {
         &self.undeclared
     }
 
-    /// What is known of its time of day.
+    /// The server's time of day, as estimated from its replies.
     pub(super) const fn clock(&self) -> &ServerClock {
         &self.clock
     }
 
-    /// Sets who hears of this server. Called once, before the first subscription.
+    /// Sets the listener for messages and connection events. Called once, before the first subscription.
     pub(super) fn listen(self: &Arc<Self>, listener: Weak<dyn MemberListener>) {
         let _ = self.listener.set(listener);
         let this: Arc<dyn Listener> = Arc::<Self>::clone(self);
         self.transport.listen(Arc::downgrade(&this));
     }
 
-    /// Sets who is told of subscriptions that this server ends. Called once, before the first of them.
+    /// Sets the subscriber for connection events and for subscriptions that the server ends. Called once, before the
+    /// first subscription.
     pub(super) fn report_ends(&self, subscriber: Weak<dyn Subscriber>) {
         let _ = self.subscriber.set(subscriber);
     }
 
-    /// The server, as errors name it: the transport's address, without the database behind it.
+    /// Name of the server in errors: the transport's address without the database.
     pub(super) fn server(&self) -> Arc<str> {
         let address = self.transport.address();
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         Arc::from(address.rsplit_once('/').filter(|(_, database)| is_number(database)).map_or(address, |(at, _)| at))
     }
 
-    /// Adds the server's name to a fault that has none.
     fn named(&self, mut fault: Fault) -> Fault {
         fault.server.get_or_insert_with(|| self.server());
         fault
     }
 
-    /// As [`Transport::run`]; whether an answer came is noted. What makes somebody a holder is answered once enough replicas have it:
-    /// else it is [`FaultKind::Unacknowledged`].
+    /// Runs a call as [`Transport::run`] does, and notes whether a reply came. A call that makes its caller a holder
+    /// returns once enough replicas have acknowledged it, and otherwise fails with [`FaultKind::Unacknowledged`].
     pub(super) async fn run(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
         let outcome = if self.acknowledgement.concerns(call.script, world.now()) {
-            // In a box: others are the smaller for it.
+            // Boxed to keep the futures of other calls small.
             Box::pin(self.run_acknowledged(world, call, false)).await
         } else {
             self.run_alone(world, call).await
@@ -265,7 +260,8 @@ impl Member {
             let early = tokio::select! {
                 biased;
                 early = &mut replied => Some(early),
-                // No answer is due as long as replicas are waited for that have not acknowledged what was sent before.
+                // A call that is not sent yet cannot be answered. It may be queued behind calls that replicas have
+                // not acknowledged.
                 _ = is_sent => None,
                 never = self.probe(world) => match never {},
             };
@@ -283,7 +279,7 @@ impl Member {
             if let Some(reply) = at_once.and_then(|at_once| at_once(&replied.reply)) {
                 return Ok(reply);
             }
-            // The server has answered: it is not silent while its replicas are waited for.
+            // The server has replied. Waiting for its replicas does not make it silent.
             let got = acknowledgement.waiting(how.replicas, acknowledged).await;
             acknowledgement.judge(&**transport, how.replicas, got, world.now()).await?;
         }
@@ -294,7 +290,7 @@ impl Member {
         self.noted(world, self.transport.run(call)).await
     }
 
-    /// Notes whether an answer comes, which is due from now on.
+    /// Awaits a reply, which is due from now on, and notes whether it comes.
     async fn noted<T>(&self, world: &dyn World, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
         let outcome = answer.await;
@@ -304,7 +300,11 @@ impl Member {
         outcome
     }
 
-    /// As `run`, for a slot that is being moved to this server. [`FaultKind::NotSent`] where the server was not asked.
+    /// Runs a call at this server while its slot is being moved here.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultKind::NotSent`] if the server was not asked.
     pub(super) async fn ask(
         &self,
         world: &dyn World,
@@ -318,9 +318,10 @@ impl Member {
             return Box::pin(self.run_acknowledged(world, call, true)).await.map_err(|fault| self.named(fault));
         }
         let there = self.asking_connection(connector, address).await?;
-        // Waited for when the server has lost its slots.
+        // Counted as in flight, so that the server is not closed before its reply if it loses its slots.
         let pending = self.liveness.ask(world.now());
-        // A command that comes there without its announcement, because the connection broke in between, is sent away again.
+        // If the connection breaks between the two, the command arrives without `ASKING`, and the server redirects
+        // it.
         let announced = there.run(Call { script: &ASKING, keys: 0, words: Vec::new() });
         let mut pair = std::pin::pin!(futures::future::join(announced, there.run(call)));
         let first = poll_fn(|context| {
@@ -355,7 +356,7 @@ impl Member {
         };
         match kept {
             Some(kept) if Arc::ptr_eq(&kept, &made) => Ok(kept),
-            // Closed, or made by another at the same time.
+            // The server was closed, or another task has connected first.
             kept => {
                 made.close(Duration::ZERO).await;
                 kept.ok_or_else(|| Fault::new(FaultKind::NotSent, "the server has left the cluster"))
@@ -363,17 +364,17 @@ impl Member {
         }
     }
 
-    /// Takes out the connection for commands behind an `ASKING`, for the caller to close, where none was led here since that moment.
+    /// Takes out the `ASKING` connection, for the caller to close, if no command has used it since that moment.
     pub(super) fn take_unused_asking_connection(&self, since: Moment) -> Option<Arc<dyn Transport>> {
         if self.is_asked_since(since) { None } else { self.asking.transport.lock().take() }
     }
 
-    /// True when a command was led here by an `ASK` since that moment.
+    /// True if an `ASK` has led a command here since that moment.
     pub(super) fn is_asked_since(&self, moment: Moment) -> bool {
         self.asking.last_used.load(Ordering::Relaxed) > moment.as_nanos()
     }
 
-    /// Waits until no answer is due any more, or the server is silent, for so long at the most.
+    /// Waits until no reply is due any more or the server is silent, for at most `most`.
     pub(super) async fn answers(&self, world: &dyn World, most: Duration) {
         let end = world.now() + most;
         while self.liveness.is_asked() && !self.is_silent(world.now()) && world.now() < end {
@@ -381,22 +382,22 @@ impl Member {
         }
     }
 
-    /// Has nobody wait for its answers any more: closing connections to a server that is away takes its time.
+    /// Ends the wait of all callers for replies of this server. Closing connections to a server that is away takes a
+    /// while.
     pub(super) fn leave(&self) {
         self.left.is_left.store(true, Ordering::Release);
         self.left.notify.notify_waiters();
     }
 
-    /// Done when nobody is to wait for its answers any more.
+    /// Returns once [`leave`](Self::leave) has been called.
     pub(super) async fn left(&self) {
-        // Made first: it is told from here on.
+        // Created before the flag is read, because it only sees notifications after its creation.
         let left = self.left.notify.notified();
         if !self.left.is_left.load(Ordering::Acquire) {
             left.await;
         }
     }
 
-    /// Ends the connections to it.
     pub(super) async fn close(&self, within: Duration) {
         let asking = {
             let mut transport = self.asking.transport.lock();
@@ -411,15 +412,15 @@ impl Member {
         futures::future::join(self.transport.close(within), asking).await;
     }
 
-    /// True when answers were due at that moment, and none had come for longer than they take.
+    /// True if replies were due at that moment, and none had come for longer than usual.
     pub(super) fn is_silent(&self, at: Moment) -> bool {
         self.liveness.is_silent(at)
     }
 
-    /// Notes whether a command about a lock met a refusal that passes.
+    /// Notes whether the server refused a command about a lock for a passing reason.
     pub(super) fn note<T>(&self, outcome: &Result<T, Fault>) {
         match outcome {
-            // Written only if it changes: every command comes by here.
+            // Written only if it changes, because every command passes here.
             Ok(_) if self.is_refusing.load(Ordering::Relaxed) => self.is_refusing.store(false, Ordering::Relaxed),
             Ok(_) => {}
             Err(fault) if fault.kind == FaultKind::Refused && Passing::of(&fault.message).is_some() => {
@@ -430,14 +431,14 @@ impl Member {
         }
     }
 
-    /// The error for an answer that did not arrive in time. It says what is missing: acknowledgements, a connection, a server that
-    /// accepts commands, or the reply.
+    /// Returns the error for a reply that did not arrive in time. It names what is missing: acknowledgements, a
+    /// connection, a server that accepts commands, or the reply.
     pub(super) fn missing(&self) -> Error {
         let (wanted, is_silent) = (self.acknowledgement.awaited(), self.is_silent(self.transport.world().now()));
         if wanted > 0 && !is_silent {
             return Error::replicas(0, wanted);
         }
-        // Not `broken`: that counts the connection for messages too.
+        // `broken` does not fit here: it counts the connection for messages too.
         if let Some(message) = self.transport.trouble() {
             return Error::connection(message, true, None);
         }
@@ -473,14 +474,14 @@ impl Listener for Member {
     fn ended(&self, channel: &[u8]) {
         match self.subscriber.get() {
             Some(_) => self.report(|subscriber| subscriber.ended(self.id, channel)),
-            // A single server: only the waiters subscribe again.
+            // A single server has no subscriber. Its waiters subscribe again themselves.
             None => self.notify(|listener| listener.unsubscribed(channel)),
         }
     }
 
     fn deaf(&self) {
         self.is_deaf.store(true, Ordering::Relaxed);
-        // Each waiter polls once now, and more often from now on.
+        // Each waiter checks its lock once now, and polls more often from now on.
         self.notify(|listener| listener.missed(self.id));
     }
 

@@ -1,6 +1,15 @@
-//! On which server a name lives. Nobody above this room sees a server: commands, subscriptions and questions are about
-//! names, and where a name lives is found anew each time. With one server that is always the same; in a cluster it is the
-//! primary of the name's slot ([`cluster`]); of servers that repeat each other's writes it is the primary ([`primary`]).
+//! Finds the server that a name lives on.
+//!
+//! Modules above see no servers. They run commands, subscribe and query by name, and every call looks the server up
+//! again, because names move.
+//!
+//! | servers | where a name lives |
+//! |---|---|
+//! | one server | on that server |
+//! | a cluster ([`cluster`]) | on the primary of the name's slot |
+//! | Sentinel, or replicated ([`primary`]) | on the primary, for all names |
+//!
+//! The registry calls [`Topology::placement`] under a lock of its own, so that function takes no lock of the engine.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -41,10 +50,9 @@ use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Reply, Transport};
 use crate::world::{Moment, World};
 
-/// How many names are looked at for one of each server: enough for hundreds of servers.
+/// Number of names that [`Topology::one_each`] tries: enough for hundreds of servers.
 const NAMES: u32 = 16_384;
 
-/// The servers of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
     servers: Servers,
@@ -53,7 +61,7 @@ pub(crate) struct Topology {
 
 #[derive(Clone, Debug)]
 enum Servers {
-    /// They are those that they were at the start.
+    /// The servers never change.
     Fixed {
         members: Arc<[Arc<Member>]>,
         rule: Rule,
@@ -62,43 +70,43 @@ enum Servers {
     Primary(Arc<Primary>),
 }
 
-/// Where a name lives. Of two that are read one after the other, equal means that it has not moved meanwhile. Names of equal
-/// placements may be named by one command.
+/// Where a name lives. If two placements that were read one after the other are equal, the name has not moved in
+/// between. One command may name several names of equal placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Placement {
     pub(crate) member: MemberId,
-    /// In a cluster, the name's slot.
+    /// The name's slot, in a cluster.
     slot: u16,
-    /// How often the name has moved. What a server said of a name that has moved since it was asked says nothing about now.
+    /// Number of times that the name has moved. A reply about a name that has moved since the command was sent is
+    /// stale.
     generation: usize,
 }
 
 impl Placement {
-    /// Of a name that lives nowhere.
+    /// Placement of a name that no server has.
     const NOWHERE: Self = Self { member: MemberId::new(usize::MAX), slot: 0, generation: 0 };
 }
 
-/// Which of the fixed members a name lives on.
+/// Maps a name to one of the fixed servers.
 #[derive(Clone, Debug)]
 enum Rule {
-    /// The only one.
+    /// There is only one server.
     Single,
-    /// For tests of several: the one whose number the name ends in, or so many further on as names have moved.
+    /// For tests with several servers. The last digit of a name is the number of its server, shifted by this many
+    /// moves.
     #[cfg(test)]
     LastDigit(Arc<std::sync::atomic::AtomicUsize>),
 }
 
-/// What a server answered.
+/// A reply, and where it came from.
 pub(crate) struct Answered {
     pub(crate) reply: Reply,
-    /// Where the name lived when it was asked for, by the client's map. A server that the name is just being moved to answers
-    /// for that one.
+    /// Where the name lived when the command was sent, by the client's map. While a slot is being moved, the target
+    /// may have replied on behalf of that server.
     pub(crate) placement: Placement,
-    /// The clock of the server that answered.
     pub(crate) clock: MemberClock,
 }
 
-/// The clock of one server.
 pub(crate) struct MemberClock(Arc<Member>);
 
 impl Deref for MemberClock {
@@ -110,22 +118,19 @@ impl Deref for MemberClock {
 }
 
 impl Topology {
-    /// One server for every name.
     pub(crate) fn single(transport: Arc<dyn Transport>, world: Arc<dyn World>, acks: AckRule) -> Self {
         Self::fixed(vec![transport], Rule::Single, world, acks)
     }
 
-    /// The primaries of a cluster.
     pub(crate) fn cluster(cluster: Arc<Cluster>, world: Arc<dyn World>) -> Self {
         Self { servers: Servers::Cluster(cluster), world }
     }
 
-    /// One of several servers, that which is the primary.
     pub(crate) fn primary(primary: Arc<Primary>, world: Arc<dyn World>) -> Self {
         Self { servers: Servers::Primary(primary), world }
     }
 
-    /// Several servers, each with the names that end in its number.
+    /// Builds a topology of several servers. The last digit of a name is the number of its server.
     #[cfg(test)]
     pub(crate) fn by_last_digit(transports: Vec<Arc<dyn Transport>>, world: Arc<dyn World>) -> Self {
         Self::fixed(transports, Rule::LastDigit(Arc::default()), world, AckRule::off())
@@ -146,7 +151,6 @@ impl Topology {
         Self { servers: Servers::Fixed { members, rule }, world }
     }
 
-    /// Where a name lives now.
     pub(crate) fn placement(&self, name: &LockName) -> Placement {
         match &self.servers {
             Servers::Fixed { rule: Rule::Single, .. } => Placement { member: MemberId::new(0), slot: 0, generation: 0 },
@@ -161,7 +165,7 @@ impl Topology {
         }
     }
 
-    /// For each server the first of the names by these numbers that lives there.
+    /// Returns one name for each server: the first of `name(0)`, `name(1)`, … that lives there.
     pub(crate) fn one_each(&self, name: impl Fn(u32) -> Arc<LockName>) -> Vec<Arc<LockName>> {
         let mut found = Vec::new();
         let mut without: Vec<MemberId> = self.members();
@@ -178,12 +182,11 @@ impl Topology {
         found
     }
 
-    /// The server of a name among fixed ones.
     fn fixed_member<'a>(&self, members: &'a [Arc<Member>], name: &LockName) -> &'a Arc<Member> {
         &members[self.placement(name).member.index()]
     }
 
-    /// Every server that names live on now.
+    /// Returns every server that has names now.
     pub(crate) fn members(&self) -> Vec<MemberId> {
         match &self.servers {
             Servers::Fixed { members, .. } => (0..members.len()).map(MemberId::new).collect(),
@@ -192,7 +195,7 @@ impl Topology {
         }
     }
 
-    /// Every server that names live on now, and that of names that live nowhere, where there may be such.
+    /// Returns every server that has names now. In a cluster also the placeholder for names that no server has.
     pub(crate) fn homes(&self) -> Vec<MemberId> {
         let mut homes = self.members();
         if let Servers::Cluster(_) = &self.servers {
@@ -201,7 +204,6 @@ impl Topology {
         homes
     }
 
-    /// The clock of the server where a name lives now.
     pub(crate) fn clock(&self, name: &LockName) -> MemberClock {
         MemberClock(self.member(name))
     }
@@ -211,8 +213,8 @@ impl Topology {
         self.run_placed(name, call).await.map(|(reply, _)| reply)
     }
 
-    /// As `run`; with the reply, where the name lived for the server that gave it, which may be another one than when it was
-    /// asked for.
+    /// Like [`run`](Self::run). Also returns where the name lived for the server that replied. The name may have
+    /// moved since the call.
     pub(crate) async fn run_placed(&self, name: &LockName, call: Call) -> Result<(Reply, Placement), Fault> {
         match &self.servers {
             Servers::Fixed { members, .. } => {
@@ -231,26 +233,27 @@ impl Topology {
         }
     }
 
-    /// Whether the server of this placement runs scripts without declared keys; None where there is but one server, or it is gone.
+    /// Whether the server of this placement accepts scripts without declared keys. `None` if it refuses them, has
+    /// left, or is not part of a cluster.
     pub(crate) fn undeclared(&self, placement: Placement) -> Option<Arc<Undeclared>> {
         let member = self.at(placement)?;
         Some(Arc::clone(member.undeclared())).filter(|undeclared| undeclared.is_taken())
     }
 
-    /// Whether the servers of a cluster run scripts without declared keys, as far as they have been asked.
+    /// Whether all servers of a cluster accept scripts without declared keys. Servers that have not shown it yet are
+    /// ignored.
     pub(crate) fn undeclared_keys(&self) -> Option<bool> {
         let Servers::Cluster(cluster) = &self.servers else { return None };
         let known = cluster.all().into_iter().filter_map(|member| member.undeclared().known());
         known.reduce(|one, other| one && other)
     }
 
-    /// Runs a call at the server of this placement, whatever has become of the name by now.
+    /// Runs a call at the server of this placement, even if the name has moved since.
     pub(crate) async fn run_at(&self, placement: Placement, call: Call) -> Result<Reply, Fault> {
         let gone = || Fault::new(FaultKind::NotSent, "the server is no part of the cluster any more");
         self.at(placement).ok_or_else(gone)?.run(&*self.world, call).await
     }
 
-    /// The server of this placement in a cluster.
     fn at(&self, placement: Placement) -> Option<Arc<Member>> {
         match &self.servers {
             Servers::Cluster(cluster) => cluster.at(placement.member),
@@ -258,7 +261,8 @@ impl Topology {
         }
     }
 
-    /// As `run_placed`, for a call that tells a moment in its server's time: it is made anew for each server that it is sent to.
+    /// Like [`run_placed`](Self::run_placed), for a call that contains a moment in the server's time. `call` is built
+    /// again for each server that it is sent to.
     pub(crate) async fn run_timed(
         &self,
         name: &LockName,
@@ -278,7 +282,6 @@ impl Topology {
         }
     }
 
-    /// The members of now.
     fn all(&self) -> Vec<Arc<Member>> {
         match &self.servers {
             Servers::Fixed { members, .. } => members.to_vec(),
@@ -287,16 +290,20 @@ impl Topology {
         }
     }
 
-    /// Refuses connections by which replicas cannot be asked, where they have to be.
+    /// Checks that the connections can ask replicas, if the acknowledgement rule needs them.
     ///
-    /// *Errors*: [`Unsupported`](crate::Error::Unsupported).
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported).
     pub(crate) fn check_lanes(&self) -> Result<()> {
         self.all().iter().try_for_each(|member| member.acknowledgement().check_connection(&**member.transport()))
     }
 
-    /// Refuses servers whose replicas cannot be asked, where they have to be: asks each of them whether it can `WAIT`.
+    /// Asks each server whether it supports `WAIT`, if the acknowledgement rule needs it.
     ///
-    /// *Errors*: [`Unsupported`](crate::Error::Unsupported).
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported).
     pub(crate) async fn check_acknowledgement(&self) -> Result<()> {
         let members = self.all();
         let checks = members.iter().map(|member| member.acknowledgement().check(&**member.transport()));
@@ -314,7 +321,6 @@ impl Topology {
         }
     }
 
-    /// Ends the subscription to the channel of a name.
     pub(crate) async fn unsubscribe(&self, name: &LockName) {
         match &self.servers {
             Servers::Fixed { members, .. } => {
@@ -325,7 +331,7 @@ impl Topology {
         }
     }
 
-    /// Sets who hears of messages and of connections that broke. Called once, before the first subscription.
+    /// Sets the listener for messages and connection events. Called once, before the first subscription.
     pub(crate) fn listen(&self, listener: &Weak<dyn MemberListener>) {
         match &self.servers {
             Servers::Fixed { members, .. } => {
@@ -338,7 +344,7 @@ impl Topology {
         }
     }
 
-    /// The command by which scripts publish on the channel of a name.
+    /// Returns the command by which scripts publish on the channel of a name.
     pub(crate) fn publish(&self) -> Bytes {
         match &self.servers {
             Servers::Cluster(cluster) if cluster.is_sharded() => Bytes::from_static(b"SPUBLISH"),
@@ -346,7 +352,7 @@ impl Topology {
         }
     }
 
-    /// Refuses a name whose keys would lie in several slots, where that matters.
+    /// Checks that the keys of a name are in one slot, if the servers are a cluster.
     pub(crate) fn check(&self, name: &LockName) -> Result<()> {
         match &self.servers {
             Servers::Cluster(_) => name.check_in_cluster(),
@@ -354,8 +360,9 @@ impl Topology {
         }
     }
 
-    /// True when answers of a name's server were due at that moment, and none had come for longer than they take. A command
-    /// that failed leaves its answer due until there is another; one that was given up, for a second.
+    /// True if replies of a name's server were due at that moment, and none had come for longer than usual. The reply
+    /// of a failed command stays due until another reply comes. The reply of a command that its caller gave up stays
+    /// due for one second.
     pub(crate) fn is_silent(&self, name: &LockName, at: Moment) -> bool {
         match &self.servers {
             Servers::Fixed { members, .. } => self.fixed_member(members, name).is_silent(at),
@@ -364,18 +371,18 @@ impl Topology {
         }
     }
 
-    /// The error for an answer about this name that did not arrive in time: [`Replicas`](Error::Replicas),
-    /// [`Connection`](Error::Connection), or [`Timeout`](Error::Timeout) if only the answer itself is known to be missing.
+    /// Returns the error for a reply about this name that did not arrive in time: [`Replicas`](Error::Replicas),
+    /// [`Connection`](Error::Connection) or [`Server`](Error::Server), or [`Timeout`](Error::Timeout) if no reason is
+    /// known.
     pub(crate) fn missing(&self, name: &LockName) -> Error {
         self.named(self.member(name).missing(), name)
     }
 
-    /// The same error, of this lock and its server.
+    /// Adds the name of the lock and its server to an error.
     pub(crate) fn named(&self, error: Error, name: &LockName) -> Error {
         error.about(&name.as_written).at(Some(&self.member(name).server()))
     }
 
-    /// The server of a name.
     fn member(&self, name: &LockName) -> Arc<Member> {
         match &self.servers {
             Servers::Fixed { members, .. } => Arc::clone(self.fixed_member(members, name)),
@@ -384,7 +391,7 @@ impl Topology {
         }
     }
 
-    /// When most sentinels last confirmed the primary. None if renewals do not depend on that.
+    /// Returns when most sentinels last confirmed the primary. `None` if renewals do not depend on that.
     pub(crate) fn confirmed(&self) -> Option<Moment> {
         match &self.servers {
             Servers::Primary(primary) => primary.confirmed(),
@@ -401,12 +408,11 @@ impl Topology {
         }
     }
 
-    /// True where names live by their slots.
     pub(crate) const fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }
 
-    /// Which servers these are, together: the same text wherever a name of theirs lives.
+    /// Identifies the set of servers: the same text for every name on them.
     pub(crate) fn identity(&self) -> &str {
         match &self.servers {
             Servers::Fixed { members, .. } => members.first().map_or("", |first| first.transport().address()),
@@ -415,7 +421,6 @@ impl Topology {
         }
     }
 
-    /// The servers as they are known.
     pub(crate) fn info(&self) -> TopologyInfo {
         match &self.servers {
             Servers::Fixed { members, .. } => {
@@ -426,7 +431,7 @@ impl Topology {
         }
     }
 
-    /// Ends the connections to all servers, within this time, as [`Transport::close`] does.
+    /// Closes the connections to all servers, within this time, as [`Transport::close`] does.
     pub(crate) async fn close(&self, within: Duration) {
         match &self.servers {
             Servers::Fixed { members, .. } => {
@@ -437,12 +442,11 @@ impl Topology {
         }
     }
 
-    /// The clock and the random numbers of this client.
     pub(crate) fn world(&self) -> &Arc<dyn World> {
         &self.world
     }
 
-    /// Now, on the clock of deadlines.
+    /// Returns the current moment on the clock of deadlines.
     pub(crate) fn now(&self) -> Moment {
         self.world.now()
     }

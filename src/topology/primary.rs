@@ -1,8 +1,16 @@
-//! One primary for every name, whose place another server can take: a set that sentinels look after ([`sentinel`]), or servers of
-//! which one says that it is the primary ([`replicated`]). These find out who it is; here commands come to it ([`watch`] has them
-//! asked), and `channels` has the subscriptions follow.
+//! One primary for all names. Another server can take its place.
 //!
-//! The server of before is left for good: it may be cut off, and take writes that nobody else will ever see.
+//! 1. [`sentinel`] finds the primary of a set by asking its sentinels; [`replicated`] by asking the servers
+//!    themselves.
+//! 2. [`watch`] decides when they are asked: every `scan_interval`, and more often in doubt.
+//! 3. `taking` has another server prove that it is the primary, and puts it in the old primary's place.
+//! 4. `channels` subscribes there again.
+//! 5. [`Primary::run`] sends commands to the current primary.
+//!
+//! The old primary gets no more commands: it may be cut off, and accept writes that no other server ever gets.
+//!
+//! Lock order: `taking` (held across awaits), then `current`, then `replicas`. The lock `broken` of a member comes
+//! before `current`.
 
 mod channels;
 mod replicated;
@@ -42,36 +50,35 @@ use taking::{Candidate, Known};
 use watch::ANSWERS_WITHIN;
 use witnesses::Witnesses;
 
-/// Commands that are under way at a server whose place another one has taken have so long to be answered, unless it is silent.
+/// Time that commands in flight at the old primary have to be answered, unless it is silent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How long it has that has not answered others in time.
+/// Time that the primary has to answer a query if it is silent or one of its connections is broken.
 const SILENT_WITHIN: Duration = Duration::from_millis(50);
 
-/// How long a command waits at first before it is tried again that no server has carried out; and at the most.
+/// First and longest pause before a command that has not run is sent again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
-/// The primary of a set of servers.
+/// A set of servers with one primary.
 pub(crate) struct Primary {
     this: Weak<Self>,
     settings: Settings,
     connector: Arc<dyn Connector>,
     world: Arc<dyn World>,
     current: RwLock<Current>,
-    /// Held while another server is asked, and takes the place: one at a time.
+    /// Held while another server proves itself and takes the place of the primary.
     taking: tokio::sync::Mutex<Candidate>,
-    /// The number of the next member.
     next: AtomicUsize,
     listener: OnceLock<Weak<dyn MemberListener>>,
     suspicion: Arc<Suspicion>,
-    /// The channels that are wanted.
+    /// The channels that should be subscribed.
     channels: Mutex<BTreeSet<Bytes>>,
-    /// Those that look after it.
+    /// The sentinels of the set.
     sentinels: Witnesses,
-    /// Those that may take its place.
+    /// The servers that may become the primary.
     servers: Witnesses,
-    /// Those that belong to it, whether or not they are there.
+    /// The replicas of the set, including replicas that are away.
     replicas: RwLock<BTreeSet<Address>>,
     identity: String,
     kind: TopologyKind,
@@ -80,18 +87,18 @@ pub(crate) struct Primary {
     confirmed: AtomicU64,
 }
 
-/// The server that has the place.
+/// The server that is the primary now.
 struct Current {
     member: Arc<Member>,
     address: Address,
-    /// How often sentinels have put another server there, as far as they have said.
+    /// The highest config epoch at which sentinels have named this server.
     epoch: u64,
-    /// How often another server has taken the place.
+    /// Number of times that another server has become the primary.
     generation: usize,
-    /// It was found by its history, and no sentinel has named it yet.
+    /// True if the client found the server by its replication history, and no sentinel has named it yet.
     is_early: bool,
     since: Instant,
-    /// One of its connections is broken.
+    /// True while one of its connections is broken.
     is_away: bool,
 }
 
@@ -108,7 +115,6 @@ impl fmt::Debug for Primary {
 }
 
 impl Primary {
-    /// The topology of a set whose primary is at this address.
     async fn of(
         settings: Settings,
         connector: Arc<dyn Connector>,
@@ -198,7 +204,7 @@ impl Primary {
         }
     }
 
-    /// Runs a call at whoever is the primary.
+    /// Runs a call at the current primary.
     pub(super) async fn run(&self, call: &(dyn Fn(&ServerClock) -> Call + Send + Sync)) -> Result<Answered, Fault> {
         let (until, mut pause) = (Instant::now() + self.settings.command_timeout, SHORTEST_PAUSE);
         loop {
@@ -217,7 +223,7 @@ impl Primary {
                 return Err(fault);
             }
             match (fault.kind, Redirect::of(&fault.message, "")) {
-                // Another server has its place. What was under way there may have been carried out.
+                // Another server is the primary now. The old one may have run the command.
                 (FaultKind::Closed, _) => return Err(left(fault)),
                 (FaultKind::Lost | FaultKind::TimedOut, _) => {
                     self.suspicion.raise();
@@ -228,7 +234,7 @@ impl Primary {
                 }
                 _ => return Err(fault),
             }
-            // It has not run, and may have a place to run at in a moment.
+            // The command has not run, and another server may accept it soon.
             if Instant::now() + pause >= until {
                 return Err(fault);
             }
@@ -237,21 +243,21 @@ impl Primary {
         }
     }
 
-    /// What part the primary says it has; None where it does not say in time.
+    /// Asks the primary for its role. `None` without an answer in time.
     async fn role_of_current(&self, limit: Duration) -> Option<Role> {
         let member = self.member();
         let asked = within(limit, member.run(&*self.world, role())).await;
         asked.and_then(Result::ok).map(|reply| Role::of(&reply))
     }
 
-    /// The history of the primary's writes; None where it does not say.
+    /// Asks the primary for its replication history. `None` without an answer in time.
     async fn replication_of_current(&self) -> Option<Replication> {
         let member = self.member();
-        // One that is silent, or of which a connection is broken, has had its time already.
+        // A primary that is silent, or has a broken connection, has had its time already.
         let limit = if self.is_doubtful() { SILENT_WITHIN } else { ANSWERS_WITHIN };
         match within(limit, member.run(&*self.world, replication())).await? {
             Ok(reply) => Some(Replication::of(&reply)),
-            // This login may not ask that: what part it has is enough.
+            // The login may not run `INFO`. The role has to do.
             Err(fault) if fault.kind == FaultKind::Refused => {
                 let is_primary = self.role_of_current(limit).await?.is_primary();
                 Some(Replication { is_primary, ..Replication::default() })
@@ -260,7 +266,7 @@ impl Primary {
         }
     }
 
-    /// Notes which replicas the primary at this address has, by those who look after it. False where there is another one by now.
+    /// Notes the replicas of the primary at this address. Returns false if another server is the primary by now.
     fn set_replicas(&self, of: &Address, mut replicas: BTreeSet<Address>) -> bool {
         let current = self.current.read();
         if current.address != *of {
@@ -272,12 +278,12 @@ impl Primary {
         true
     }
 
-    /// When most sentinels last confirmed the primary. None if renewals do not depend on that.
+    /// Returns when most sentinels last confirmed the primary. `None` if renewals do not depend on that.
     pub(super) fn confirmed(&self) -> Option<Moment> {
         self.settings.confirm_primary.then(|| Moment::from_nanos(self.confirmed.load(Ordering::Relaxed)))
     }
 
-    /// Notes what sentinels say of the server that has the place: how often they have put one there.
+    /// Notes that sentinels name this server at this epoch, if it is the primary.
     fn confirm(&self, address: &Address, epoch: u64) {
         let mut current = self.current.write();
         if current.address == *address {
@@ -286,7 +292,7 @@ impl Primary {
         }
     }
 
-    /// True when answers of the primary are due and do not come, or its connection is broken.
+    /// True if a reply of the primary is overdue, or one of its connections is broken.
     fn is_doubtful(&self) -> bool {
         let current = self.current.read();
         current.is_away || current.member.is_silent(self.world.now())
@@ -307,7 +313,7 @@ impl Primary {
     }
 }
 
-/// The way to a server for commands and messages: it comes to stand when it can.
+/// Opens connections for commands and messages. Returns at once; they come up when they can.
 async fn connect(
     settings: &Settings,
     connector: &dyn Connector,
@@ -320,7 +326,7 @@ async fn connect(
     })
 }
 
-/// What a command is told whose server was closed under it, and not by the client's end.
+/// The fault of a command whose server lost its place and was closed. The client itself is still open.
 fn left(fault: Fault) -> Fault {
     let message = "another server has become the primary while this one was asked".to_owned();
     Fault { kind: FaultKind::Lost, message, ..fault }

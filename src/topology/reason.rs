@@ -1,14 +1,14 @@
-//! Why none of several servers could be used.
+//! The reason why none of several servers could be used.
 
 use std::time::Duration;
 
 use super::address::Address;
 use crate::error::Error;
 
-/// A connection that cannot be made says why when its time is up: it is listened to for so much longer.
+/// Extra time to wait for the error of a connection attempt, which reports its reason only when its own time is up.
 pub(super) const SAYS_WHY: Duration = Duration::from_millis(100);
 
-/// Of several reasons the one that says most: what a server has said, rather than that somebody is away.
+/// The most informative of several errors: an error that a server replied counts for more than a server that is away.
 #[derive(Debug, Default)]
 pub(super) struct Reason(Option<Error>);
 
@@ -24,7 +24,7 @@ impl Reason {
     }
 }
 
-/// What it means that a server does not tell `what`, for which `command` is needed.
+/// Error for a server that does not tell `what`, for which `command` is needed.
 pub(super) fn untold(address: &Address, what: &str, command: &str, why: &str) -> Error {
     if why.starts_with("NOPERM") || why.contains("unknown command") {
         return Error::server(format!("{address} does not tell {what}, for which {command} is needed: {why}"));
@@ -36,7 +36,7 @@ pub(super) fn away(server: &impl std::fmt::Display, why: &str) -> Error {
     Error::connection(format!("{server}: {why}"), false, None)
 }
 
-/// Why a server cannot be connected to, with its name where the error has none.
+/// Adds the server's name to the reason why it cannot be reached, unless the reason has it already.
 pub(super) fn unreachable(server: &impl std::fmt::Display, error: Error) -> Error {
     match error {
         Error::Connection { message, outcome_unknown, source, origin } => {

@@ -1,22 +1,28 @@
-//! What a server's error says of where a command has to go.
+//! Classifies the errors of a server by where the command has to go instead.
 //!
-//! | the error | did the command run? | what is done |
+//! | error | did the command run? | reaction |
 //! |---|---|---|
-//! | `MOVED slot to` | no | the map is patched, the command goes to `to`, a view is asked for |
-//! | `ASK slot to` | no | one key: to `to` behind `ASKING`, and the map stays. Several keys, or any that are not declared: as `TRYAGAIN`, because some of them are not there yet. Redis 6.2 says `ASK` where the others say `TRYAGAIN` |
-//! | `TRYAGAIN` | no | again a little later, at the same place |
-//! | `CLUSTERDOWN`, `LOADING`, `MASTERDOWN`, `BUSY` | no | a view is asked for, and commands wait until the server is well |
-//! | a script's command `while the cluster is down` | the script did up to its first key, or write | the same |
-//! | `READONLY`, `NOREPLICAS` | a script up to its first write | the same: the server is a replica now, or has too few |
-//! | `non local key`, `slot not served`, `undeclared keys were accessed during rehashing` | a script up to that key | one key: sent singly, with the key declared, it brings one of those above. Several: as `TRYAGAIN`, and a view is asked for: a replica of Valkey 9.1 says so instead of `READONLY` |
-//! | anything else | | told to the caller |
+//! | `MOVED slot to` | no | the map is patched, the command is sent to `to`, and a view is asked for |
+//! | `ASK slot to` | no | one key: sent to `to` behind an `ASKING`; the map stays. Several or undeclared keys: as `TRYAGAIN`, because some are not there yet. Redis 6.2 says `ASK` where others say `TRYAGAIN` |
+//! | `TRYAGAIN` | no | retried at the same place after a pause |
+//! | `CLUSTERDOWN` for the whole cluster | no | a view is asked for, and commands wait at the gate until the server serves again |
+//! | `CLUSTERDOWN` for one slot, `LOADING`, `MASTERDOWN`, `BUSY` | no | a view is asked for, and the command is retried after a pause |
+//! | `while the cluster is down`, from a script | up to the first key, or write | as `CLUSTERDOWN` |
+//! | `READONLY`, `NOREPLICAS` | a script: up to the first write | as `LOADING`: the server is a replica now, or has too few replicas |
+//! | `non local key`, `slot not served`, `undeclared keys were accessed during rehashing` | a script: up to that key | in a batch: sent again alone with its key declared, which gets one of the replies above. Otherwise as `LOADING`: a replica of Valkey 9.1 says so instead of `READONLY` |
+//! | any other | | passed on to the caller |
 //!
-//! "Up to" means that nothing was written: scripts read every key they touch before they write the first (`lua/`), and neither
-//! a slot nor a cluster's state changes under a script that runs.
+//! "Up to" means that nothing was written: scripts read every key that they use before the first write (`lua/`), and
+//! neither a slot nor the state of a cluster changes while a script runs.
 //!
-//! A script's errors come in three forms: with the code in front and the place behind (Redis 7, Valkey), with both in front
-//! and a dash before the code (Redis 6.2), and without any code where the script caught it (6.2). `MOVED` and `ASK` never come out
-//! of a script, and count only in front: behind it stand words that somebody else may have chosen.
+//! Errors from scripts have three forms:
+//!
+//! - Redis 7 and Valkey: the code in front, the place behind the text.
+//! - Redis 6.2: the place in front, then a dash and the code.
+//! - Redis 6.2, if the script caught the error: no code.
+//!
+//! `MOVED` and `ASK` never come from a script. They count only at the start of the text, because the rest may be
+//! words that a user chose.
 
 use super::address::{Address, digits};
 use super::slots::SLOTS;
@@ -25,24 +31,24 @@ use crate::error::passing::{Cause, Passing, inside};
 /// Where a command has to go that was answered with an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
-    /// To the primary that has the slot now, if the server could say which.
+    /// To the primary that has the slot now, if the server could name it.
     Moved { slot: u16, to: Option<Address> },
-    /// This once to the node that the slot is being moved to.
+    /// To the node that the slot is being moved to, this once.
     Ask { slot: u16, to: Option<Address> },
     /// Nowhere: the slot is being moved, and its keys are in two places.
     Again,
-    /// Nowhere: the server, or the cluster, serves nobody for the moment.
+    /// Nowhere: the server, or the cluster, serves no commands at the moment.
     Down,
-    /// To the primary: this one takes no writes any more.
+    /// To the primary: this server accepts no writes any more.
     Demoted,
-    /// To whoever has a key that a script touched, and that is not here, or not all of them are.
+    /// To the node with a key that a script used, and that is not here, or not completely.
     NonLocal,
-    /// It is no redirect.
+    /// The error is no redirect.
     None,
 }
 
 impl Redirect {
-    /// Reads the error of a server at `host`; where an address has no host, it is that one.
+    /// Classifies the error of a server at `host`. An address without a host has that host.
     pub(crate) fn of(text: &str, host: &str) -> Self {
         let mut words = text.split(' ');
         match words.next() {
@@ -62,9 +68,9 @@ impl Redirect {
         }
     }
 
-    /// Of an error that has no code of its own, as the servers word it.
+    /// Classifies an error without a code by the servers' wording.
     fn in_words(text: &str) -> Self {
-        // "Lua script attempted", "Script attempted", "Attempted".
+        // The servers say "Lua script attempted", "Script attempted" or "Attempted".
         let text = text.strip_prefix("Lua ").unwrap_or(text);
         let words = strip(text, "Script ").unwrap_or(text);
         let tried = strip(words, "attempted to ");
@@ -83,8 +89,8 @@ impl Redirect {
     }
 }
 
-/// The slot and the address of a redirect. `?` stands for a host that the server does not know; where the address cannot be
-/// read, it is unknown as well.
+/// Parses the slot and the address of a redirect. `?` is a host that the server does not know; that address, and one
+/// that cannot be parsed, is `None`.
 fn target<'a>(mut words: impl Iterator<Item = &'a str>, answered: &str) -> Option<(u16, Option<Address>)> {
     let slot = digits(words.next()?).filter(|slot| *slot < SLOTS)?;
     let address = words.next().and_then(Address::split);
@@ -92,7 +98,7 @@ fn target<'a>(mut words: impl Iterator<Item = &'a str>, answered: &str) -> Optio
     Some((slot, to))
 }
 
-/// What is behind these words, whichever letters of them are capitals.
+/// Returns the text after `words`, ignoring the case of ASCII letters.
 fn strip<'a>(text: &'a str, words: &str) -> Option<&'a str> {
     let (front, rest) = text.split_at_checked(words.len())?;
     front.eq_ignore_ascii_case(words).then_some(rest)

@@ -1,4 +1,4 @@
-//! What a server says of its part in replication.
+//! A server's role in replication, and its replication history (`ROLE`, `INFO replication`).
 
 use bytes::Bytes;
 
@@ -8,37 +8,35 @@ use crate::error::Error;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Reply};
 
-/// Asks a server for its part.
 static ROLE: Script = Script::bare("topology/role", "ROLE");
 
-/// A server's part in replication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It takes writes.
+    /// Accepts writes.
     Primary {
-        /// How many replicas are up to date.
+        /// Number of replicas that it reports.
         replicas: usize,
     },
-    /// It repeats those of a primary.
+    /// Repeats the writes of a primary.
     Replica,
-    /// It is no server of keys.
+    /// Not a server of keys, for example a sentinel.
     Other,
 }
 
-/// Asks a server for its history of writes, and for its replicas.
 static INFO: Script = Script::bare("topology/replication", "INFO");
 
-/// The history of a server's writes, and who repeats them.
+/// The replication history of a server, and its replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Replication {
     pub(super) is_primary: bool,
-    /// How many replicas are connected, those that are being brought up to date included.
+    /// Number of connected replicas, including replicas that are still catching up.
     pub(super) connected: usize,
-    /// How many of them are up to date.
+    /// Number of replicas that are up to date: online, and heard from in the last [`UP_TO_DATE`] seconds.
     pub(super) online: usize,
-    /// Its id: of a replica that of its primary. It begins anew with a server that has lost its writes, and with one that is promoted.
+    /// Replication id; for a replica, its primary's. A server gets a new id when it is promoted, or has lost its
+    /// data.
     pub(super) id: String,
-    /// That which it has gone on from when it was promoted.
+    /// Replication id that the server had before it was promoted.
     pub(super) before: String,
 }
 
@@ -51,7 +49,6 @@ pub(super) fn replication() -> Call {
 const UP_TO_DATE: u64 = 3;
 
 impl Replication {
-    /// Reads the reply to `INFO replication`.
     pub(super) fn of(reply: &Reply) -> Self {
         let mut told = Self::default();
         for line in text(reply).unwrap_or_default().lines() {
@@ -62,7 +59,8 @@ impl Replication {
                 Some(("connected_slaves", count)) => told.connected = count.trim().parse().unwrap_or(0),
                 Some((field, replica)) if field.starts_with("slave") => {
                     let part = |name: &str| replica.split(',').find_map(|part| part.trim().strip_prefix(name));
-                    // A frozen replica stays online until `repl-timeout`. If the server reports no lag, its `state` alone counts.
+                    // A frozen replica stays online until `repl-timeout`. If the server reports no lag, its `state`
+                    // alone counts.
                     let lag = part("lag=").and_then(|lag| lag.parse::<u64>().ok()).unwrap_or(0);
                     told.online += usize::from(part("state=") == Some("online") && lag <= UP_TO_DATE);
                 }
@@ -72,7 +70,7 @@ impl Replication {
         told
     }
 
-    /// True for a primary that was a replica of the one with this history, and goes on from there.
+    /// True for a primary that was promoted as a replica of the primary with this history.
     pub(super) fn goes_on_from(&self, history: &str) -> bool {
         self.is_primary && !history.is_empty() && self.before == history
     }
@@ -83,7 +81,6 @@ pub(super) fn role() -> Call {
 }
 
 impl Role {
-    /// Reads the reply to `ROLE`.
     pub(super) fn of(reply: &Reply) -> Self {
         let Reply::List(parts) = reply else { return Self::Other };
         match parts.first().and_then(text) {
@@ -101,7 +98,6 @@ impl Role {
     }
 }
 
-/// What it means that a server does not say what part it has.
 pub(super) fn role_untold(address: &Address, why: &str) -> Error {
     untold(address, "whether it is the primary", "ROLE", why)
 }
@@ -113,7 +109,7 @@ pub(super) fn text(reply: &Reply) -> Option<&str> {
     }
 }
 
-/// A number, also one that is sent as text.
+/// Reads a number, which may be sent as text.
 pub(super) fn number(reply: &Reply) -> Option<i64> {
     match reply {
         Reply::Int(int) => Some(*int),
@@ -151,7 +147,7 @@ mod tests {
         let promoted = of("# Replication\r\nrole:master\r\nmaster_replid:new\r\nmaster_replid2:old\r\nx:y\r\n");
         assert!(promoted.goes_on_from("old") && !promoted.goes_on_from("new") && !promoted.goes_on_from(""));
         assert!(!of("role:slave\r\nmaster_replid:old\r\nmaster_replid2:old").goes_on_from("old"));
-        // One that has lost all that it had; and what tells nothing.
+        // A server that has lost its data, then replies that tell nothing.
         assert!(!of("role:master\r\nmaster_replid:new\r\nmaster_replid2:0000").goes_on_from("old"));
         assert_eq!(Replication::of(&Reply::Nil), Replication::default());
         assert!(!Replication::of(&word("role:master")).goes_on_from(""));

@@ -1,4 +1,4 @@
-//! How a client of several servers looks after what it knows of them.
+//! Settings of a client with several servers.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use super::address::Address;
 use crate::config::{Options, Sharded};
 use crate::runtime::reaper::Reaper;
 
-/// How a client of several servers looks after what it knows of them.
 pub(crate) struct Settings {
-    /// Those that it is told of.
+    /// The servers that the URL names.
     pub(crate) seeds: Vec<Address>,
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) scan_interval: Duration,
     pub(crate) sharded: Sharded,
-    /// A renewal counts only if most sentinels confirmed the primary within the last lease of the watchdog.
+    /// True if a renewal counts only if most sentinels confirmed the primary within the last lease of the watchdog.
     pub(crate) confirm_primary: bool,
     pub(crate) acks: AckRule,
-    /// How calls share commands, and who carries these. None: they do not.
+    /// Options for calls that share commands, and the reaper that runs the shared commands. `None` if calls share
+    /// none.
     pub(crate) coalesce: Option<(Options, Reaper)>,
 }
 

@@ -1,27 +1,24 @@
-//! The slots of a cluster: which of them a key is in, what one server says of who has them, and what that makes of a client's
-//! own map. No I/O, no clock.
+//! The slots of a cluster: the slot of a key, a server's view, and the client's own map. No I/O, no clock.
 
 pub(super) mod map;
 mod shards;
 pub(super) mod view;
 
-/// How many slots a cluster has.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of a key.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
     hash_tag(key).iter().fold(0, |crc: u16, byte| (crc << 8) ^ CRC[usize::from((crc >> 8) as u8 ^ byte)]) % SLOTS
 }
 
-/// The part of a key that decides on its slot: what stands between its first `{` and the first `}` behind that, and all of
-/// it where there is no such part, or nothing in it.
+/// Returns the part of a key that decides on its slot: the text between the first `{` and the next `}`. If there is
+/// no such part, or it is empty, that is the whole key.
 pub(crate) fn hash_tag(key: &[u8]) -> &[u8] {
     let inside = key.iter().position(|byte| *byte == b'{').map(|open| &key[open + 1..]);
     let tag = inside.and_then(|inside| inside.iter().position(|byte| *byte == b'}').map(|close| &inside[..close]));
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
-/// CRC-16/XMODEM of each byte: polynomial 0x1021, from 0, no bit reversed.
+/// CRC-16/XMODEM of each byte: polynomial 0x1021, start value 0, no bits reversed.
 const CRC: [u16; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -38,7 +35,7 @@ const CRC: [u16; 256] = {
     table
 };
 
-/// A text with up to four places changed: bytes, digits, pieces that are gone or there twice.
+/// Changes up to four places of a text: inserts bytes and digits, and deletes, repeats or reverses pieces.
 #[cfg(test)]
 pub(super) fn mutated(text: &str, numbers: &mut distlock_support::Numbers) -> String {
     let mut bytes = text.as_bytes().to_vec();
@@ -67,7 +64,7 @@ mod tests {
 
     #[test]
     fn slots_as_servers_tell_them() {
-        // The check value of the CRC, and what CLUSTER KEYSLOT says.
+        // The check value of the CRC, then replies of `CLUSTER KEYSLOT`.
         for (key, slot) in [
             ("123456789", 0x31c3),
             ("", 0),
@@ -109,7 +106,7 @@ mod tests {
             .config("cluster-config-file nodes.conf\n")
             .start();
         let mut numbers = Numbers::new(7);
-        // Many braces, and every byte.
+        // Keys have many braces, and any byte.
         let key = |numbers: &mut Numbers| -> Vec<u8> {
             let length = numbers.below(40);
             (0..length).map(|_| if numbers.once_in(4) { numbers.of(b"{}") } else { numbers.any() as u8 }).collect()

@@ -1,4 +1,5 @@
-//! Reasons to doubt what is known of the servers, and news of what has changed there.
+//! Wakes the task that queries servers when there is a reason to doubt what is known about them, and commands that
+//! wait for a change.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,39 +7,37 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// A reason to doubt what is known of the servers, and news of changes.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     is_raised: AtomicBool,
     raised: Notify,
-    /// For commands that wait for a place to run at.
+    /// For commands that wait for a server that accepts them.
     changed: Notify,
 }
 
 impl Suspicion {
-    /// Has the servers asked at once, unless that was done a moment ago.
+    /// Wakes the task that queries the servers. The task limits how often it queries.
     pub(super) fn raise(&self) {
         if !self.is_raised.swap(true, Ordering::AcqRel) {
             self.raised.notify_one();
         }
     }
 
-    /// Done once it has been raised.
     pub(super) fn raised(&self) -> impl Future<Output = ()> {
         self.raised.notified()
     }
 
-    /// True where it was raised since this was asked last.
+    /// Returns whether a suspicion has been raised since the last call.
     pub(super) fn take(&self) -> bool {
         self.is_raised.swap(false, Ordering::AcqRel)
     }
 
-    /// Has the commands that pause look whether there is a place for them now.
+    /// Has waiting commands check whether there is a server for them now.
     pub(super) fn changed(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Done when something has changed for whoever pauses, or after so long.
+    /// Waits until `is_news` is true, for at most `most`. It is checked after each change.
     pub(super) async fn pause(&self, most: Duration, is_news: impl Fn() -> bool) {
         let changed = async {
             loop {

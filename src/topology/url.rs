@@ -1,34 +1,37 @@
-//! The URLs of several servers.
+//! URLs that name several servers.
 
 use super::address::Address;
 use crate::config::url::{Parts, host_and_port};
 use crate::error::{Error, Result};
 
-/// What stands in the URL of several servers.
+/// The parts of a URL that names several servers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ServersUrl {
     pub(crate) kind: Kind,
-    /// The scheme of one server's URL.
+    /// The scheme for the URL of a single server.
     pub(crate) scheme: &'static str,
-    /// The URL of one server with the same login and database.
+    /// The URL of the first server, with the same login and database.
     pub(crate) login: String,
     pub(crate) seeds: Vec<Address>,
 }
 
-/// How several servers belong together.
+/// How the servers of a URL belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Each has some of the slots.
+    /// The servers share the slots of a cluster.
     Cluster,
-    /// The servers named are sentinels, which look after the primary of this name.
+    /// The servers are sentinels, which know the primary by this name.
     Sentinel { name: String },
-    /// One of them is the primary.
+    /// The servers are replicas of each other, and one is the primary.
     Replicated,
 }
 
 impl ServersUrl {
-    /// Reads `redis-cluster://[user:password@]host[:port],host[:port],..`, `redis-sentinel://..host[:port],../name[/database]` and
-    /// `redis-replicated://..host[:port],..[/database]`; None for a URL of another kind. Errors never repeat it.
+    /// Parses these forms, and returns `None` for a URL of another kind. Errors never contain the URL.
+    ///
+    /// - `redis-cluster://[user:password@]host[:port],host[:port],..`
+    /// - `redis-sentinel://..host[:port],../name[/database]`
+    /// - `redis-replicated://..host[:port],..[/database]`
     pub(crate) fn read(url: &str) -> Result<Option<Self>> {
         let Some((scheme, rest)) = url.split_once("://") else { return Ok(None) };
         let Some((server, kind)) = scheme.split_once('-') else { return Ok(None) };
@@ -69,7 +72,6 @@ impl ServersUrl {
     }
 }
 
-/// The name by which sentinels know a primary.
 fn master_name(text: &str) -> Result<String> {
     let name = percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
     if name.is_empty() || name.chars().any(char::is_control) {

@@ -1,8 +1,9 @@
-//! Group commit: under load, calls that arrive while others are under way go out together, as one command.
+//! Group commit: under load, calls that arrive while others are in flight are sent together, as one command.
 //!
-//! A few calls at a time are sent as they come, so that nothing is gained by waiting and nothing waits. Beyond that they
-//! collect until one of those is answered, and then share a command: one trip through the client, the socket and the
-//! server's dispatcher for all of them. Each step of such a command succeeds or fails on its own.
+//! 1. At first each call is sent at once, by itself. While few calls are in flight, nothing waits.
+//! 2. With `WINDOW` commands in flight per connection, further calls queue.
+//! 3. When a command is answered, the queued calls share the next one: one trip through the client, the socket and the
+//!    server's dispatcher. Each step of that command succeeds or fails by itself.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,52 +25,52 @@ use crate::transport::undeclared::Undeclared;
 use crate::transport::{Acknowledge, Arg, Call, Fault, FaultKind, Listener, Replied, Reply, Transport};
 use crate::world::World;
 
-/// Commands under way at a time before calls collect, for each connection.
+/// Commands in flight per connection before calls queue.
 const WINDOW: usize = 3;
 
-/// From so many calls in a command on a server of a cluster gets one at a time: what share of the calls comes to it is smaller, and
-/// many small commands cost more than a few large ones.
+/// A server of a cluster gets one command at a time after a command with this many calls. Calls are spread over the
+/// servers of a cluster, so each queue fills more slowly, and many small commands cost more than a few large ones.
 const CROWD: usize = 4;
 
-/// The most work in a command, in calls of the reentrant lock: a script blocks the server for as long as it runs, some 4 to 10 µs
-/// a call.
+/// Maximum work in one command, in calls of the reentrant lock. A script blocks the server while it runs, for about 4
+/// to 10 µs a call.
 const MOST: usize = 64;
 
-/// So many bytes of arguments are as much work again: lists of holds are read word by word.
+/// This many bytes of arguments count as one more unit of work: lists of holds are read word by word.
 const BYTES: usize = 512;
 
-/// After so long a waiting call no longer counts the commands before it as under way: one that is sent on its caller's own
-/// behalf makes room only when that caller is polled, which may be never.
+/// After this time, a queued call no longer counts the commands before it as in flight. The place of a command that its
+/// own caller polls is freed only when that caller polls again, which may be never.
 const STALL: Duration = Duration::from_millis(10);
 
-/// A queue with room for so many calls is long: it gives that back when they are sent.
+/// A queue with a larger capacity than this releases it when its calls are sent.
 const LONG: usize = 256;
 
 type Outcome = Result<Reply, Fault>;
 
-/// A server to which calls go out together under load.
+/// A server that gets calls in batches under load.
 pub(crate) struct Coalesced {
     core: Arc<Core>,
 }
 
 struct Core {
     inner: Arc<dyn Transport>,
-    /// What is known of a server of a cluster. There the calls of a command are in several slots.
+    /// Set for a server of a cluster, where the calls of one command are in several slots.
     undeclared: Option<Arc<Undeclared>>,
     reaper: Reaper,
     window: usize,
     timeout: Duration,
-    /// True once the server has refused calls of several names in one command: a cluster behind a proxy.
+    /// True once the server has refused calls of several names in one command, as a cluster behind a proxy does.
     refused: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The numbers of the commands in flight.
+    /// Numbers of the commands in flight.
     in_flight: Vec<u64>,
     sent: u64,
-    /// The last command was of many calls.
+    /// True if the last command had at least `CROWD` calls.
     is_crowded: bool,
 
     queue: VecDeque<Queued>,
@@ -130,7 +131,7 @@ impl State {
     }
 }
 
-/// A command in flight. Dropped when the command is answered or given up, which makes room for the calls that wait.
+/// A command in flight. Dropped when the command is answered or given up, which makes room for queued calls.
 struct InFlight {
     core: Arc<Core>,
     number: u64,
@@ -143,7 +144,7 @@ impl Drop for InFlight {
 }
 
 impl Core {
-    /// Changes the state, and sends what has room after that. Returns the number of the last command by then.
+    /// Changes the state, then sends queued calls if there is room. Returns the number of the latest command.
     fn change(core: &Arc<Self>, by: impl FnOnce(&mut State)) -> u64 {
         let (batch, sent) = {
             let mut state = core.state.lock();
@@ -164,7 +165,7 @@ impl Core {
         self.undeclared.is_some() && state.is_crowded
     }
 
-    /// What goes out next, if there is room for it. Calls whose callers went away before they were sent never are.
+    /// Takes the next batch from the queue if there is room. Calls whose callers are gone are removed unsent.
     fn next(&self, state: &mut State) -> Option<(u64, Vec<Queued>)> {
         if !self.has_room(state) {
             return None;
@@ -192,7 +193,7 @@ impl Core {
 
     fn send(core: &Arc<Self>, (number, batch): (u64, Vec<Queued>)) {
         let in_flight = InFlight { core: Arc::clone(core), number };
-        // The reaper only polls it: each caller counts its own call as under way.
+        // Uncounted, because each caller counts its own call as in flight.
         core.reaper.finish_uncounted(Box::pin(async move {
             in_flight.core.run(batch).await;
             drop(in_flight);
@@ -208,7 +209,8 @@ impl Core {
         let outcome = self.inner.run(together(many, &batch, self.undeclared.is_none())).await;
         match outcome {
             Ok(Reply::List(replies)) if replies.len() == batch.len() => self.answer(batch, replies).await,
-            // Before any of it ran: names of several slots, which stays so, or one key or command that this login may not use.
+            // Refused before any of it ran. CROSSSLOT is final for this server; NOPERM may be about a single key or
+            // command.
             Err(fault)
                 if fault.kind == FaultKind::Refused
                     && ["CROSSSLOT", "NOPERM"].iter().any(|code| fault.message.starts_with(code)) =>
@@ -222,7 +224,7 @@ impl Core {
                 if let Some(undeclared) = &self.undeclared
                     && matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) =>
             {
-                // Before any of it ran: perhaps as it declares no keys.
+                // Refused before any of it ran, perhaps because it declares no keys.
                 if self.run_singly(batch).await > 0 && !passes(&fault) {
                     undeclared.was_in_vain();
                 }
@@ -238,8 +240,8 @@ impl Core {
         }
     }
 
-    /// Hands out the answers to the steps of a command. One whose keys are not here, or not let in, is sent alone, for an
-    /// answer that says where they are.
+    /// Passes the replies of a command's steps on. A step whose key is elsewhere or not accessible is sent again by
+    /// itself, for an answer that says where the key is.
     async fn answer(&self, batch: Vec<Queued>, replies: Vec<Reply>) {
         let mut elsewhere = Vec::new();
         for (queued, reply) in batch.into_iter().zip(replies) {
@@ -249,7 +251,7 @@ impl Core {
                     if let (Ok(_), Some(undeclared)) = (&outcome, undeclared) {
                         undeclared.worked();
                     }
-                    // Refused when nobody waits any more.
+                    // Fails if the caller is gone.
                     let _ = queued.answer.send(outcome);
                 }
             }
@@ -263,7 +265,7 @@ impl Core {
         }
     }
 
-    /// Returns how many the server carried out.
+    /// Sends each call by itself. Returns how many of them the server carried out.
     async fn run_singly(&self, batch: Vec<Queued>) -> usize {
         let all = batch.into_iter().map(|queued| async move {
             let outcome = self.inner.run(queued.call).await;
@@ -274,26 +276,25 @@ impl Core {
         futures::future::join_all(all).await.into_iter().filter(|is_done| *is_done).count()
     }
 
-    /// True for a call that others may share a command with.
+    /// True for a call that may share a command with others.
     fn is_shared(&self, call: &Call) -> bool {
-        // In a cluster only such calls as the servers' half-moved slots can do no harm to when their keys are not declared.
+        // In a cluster, only calls that are safe with undeclared keys while a slot is half moved.
         let is_of_one_key = call.keys == 1 && !call.script.reaches_beyond;
         self.undeclared.as_ref().is_none_or(|undeclared| is_of_one_key && undeclared.is_taken())
     }
 }
 
-/// True for a refusal that says nothing of the command: the server has no room, or no time.
+/// True for a refusal that passes and says nothing about the keys: the server has no room, or serves no commands.
 fn passes(fault: &Fault) -> bool {
     Passing::of(&fault.message).is_some_and(|row| row.cause != Cause::Slot)
 }
 
-/// How much work a call is to the server.
 fn work(call: &Call) -> usize {
     let bytes = call.words.iter().map(|word| if let Arg::Text(text) = word { text.len() } else { 0 });
     call.script.work + bytes.sum::<usize>() / BYTES
 }
 
-/// One call that runs all of `batch`; `declared`: it says which keys it touches.
+/// Builds one call that runs all of `batch`. `declared`: the call declares its keys.
 fn together(many: &'static Script, batch: &[Queued], declared: bool) -> Call {
     let keys = if declared { batch.iter().map(|queued| queued.call.keys).sum() } else { 0 };
     let all: usize = batch.iter().map(|queued| queued.call.words.len() + 3).sum();
@@ -310,7 +311,7 @@ fn together(many: &'static Script, batch: &[Queued], declared: bool) -> Call {
     Call { script: many, keys, words }
 }
 
-/// The outcome of one call of a shared command, from its part of the reply.
+/// Outcome of one step, from its part of the reply to a shared command.
 fn outcome_of_step(reply: Reply) -> Outcome {
     match reply {
         Reply::List(parts) => match parts.as_slice() {
@@ -357,8 +358,8 @@ impl Transport for Coalesced {
                 Some(Err(_)) if core.reaper.is_stopped() => {
                     Err(Fault::new(FaultKind::Closed, "the client is shut down"))
                 }
-                // The job that carried the command was dropped: the runtime drops its tasks one by one, and may drop this caller
-                // only after that.
+                // The runtime is ending: it drops its tasks one by one, and has dropped the task with the command
+                // before this caller.
                 Some(Err(_)) => Err(Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")),
                 None => Err(Fault::new(FaultKind::TimedOut, "no answer in time")),
             }
@@ -373,7 +374,7 @@ impl Transport for Coalesced {
         self.core.inner.trouble()
     }
 
-    /// By the groups of the lanes, not by ours.
+    /// Not batched here: lanes have groups of their own.
     fn run_acknowledged(
         &self,
         call: Call,

@@ -1,4 +1,4 @@
-//! Connecting to several servers: all by the same login and options, or as a simulation has it.
+//! Connects to the servers of a topology: all with the same login and options, or as a simulation does it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,44 +13,46 @@ use super::node::connect::Endpoint;
 use crate::config::{Options, Provider, Secret, Tls};
 use crate::error::Result;
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To find out what there is: done when it stands.
+    /// To find out which servers there are. Returned once it is up.
     Seed,
-    /// Commands and messages of the names that live there: done at once, and it comes to stand when it can.
+    /// For commands and messages of the names that live on the server. Returned at once; it comes up when it can.
     Names {
-        /// Channels are a slot's own.
+        /// True for sharded channels. Each belongs to one slot.
         sharded: bool,
     },
-    /// Commands that each go behind an `ASKING`, one after the other: done at once, as for names. What is sent first arrives first.
+    /// For commands that are each sent behind an `ASKING`. Returned at once, like `Names`. Commands arrive in the order
+    /// in which they are sent.
     Asking,
-    /// Questions about the server, now and then: done when it stands.
+    /// For occasional queries about the server. Returned once it is up.
     Watch,
-    /// Commands and messages of a sentinel, by the login for those: done when it stands.
+    /// For commands and messages of a sentinel, with the sentinels' login. Returned once it is up.
     Sentinel,
 }
 
-/// Makes connections to servers that belong together, by their addresses. [`Client::over_cluster`](crate::Client::over_cluster) makes a
-/// client of it.
+/// Connects to servers that belong together, by address.
+///
+/// [`Client::over_cluster`](crate::Client::over_cluster) builds a client on it.
 pub trait Connector: Send + Sync + fmt::Debug {
     /// Connects to the server at `host:port`.
     ///
-    /// *Errors*: for [`Purpose::Seed`], [`Purpose::Watch`] and [`Purpose::Sentinel`], where the server cannot be reached; for the
-    /// others only where it never can be.
+    /// # Errors
+    ///
+    /// [`Purpose::Seed`], [`Purpose::Watch`] and [`Purpose::Sentinel`] fail if the server cannot be reached. The other
+    /// purposes fail only if it never can be.
     fn connect(&self, address: &str, purpose: Purpose) -> BoxFuture<'static, Result<Arc<dyn Transport>>>;
 }
 
-/// As whom to connect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Login {
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
-    /// Asked before each login, whose answer comes instead of both.
+    /// Queried before each login. Its answer replaces both user and password.
     pub(crate) credentials: Option<Provider>,
 }
 
-/// Connects as a client was told to.
 #[derive(Clone, Debug)]
 pub(crate) struct Dial {
     /// The scheme of one server's URL: `redis` or `rediss`.
@@ -58,12 +60,10 @@ pub(crate) struct Dial {
     pub(crate) login: Login,
     pub(crate) database: Option<u8>,
     pub(crate) tls: Option<Tls>,
-    /// As whom to connect to sentinels.
     pub(crate) sentinel_login: Login,
-    /// How sentinels speak TLS.
     pub(crate) sentinel_tls: Option<Tls>,
     pub(crate) options: Options,
-    /// Where servers are reached that call themselves otherwise.
+    /// Maps the address that a server reports to the address that reaches it.
     pub(crate) address_map: Arc<HashMap<String, String>>,
     pub(crate) direct: bool,
 }
@@ -86,11 +86,11 @@ impl Connector for Dial {
         if !is_of_names {
             options.pool_size = 1;
         }
-        // The word that lets a command in is used up by one that the server does not know by its hash.
+        // `ASKING` covers the next command only, and an `EVALSHA` that fails with `NOSCRIPT` would use it up.
         options.script_cache &= purpose != Purpose::Asking;
         let lazily = is_of_names || purpose == Purpose::Asking;
         let sharded = purpose == Purpose::Names { sharded: true };
-        // Those of ours cost less, and get along with sentinels, which know but some commands.
+        // Connections of our own are cheaper, and need no command that sentinels lack.
         let direct = self.direct || matches!(purpose, Purpose::Watch | Purpose::Sentinel);
         Box::pin(async move {
             if direct && let Some(target) = endpoint.direct()? {

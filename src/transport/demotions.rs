@@ -1,31 +1,34 @@
-//! How the connections to one endpoint follow a failover behind it: a load balancer, a proxy or a DNS name now leads to a new primary,
-//! and the old one lives on as a replica. A connection that stays at the old primary answers reads from stale data: a release finds no
-//! lock there.
+//! How the connections to one endpoint follow a failover behind it: a load balancer, a proxy or a DNS name now leads to
+//! a new primary, and the old one lives on as a replica. A connection that stays at the old primary reads stale data: a
+//! release finds no lock there.
 //!
-//! 1. A connection that meets a refusal as by a replica (`READONLY`) dials again.
+//! 1. A connection that is refused by a replica (`READONLY`) dials again.
 //! 2. When it is up again, it adds one to the endpoint's count of reports.
-//! 3. Every connection notes the count before it dials. When the count rises later, the connection is replaced once. Commands in flight
-//!    on it are in doubt, as with a lost connection.
+//! 3. Every connection notes the count before it dials. When the count rises later, the connection is replaced once.
+//!    Commands in flight on it are in doubt, as with a lost connection.
 //!
-//! The report comes before any reply of the new connection is handed on. Other connections hand on no reply that was read after a report.
-//! So a lock that was acquired at the new primary after a report is not looked for at the old one.
+//! The report comes before any reply of the new connection is passed on. Other connections pass on no reply that was
+//! read after a report. So a lock that was acquired at the new primary after a report is not looked for at the old one.
 //!
-//! Nothing is reported when the refusal arrives: the others would dial at once, might still reach the old primary, and would stay there.
-//! A dial that begins after the report reaches what the reporter has reached, or something newer.
+//! Nothing is reported when the refusal arrives: the other connections would dial at once, might still reach the old
+//! primary, and would stay there. A dial that begins after the report reaches the same server as the reporter, or a
+//! newer one.
 //!
-//! A gap: a reporter that dialled before the endpoint was switched is back at the old primary. It is refused, and dials again, with its
-//! next write. Until then it may say that a lock is not held which others acquired at the new primary. So may a connection that no
-//! report has reached, while another one breaks by itself and reaches the new primary.
+//! A gap: a reporter that dialled before the endpoint was switched is back at the old primary. Its next write is
+//! refused, and it dials again. Until then it may say that a lock is not held which others acquired at the new primary.
+//! The same gap exists for a connection without a report, while another connection breaks by itself and reaches the new
+//! primary.
 //!
-//! Reconnects end because a connection that is replaced by rule 3 reports nothing. Each report needs one refused command and one dial.
-//! Dials back off. While the endpoint still leads to the old primary, connections dial again at the rate of that back-off. Once it leads
-//! to the new one, no command is refused, and each connection dials once more at most after the last report.
+//! Reconnects end because a connection that is replaced by rule 3 reports nothing. Each report needs one refused
+//! command and one dial. Dials back off. While the endpoint still leads to the old primary, connections dial again at
+//! the rate of that back-off. Once it leads to the new one, no command is refused, and each connection dials at most
+//! once more after the last report.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// The reports of an endpoint, as one of its connections sees them. A clone is for another connection.
+/// The reports of an endpoint, as one of its connections sees them. Cloned for each connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Demotions {
     reports: Arc<watch::Sender<u64>>,
@@ -52,17 +55,17 @@ impl Demotions {
         self.dialed
     }
 
-    /// To be called before the connection is dialled.
+    /// Notes the current count. Called before the connection is dialled.
     pub(crate) fn dials(&mut self) {
         self.dialed = *self.seen.borrow_and_update();
     }
 
-    /// Reports that this connection has met a demotion, and is up again.
+    /// Reports that this connection was refused by a demoted server, and is up again.
     pub(crate) fn report(&mut self) {
         self.reports.send_modify(|count| *count += 1);
         let count = *self.seen.borrow_and_update();
         if count == self.dialed + 1 {
-            // Its own report is not one to follow.
+            // A connection does not follow its own report.
             self.dialed = count;
         } else {
             self.seen.mark_changed();

@@ -1,13 +1,16 @@
-//! The way to one server: all the I/O there is for the rest of the crate. **Unstable**: public with the feature
-//! `unstable-transport` only, and any release may change it.
+//! How this crate talks to one server. All I/O for the rest of the crate goes through [`Transport`].
 //!
-//! A client asks its server for three things: to run a script, to deliver the messages of a channel, and to stop. Whatever
-//! does so as [`Transport`] promises can stand in the server's place; [`Client::over_transport`] makes a client of it. The
-//! text of a script comes with each [`Call`], and the clock and the random numbers of the client come from the transport too
-//! ([`World`]), so that a simulation can be the same in every run: see also [`deterministic_tables`].
+//! **Unstable**: public with the feature `unstable-transport` only, and any release may change it.
 //!
-//! Production speaks to a server over the library `fred`, or with `Builder::direct` over connections of this crate's own; the
-//! tests, and those of users, over the simulator `distlock-sim`. Nothing above this trait knows which of them it has.
+//! A client asks its server for three things: run a script, deliver the messages of a channel, close. Any type that
+//! keeps the promises of [`Transport`] can replace the server; [`Client::over_transport`] builds a client on it. The
+//! text of a script comes with each [`Call`]. The transport also supplies the client's clock and random numbers
+//! ([`World`]), so a simulation can be the same in every run. See also [`deterministic_tables`].
+//!
+//! There are three implementations. Code above the trait does not know which one it has:
+//! - `node`: the library `fred`, the default in production
+//! - `direct`: connections of this crate's own (`Builder::direct`)
+//! - the crate `distlock-sim`: a simulated server, for our tests and for users' tests
 //!
 //! [`Client::over_transport`]: crate::Client::over_transport
 
@@ -40,20 +43,20 @@ use crate::error::{Error, Step};
 pub use crate::world::Moment;
 pub use crate::world::World;
 
-/// Appended to the server's name when its reply is not RESP.
+/// Message for a reply that is not RESP. The server's name is put in front of it.
 const FOREIGN: &str = "what answers there does not speak Redis's protocol: check the host and the port, and whether it speaks TLS (rediss://)";
 
 /// One key or argument of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arg {
-    /// Bytes as they are.
+    /// Bytes, sent as they are.
     Text(Bytes),
     /// An integer, sent in decimal digits.
     Int(i64),
 }
 
 impl Arg {
-    /// True for the empty text and for 0: what a script takes for granted where it is not told.
+    /// True for the empty text and for 0. A script assumes these values for an argument that is left out.
     pub(crate) fn is_default(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
@@ -67,92 +70,90 @@ impl Arg {
 pub struct Call {
     /// The script.
     pub script: &'static Script,
-    /// How many of `words` are keys. They come first.
+    /// Number of keys. They are the first `words`.
     pub keys: usize,
-    /// Its keys, and its arguments behind them.
+    /// The keys, followed by the arguments.
     pub words: Vec<Arg>,
 }
 
 static PING: Script = Script::bare("ping", "PING");
 
 impl Call {
-    /// Asks for a sign of life.
     pub(crate) const fn ping() -> Self {
         Self { script: &PING, keys: 0, words: Vec::new() }
     }
 
-    /// About so many bytes it is on its way.
+    /// Approximate size on the wire, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.words.iter().map(|word| if let Arg::Text(text) = word { text.len() + 8 } else { 16 }).sum()
     }
 }
 
-/// What a script answered.
+/// Reply of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing; also what Lua's `false` becomes.
+    /// No value. Lua's `false` becomes this too.
     Nil,
     /// An integer.
     Int(i64),
-    /// A string of bytes, or the text of a status such as `OK`.
+    /// A byte string, or the text of a status such as `OK`.
     Text(Bytes),
     /// A list.
     List(Vec<Reply>),
 }
 
-/// What is known of a command that brought no reply.
+/// Why a command has no reply, and whether it may have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// It never left this process: it has not run and will not run.
+    /// The command never left this process. It has not run and will not run.
     NotSent,
-    /// It may have run, or may yet run: the connection was lost.
+    /// The connection was lost. The command may have run, or may run yet.
     Lost,
-    /// It may have run, or may yet run: no answer in time.
+    /// There was no answer in time. The command may have run, or may run yet.
     TimedOut,
-    /// The server ran it and answered with an error. `message` is the server's text.
+    /// The server answered with an error. `message` is the server's text.
     Refused,
-    /// Another server has the name, or the name is just being moved: it has not run and will not run. `message` is the server's
-    /// text.
+    /// Another server has the name, or the name is being moved. The command has not run and will not run. `message` is
+    /// the server's text.
     Elsewhere,
-    /// It has run, and too few replicas have what it wrote: it may be lost with its server.
+    /// The command has run, but too few replicas have its write. The write may be lost with its server.
     Unacknowledged {
-        /// So many have it.
+        /// Number of replicas that have the write.
         got: usize,
-        /// So many have to.
+        /// Number of replicas that must have it.
         wanted: usize,
     },
     /// The transport is closed for good.
     Closed,
-    /// The client's runtime has ended, and with it what carried the command, which may have run.
+    /// The client's runtime has ended, and with it the task that carried the command. The command may have run.
     RuntimeGone,
 }
 
 /// A command that failed.
 #[derive(Clone)]
 pub struct Fault {
-    /// What is known of it.
+    /// Whether the command may have run.
     pub kind: FaultKind,
-    /// What happened, in words: for errors and logs.
+    /// Text for errors and logs.
     pub message: String,
-    /// The error behind it.
+    /// The underlying error.
     pub source: Option<Arc<dyn StdError + Send + Sync>>,
-    /// The server that was asked, as errors name it. The client sets it where the transport leaves it out.
+    /// The server that was asked, as errors name it. The client sets it if the transport leaves it out.
     pub server: Option<Arc<str>>,
 }
 
 impl Fault {
-    /// A fault that no other error is behind.
+    /// Creates a fault without an underlying error.
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None, server: None }
     }
 
-    /// True when the command may have been carried out although no reply came, or has been and does not count, and something can be
-    /// done about that: not where the client's runtime has ended.
+    /// Returns true if the command may have run without a reply, or has run without counting, and the client can still
+    /// act on that. It cannot after its runtime has ended.
     pub const fn in_doubt(&self) -> bool {
         matches!(self.kind, FaultKind::Lost | FaultKind::TimedOut | FaultKind::Unacknowledged { .. })
     }
 
-    /// What a failed command means to the caller of an operation on `name`.
     pub(crate) fn to_error(&self, name: &Arc<str>) -> Error {
         let error = match self.kind {
             FaultKind::Closed => Error::Closed,
@@ -180,31 +181,32 @@ impl fmt::Debug for Fault {
     }
 }
 
-/// Has this process keep its tables of names and owners in one order in every run, as a simulation needs that is to do the same
-/// again. To be called before the first client and owner are made. Otherwise that order is random, so that nobody who chooses
-/// names can have them collide: not for programs whose names come from the outside world.
+/// Makes this process keep its tables of names and owners in the same order in every run, for reproducible simulations.
+///
+/// Call it before the first client and owner are created. The order is random otherwise, so that an attacker who
+/// chooses names cannot provoke hash collisions. Do not call it in programs whose names come from outside.
 #[cfg(feature = "unstable-transport")]
 pub fn deterministic_tables() {
     crate::hash::unseeded();
 }
 
-/// How what a call has written is to be acknowledged.
+/// How replicas must acknowledge what a call has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledge {
-    /// By so many replicas.
+    /// Number of replicas.
     pub replicas: usize,
-    /// Within so long after it has run.
+    /// Time limit, counted from when the call has run.
     pub within: Duration,
-    /// The call is about a slot that is being moved to this server: it goes behind an `ASKING`.
+    /// True if the call is about a slot that is being moved to this server. It is sent behind an `ASKING`.
     pub asking: bool,
 }
 
-/// A reply that came before replicas have acknowledged what its call wrote.
+/// A reply that arrived before replicas have acknowledged the write of its call.
 pub struct Replied {
     /// The reply.
     pub reply: Reply,
-    /// How many replicas have acknowledged it, once enough have or the time is up. None where the call has made nobody a holder, so
-    /// that there is nothing to acknowledge. Dropped, nobody hears of it.
+    /// Resolves to the number of replicas that have acknowledged, once enough have or the time is up. `None` if the
+    /// call neither acquired nor prolonged a hold, so there is nothing to acknowledge. May be dropped.
     pub acknowledged: Option<BoxFuture<'static, Result<usize, Fault>>>,
 }
 
@@ -214,48 +216,57 @@ impl fmt::Debug for Replied {
     }
 }
 
-/// Who is notified of a server's messages, and of its connections.
+/// Receives a server's messages, and the events of its connections.
 pub trait Listener: Send + Sync {
-    /// A message came in on `channel`.
+    /// A message arrived on `channel`.
     fn message(&self, channel: &[u8], payload: &[u8]);
 
-    /// The server has ended the subscription to `channel` by itself, or refuses to make it again on a new connection.
+    /// The server has ended the subscription to `channel` by itself, or refuses to renew it on a new connection.
     fn ended(&self, _channel: &[u8]) {
         self.missed();
     }
 
-    /// There has been no connection for messages for a while: no subscription is in force until [`missed`](Self::missed) is called.
+    /// There has been no connection for messages for a while. No subscription is in force until
+    /// [`missed`](Self::missed) is called.
     fn deaf(&self) {}
 
-    /// A connection has broken: the server may be away. Once for each, until it is [`mended`](Self::mended).
+    /// A connection broke, so the server may be away. Called once per broken connection, until it is
+    /// [`mended`](Self::mended).
     fn broken(&self) {}
 
-    /// A connection that was told as [`broken`](Self::broken) stands again.
+    /// A connection that was reported as [`broken`](Self::broken) is up again.
     fn mended(&self) {}
 
-    /// Messages may have been missed: every waiter has to look for itself once.
+    /// Messages may have been missed: every waiter has to ask the server once.
     fn missed(&self);
 
-    /// The connection for commands is back after a break: whatever is held should be confirmed now.
+    /// The connection for commands is back after a break: every hold should be confirmed now.
     fn reconnected(&self);
 }
 
 /// One server, as the engine sees it.
 pub trait Transport: Send + Sync + fmt::Debug + 'static {
-    /// Runs a script once; it is never sent a second time on its own account (only after `NOSCRIPT`, when it has not
-    /// run). Ends by itself: a command timeout later at the latest.
-    /// Nothing is sent before the first poll. Dropping the future later does not recall the command: whoever drops it must
-    /// have it finished elsewhere.
+    /// Runs a script once.
+    ///
+    /// Nothing is sent before the first poll. The script is sent again only after `NOSCRIPT`, when it has not run. The
+    /// future ends by itself, after one command timeout at the latest.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not recall a command that was sent. A caller that may be dropped has another task
+    /// finish the future.
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>>;
 
-    /// True where [`run_acknowledged`](Self::run_acknowledged) can be had.
+    /// Returns true if [`run_acknowledged`](Self::run_acknowledged) is available.
     fn acknowledges(&self) -> bool {
         false
     }
 
-    /// As [`run`](Self::run); with the reply, whether replicas have what the call wrote: by a `WAIT` behind it on the very connection that
-    /// the call went by, since one on another vouches for nothing. What others ask never waits behind that. `sent` is told when the call
-    /// waits for no other call any more: from then on its answer is due.
+    /// Runs a script as [`run`](Self::run) does, and reports how many replicas have what it wrote.
+    ///
+    /// A `WAIT` follows the call on the same connection, because `WAIT` covers the writes of its own connection only.
+    /// Other callers' commands never wait behind it. `sent` is notified when the call waits for no other call any more:
+    /// from then on an answer is expected.
     fn run_acknowledged(
         &self,
         _call: Call,
@@ -266,37 +277,42 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
         Box::pin(std::future::ready(Err(fault)))
     }
 
-    /// Subscribes; done when the server is known to deliver. Not confirmed in time, one that was there before is as it
-    /// was, and one that was not may come into force yet: whoever has no use for the channel then ends it.
+    /// Subscribes to `channel`. Returns once the server is known to deliver its messages.
+    ///
+    /// # Errors
+    ///
+    /// Without a confirmation in time, an earlier subscription to the channel stays as it was. A new one may still come
+    /// into force, so a caller that no longer needs the channel unsubscribes.
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>>;
 
     /// Ends a subscription.
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()>;
 
-    /// A subscription has ended by itself, or never was: it is not to be made anew on another connection.
+    /// Notes that a subscription has ended by itself or never existed, so that it is not renewed on another connection.
     fn forget(&self, _channel: &Bytes) {}
 
-    /// Sets who hears messages. Called once, before the first subscription.
+    /// Sets the receiver of messages. Called once, before the first subscription.
     fn listen(&self, listener: Weak<dyn Listener>);
 
-    /// Which server it is, as far as can be told without asking it: the same text for the same server at the same address.
+    /// Identifies the server without asking it: the same text for the same server at the same address.
     fn address(&self) -> &str;
 
-    /// Why there is no connection for commands, with the server's name. None if there is one, or if the reason is unknown.
+    /// Returns why there is no connection for commands, with the server's name. `None` if there is one, or if the
+    /// reason is unknown.
     fn trouble(&self) -> Option<String> {
         None
     }
 
-    /// The clock and the random numbers that go with it.
+    /// Returns the clock and the random numbers that belong to this transport.
     fn world(&self) -> Arc<dyn World>;
 
-    /// True where a command of its own costs this process little, so that what is but one command (the field `command` of its
-    /// [`Script`]) is better sent as that, always, than shared with others in a script that has the server run it.
+    /// Returns true if a single command costs this process little. A script that is equivalent to one command
+    /// (`command` of its [`Script`]) is then always sent as that command, instead of sharing a script with other calls.
     fn prefers_bare_commands(&self) -> bool {
         false
     }
 
-    /// Closes every connection. Done when they are gone, or after `within`.
+    /// Closes every connection. Returns when they are closed, or after `within`.
     fn close(&self, within: Duration) -> BoxFuture<'static, ()>;
 }
 
@@ -333,7 +349,7 @@ mod tests {
         assert!(matches!(&oom, Error::Server { message, .. } if message == "OOM not allowed"), "{oom}");
         let elsewhere = |text: &str| Fault::new(FaultKind::Elsewhere, text).to_error(&Arc::from("x"));
         assert!(elsewhere("TRYAGAIN Multiple keys").is_retryable());
-        // With one server there is nowhere else to go.
+        // With one server there is no other server to ask.
         assert!(!elsewhere("MOVED 1 a:1").is_retryable() && !elsewhere("ASK 1 a:1").is_retryable());
     }
 

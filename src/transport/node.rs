@@ -1,9 +1,13 @@
-//! One Redis server over fred: a pool of connections for commands, one for messages. The only room that imports fred.
+//! One Redis server over fred: a pool of connections for commands, one connection for messages. Only this module
+//! imports fred.
 //!
-//! fred 10.1 is used around its traps (`tests/client/traps.rs` has a test for each): scripts go out by
-//! `custom`, at most once; silent connections are noticed by counting timeouts; connections are closed by hand.
-//! Messages come over a connection of this crate's own, except over native-tls. There they come over fred, and a subscription is
-//! confirmed by a `PING` behind it.
+//! It works around problems of fred 10.1 (`tests/client/traps.rs` has a test for each):
+//! - Scripts are sent by `custom`, at most once.
+//! - Silent connections are detected by counting timeouts.
+//! - Connections are closed explicitly.
+//!
+//! Messages use a connection of this crate's own, except over native-tls. There they use fred, and a `PING` behind each
+//! subscription confirms it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,32 +38,29 @@ mod subscriptions;
 mod tls;
 mod together;
 
-/// One server.
 pub(crate) struct Node {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
     messages: Messages,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
-    /// Connections of our own for what replicas have to acknowledge. None where they cannot be had.
+    /// Connections of our own, for calls that replicas must acknowledge. `None` if they are not available.
     lanes: Option<Lanes>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     connect_tasks: Mutex<Vec<ConnectHandle>>,
     closed: Arc<AtomicBool>,
-    /// Told when the connections are gone.
+    /// Notified when the connections are closed.
     ended: Arc<Notify>,
     script_cache: bool,
     address: String,
 }
 
-/// Where messages come in.
 enum Messages {
     Fred(Subscriptions),
-    /// A connection of our own, which hears when a server has ended a subscription. fred does not pass that on.
+    /// A connection of our own. It detects that a server has ended a subscription, which fred does not report.
     Own(MessageLine),
 }
 
 impl Node {
-    /// All connections that are fred's.
     fn clients(&self) -> impl Iterator<Item = &Client> {
         let subscriber = if let Messages::Fred(messages) = &self.messages { Some(&messages.subscriber) } else { None };
         self.connections.iter().map(|connection| &connection.client).chain(subscriber)
@@ -68,7 +69,7 @@ impl Node {
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Nothing of fred's own: its configuration prints the password.
+        // fred's configuration is left out: its `Debug` prints the password.
         f.debug_struct("Node").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
 }
@@ -83,7 +84,7 @@ impl Transport for Node {
         let (connection, script_cache) = (Arc::clone(&self.connections[next]), self.script_cache);
         let (closed, ended) = (Arc::clone(&self.closed), Arc::clone(&self.ended));
         Box::pin(async move {
-            // Made first: it is told of an end from here on.
+            // Created before `closed` is checked, because it is notified from its creation on.
             let ended = ended.notified();
             let shut_down = || Err(Fault::new(FaultKind::Closed, "the client is shut down"));
             if closed.load(Ordering::Acquire) {
@@ -95,7 +96,7 @@ impl Transport for Node {
                     Err(_) if closed.load(Ordering::Relaxed) => shut_down(),
                     outcome => outcome,
                 },
-                // fred keeps what was never sent until its timeout.
+                // fred keeps an unsent command until its timeout.
                 () = ended => shut_down(),
             }
         })
@@ -174,7 +175,7 @@ impl Transport for Node {
         Box::pin(async move {
             let until = tokio::time::Instant::now() + within.min(Duration::from_secs(1));
             let quits = futures::future::join_all(clients.iter().map(|client| client.quit()));
-            // It can hang when the server is away.
+            // `quit` can hang if the server is away.
             let _ = tokio::time::timeout_at(until, quits).await;
             let ended = connect_tasks.into_iter().map(|task| async move {
                 let abort = task.abort_handle();
@@ -194,7 +195,7 @@ impl Transport for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Closed by the engine in every case but one: the runtime was gone before. Then these are gone as well.
+        // The engine has closed the connections, unless the runtime ended first. Then the tasks are gone as well.
         for task in self.tasks.get_mut().drain(..) {
             task.abort();
         }
@@ -216,7 +217,7 @@ mod tests {
 
     static SCRIPT: Script = Script::new("x", "return 1");
 
-    /// As where a slot goes to and fro: the connection never came to stand.
+    /// As when a slot moves back and forth: the connection was never up.
     #[tokio::test]
     async fn what_waits_for_a_connection_is_told_when_that_is_closed() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,17 +1,18 @@
-//! That one connection of several is broken. Listeners count them, so each is told of once, and of its end once.
+//! Reports the outage of one connection to the listener: its start once, and its end once. The listener counts broken
+//! connections, so repeated reports would corrupt the count.
 
 use std::sync::{OnceLock, Weak};
 
 use super::Listener;
 
-/// Whether a connection's listener knows that it is broken.
+/// Whether the listener was told that this connection is broken.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     is_told: bool,
 }
 
 impl Outage {
-    /// The connection is broken, perhaps as before.
+    /// Notes that the connection is broken. It may have been broken before.
     pub(super) fn begins(&mut self, listener: &OnceLock<Weak<dyn Listener>>) {
         if !self.is_told
             && let Some(listener) = listener.get().and_then(Weak::upgrade)
@@ -21,7 +22,7 @@ impl Outage {
         }
     }
 
-    /// The connection stands, perhaps for the first time.
+    /// Notes that the connection is up, perhaps for the first time.
     pub(super) fn ends(&mut self, listener: &OnceLock<Weak<dyn Listener>>) {
         if std::mem::take(&mut self.is_told)
             && let Some(listener) = listener.get().and_then(Weak::upgrade)
@@ -63,7 +64,7 @@ mod tests {
         let told = Arc::new(Told::default());
         let as_listener: Arc<dyn Listener> = Arc::<Told>::clone(&told);
         let (mut outage, listener) = (Outage::default(), OnceLock::new());
-        // Before anybody listens, and before it has ever stood.
+        // No listener is set yet, and the connection has never been up.
         outage.begins(&listener);
         listener.set(Arc::downgrade(&as_listener)).unwrap();
         outage.ends(&listener);

@@ -1,4 +1,4 @@
-//! Scripts: Lua text from `lua/`, known to servers by its SHA-1.
+//! Scripts: the Lua texts of `lua/`. Servers know them by their SHA-1.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -8,38 +8,43 @@ use sha1::{Digest, Sha1};
 
 use super::Reply;
 
-/// One Lua script. Sent as `EVALSHA`; only when the server does not know it, once more as `EVAL` to the same server.
+/// One Lua script.
 ///
-/// A script that does no more than one command (its field `command`) may be sent as that instead, once: whether the
-/// server runs the command or its script comes to the same.
+/// It is sent as `EVALSHA`. If the server does not know it, it is sent once more, as `EVAL`, to the same server. It is
+/// sent as `EVAL` at once without a script cache, and by `Transport::run_acknowledged` on a connection where it has not
+/// run before.
+///
+/// A script that is equivalent to one command (its field `command`) may be sent as that command instead, once.
 pub struct Script {
-    /// Its name, for logs: its file below `lua/`, or `<folder>/many` where it is put together of several.
+    /// Name for logs: its file below `lua/`, `<folder>/many` for a script that combines several, or a name of its own
+    /// for a bare command.
     pub name: &'static str,
-    /// Its text.
+    /// Lua text. Empty for a bare command.
     pub source: &'static str,
-    /// The one command that does the same, with the script's keys and arguments behind its name. A transport that knows
-    /// nothing but scripts need not heed it.
+    /// The one command with the same effect, given the script's keys and arguments. A transport that supports only
+    /// scripts may ignore it, unless `source` is empty.
     pub command: Option<&'static str>,
-    /// The script that runs many calls of this one and its like at once, and this one's number in it.
+    /// The script that runs many calls of this script and similar ones at once, and the number of this script in it.
     pub(crate) many: Option<(&'static Script, i64)>,
-    /// How much work a call of it is to the server, where a call of the reentrant lock is 1.
+    /// Work of one call for the server. A call of the reentrant lock is 1.
     pub(crate) work: usize,
-    /// True where it touches keys of its name's slot that it does not declare.
+    /// True if the script touches undeclared keys in the slot of its name.
     pub(crate) reaches_beyond: bool,
-    /// True where it may end with a message that the lock is free.
+    /// True if the script may publish a message that the lock is free.
     pub(crate) announces: bool,
-    /// True if it changes nothing, so that it may be retried even if its outcome is unknown.
+    /// True if the script changes nothing, so it may be retried even if its outcome is unknown.
     pub(crate) reads_only: bool,
-    /// Where it may make somebody a holder, or a holder for longer: whether it has, by its reply. It has written then, whatever was
-    /// there before, and replicas are to have that.
+    /// Set for a script that may acquire or prolong a hold: returns true if this reply says so. The script has then
+    /// written, even if nothing changed, and replicas must have that write.
     pub(crate) gains: Option<fn(&Reply) -> bool>,
-    /// Of a reply about several, what does not have to wait for replicas; None where all of it has to.
+    /// For a script about several holds: extracts the part of its reply that is returned at once, without waiting for
+    /// replicas. Returns `None` if the whole reply must wait.
     pub(crate) at_once: Option<fn(&Reply) -> Option<Reply>>,
     sha: OnceLock<Bytes>,
 }
 
 impl Script {
-    /// A script of this name and text.
+    /// Creates a script with this name and text.
     pub const fn new(name: &'static str, source: &'static str) -> Self {
         Self {
             name,
@@ -56,14 +61,13 @@ impl Script {
         }
     }
 
-    /// As `new`, for a script that is step `number` of `many`.
     pub(crate) const fn step(name: &'static str, source: &'static str, many: &'static Self, number: i64) -> Self {
         let mut script = Self::new(name, source);
         script.many = Some((many, number));
         script
     }
 
-    /// As `step`, for a script that does what `command` does with its keys and arguments.
+    /// Creates a step that is equivalent to `command` with the same keys and arguments.
     pub(crate) const fn command(
         name: &'static str,
         source: &'static str,
@@ -76,50 +80,46 @@ impl Script {
         script
     }
 
-    /// No script, but a command alone, for which a transport has to know commands.
+    /// Creates a bare command without a script. The transport has to support commands.
     pub(crate) const fn bare(name: &'static str, command: &'static str) -> Self {
         let mut script = Self::new(name, "");
         script.command = Some(command);
         script
     }
 
-    /// The same script, which touches keys that it does not declare.
     pub(crate) const fn reaching_beyond(mut self) -> Self {
         self.reaches_beyond = true;
         self
     }
 
-    /// The same script, which may end with a message that the lock is free.
     pub(crate) const fn announcing(mut self) -> Self {
         self.announces = true;
         self
     }
 
-    /// The same script, which changes nothing.
     pub(crate) const fn reading(mut self) -> Self {
         self.reads_only = true;
         self
     }
 
-    /// The same script, which makes somebody a holder, or a holder for longer, where `gains` says so of its reply.
+    /// Marks a script that acquires or prolongs a hold if `gains` returns true for its reply.
     pub(crate) const fn gaining(mut self, gains: fn(&Reply) -> bool) -> Self {
         self.gains = Some(gains);
         self
     }
 
-    /// The same script, of whose reply that is answered alone, and before replicas are waited for, which `at_once` takes out of it.
+    /// Has the part of the reply that `at_once` extracts returned alone, without waiting for replicas.
     pub(crate) const fn telling(mut self, at_once: fn(&Reply) -> Option<Reply>) -> Self {
         self.at_once = Some(at_once);
         self
     }
 
-    /// The same script, a call of which is so much work.
     pub(crate) const fn working(mut self, work: usize) -> Self {
         self.work = work;
         self
     }
 
-    /// The SHA-1 of the text in lower-case hex, as `EVALSHA` wants it.
+    /// Returns the SHA-1 of the text in lower-case hex, as `EVALSHA` needs it.
     pub fn sha(&self) -> Bytes {
         self.sha.get_or_init(|| Bytes::from(format!("{:x}", Sha1::digest(self.source)))).clone()
     }

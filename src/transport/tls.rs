@@ -1,8 +1,10 @@
-//! TLS: what a connection over it is made with, and what its failures mean. By rustls, of which both fred's connections and our own
-//! (`direct/secure.rs`) have the configuration from here; the platform's library is fred's alone (`node/tls.rs`).
+//! TLS: the configuration of connections, and the meaning of TLS failures.
 //!
-//! One configuration serves a client for as long as it lives. Its parts that have to do with certificates (`tls/files.rs`) look at the
-//! files with each handshake; sessions are never resumed, which would go around them.
+//! With rustls, fred's connections and our own (`direct/secure.rs`) share the configuration that is built here. Only
+//! fred uses the platform's library (`node/tls.rs`).
+//!
+//! A client has one configuration for its whole life. The parts that handle certificates (`tls/files.rs`) read the
+//! files at each handshake. Sessions are never resumed, because resumption would skip that.
 
 use std::time::Duration;
 
@@ -17,24 +19,23 @@ mod secured;
 #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
 pub(crate) use secured::Secured;
 
-/// There are none without rustls.
+/// Without rustls there is no configuration, so this type has no values.
 #[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
 #[derive(Clone, Debug)]
 pub(crate) enum Secured {}
 
-/// Between these stands what is wrong, in words of ours, in whatever a library makes of it.
+/// Delimiters of our own text inside the error of a library.
 const QUOTES: (char, char) = ('\u{ab}', '\u{bb}');
 
-/// Words that find their way through a library's errors to [`explain`].
+/// Quotes a text, so that [`explain`] finds it in the error of a library.
 pub(crate) fn quoted(text: &str) -> String {
     format!("{}TLS: {text}{}", QUOTES.0, QUOTES.1)
 }
 
-/// What is told of a server that answers in plain.
 pub(crate) const PLAIN: &str =
     "the server does not speak TLS at this port: name its port for TLS, or use redis:// without the second s";
 
-/// What is added where a server breaks off a connection at the first word, which was in plain.
+/// Hint for a server that breaks off a plain connection at the first command.
 pub(crate) const IS_TLS: &str = "as a port for TLS does when it is spoken to in plain; where it is one, use rediss://";
 
 /// Alerts by which a server refuses a client's certificate, and what they mean.
@@ -54,13 +55,12 @@ const BROKEN_OFF: &str = "the server has broken off the handshake";
 const CLOSED: &str =
     "the server has closed the connection during the handshake: perhaps it does not speak TLS at this port";
 
-/// What is told of a server that says nothing at all.
 pub(crate) const SILENT: &str = "the server does not answer to the handshake";
 
-/// What may pass by itself, as of a server that is just going away or coming up.
+/// Failures that may pass by themselves, for example while a server starts or stops.
 const PASSES: [&str; 3] = [BROKEN_OFF, CLOSED, SILENT];
 
-/// The rest: what a library says, and what that means.
+/// Other error texts of libraries, and what they mean.
 const MEANT: [(&str, &str); 8] = [
     ("InvalidContentType", PLAIN),
     ("wrong version number", PLAIN),
@@ -75,15 +75,15 @@ const MEANT: [(&str, &str); 8] = [
     ("local issuer certificate", "the server's certificate is signed by an authority that is not trusted"),
 ];
 
-/// What a failure of TLS means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meaning {
     pub(crate) text: String,
-    /// Waiting does not heal it: somebody has to set it right.
+    /// True if waiting does not help: the setup has to be fixed.
     pub(crate) lasts: bool,
 }
 
-/// What a failure of TLS means; None for any other failure. `text`: all that is known of it, as a library shows it for debugging.
+/// Returns the meaning of a TLS failure, or `None` for any other failure. `text` is the error as the library's `Debug`
+/// prints it.
 pub(crate) fn explain(text: &str) -> Option<Meaning> {
     let text = words(text)?;
     let lasts = !PASSES.iter().any(|passes| text.contains(passes));
@@ -110,14 +110,14 @@ fn words(text: &str) -> Option<String> {
     MEANT.iter().find(|(name, _)| text.contains(name)).and_then(|(_, meant)| tls(meant))
 }
 
-/// True where the server at this port answers to a word in plain: asked of one that does not answer to a handshake.
+/// Returns true if the server at this port answers a command without TLS. Called if a handshake gets no answer.
 pub(crate) async fn speaks_plain(host: &str, port: u16, within: Duration) -> bool {
     let answer = async {
         let mut stream = TcpStream::connect((host, port)).await?;
         stream.write_all(b"PING\r\n").await?;
         stream.read_u8().await
     };
-    // `+PONG`, or an error for want of a login.
+    // `+PONG`, or an error because there was no login.
     matches!(tokio::time::timeout(within, answer).await, Ok(Ok(b'+' | b'-')))
 }
 

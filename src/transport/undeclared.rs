@@ -1,19 +1,18 @@
-//! Scripts that declare no keys: in a cluster only such a one may touch keys of several slots, those of its server. It is found
-//! out by the first that is sent whether a server lets it.
+//! Scripts without declared keys. In a cluster, a command can touch keys in several slots only if it is such a script,
+//! and only slots of its own server. The first one that is sent shows whether a server allows it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{Arg, Call};
 
-/// So many times in a row a server has to refuse keys that are its own until no more are sent to it undeclared.
+/// A server that refuses its own keys this many times in a row is sent no more undeclared keys.
 const ENOUGH: usize = 8;
 
-/// What is known of a server.
+/// Whether one server accepts undeclared keys.
 pub(crate) struct Undeclared {
-    /// True for the error that tells of a key which is not here, or is not let in.
     is_elsewhere: fn(&str) -> bool,
-    /// How often in a row keys were refused that were let in as soon as they were declared.
+    /// Number of times in a row that undeclared keys were refused, but accepted once they were declared.
     in_vain: AtomicUsize,
     is_refused: AtomicBool,
     has_worked: AtomicBool,
@@ -35,17 +34,17 @@ impl Undeclared {
         }
     }
 
-    /// False once the server is known not to take them.
+    /// False once the server is known to refuse undeclared keys.
     pub(crate) fn is_taken(&self) -> bool {
         !self.is_refused.load(Ordering::Relaxed)
     }
 
-    /// True where this error says of an undeclared key that it is not here, or not let in: nothing was done with it.
+    /// True if this error reports an undeclared key as not on this server, or not accessible. The key was not touched.
     pub(crate) fn is_elsewhere(&self, error: &str) -> bool {
         (self.is_elsewhere)(error)
     }
 
-    /// Whether the server takes them; None until it has been asked.
+    /// Whether the server accepts undeclared keys; `None` until that is known.
     pub(crate) fn known(&self) -> Option<bool> {
         match (self.is_taken(), self.has_worked.load(Ordering::Relaxed)) {
             (false, _) => Some(false),
@@ -54,13 +53,13 @@ impl Undeclared {
         }
     }
 
-    /// The server has let an undeclared key in.
+    /// Notes that the server has accepted an undeclared key.
     pub(crate) fn worked(&self) {
         self.has_worked.store(true, Ordering::Relaxed);
         self.in_vain.store(0, Ordering::Relaxed);
     }
 
-    /// The server has refused what it did as soon as the key was declared.
+    /// Notes that the server has refused an undeclared key, and accepted it once it was declared.
     pub(crate) fn was_in_vain(&self) {
         if self.in_vain.fetch_add(1, Ordering::Relaxed) + 1 >= ENOUGH && !self.is_refused.swap(true, Ordering::Relaxed)
         {
@@ -71,7 +70,8 @@ impl Undeclared {
     }
 }
 
-/// The same call without declared keys: for a script that takes them as arguments where it has none, how many they are first.
+/// Converts a call into one without declared keys. Its script then takes the number of keys as its first argument,
+/// followed by the keys.
 pub(crate) fn undeclared(call: Call) -> Call {
     let Call { script, keys, words } = call;
     let count = Arg::Int(i64::try_from(keys).unwrap_or(i64::MAX));

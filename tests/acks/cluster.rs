@@ -58,7 +58,7 @@ async fn one_connected_replica_must_acknowledge_by_default() {
     for flavour in FLAVOURS {
         refused(&client, flavour).await;
     }
-    // No replica is connected: that is fine, and the client does not send a WAIT each time.
+    // No replica is connected: acquires succeed, and the client does not send a WAIT each time.
     cluster.kill(node).await;
     connected(primary, 0).await;
     client.lock(Flavour::Reentrant, NAME).lock().await.unwrap().unlock().await.unwrap();
@@ -67,7 +67,6 @@ async fn one_connected_replica_must_acknowledge_by_default() {
         client.lock(Flavour::Reentrant, NAME).lock().await.unwrap().unlock().await.unwrap();
     }
     assert!(primary.calls("wait").await < 25, "{} times in a moment", primary.calls("wait").await);
-    // Other shards are not affected.
     granted(&client, FLAVOURS[0]).await;
     cluster.restart(node);
     connected(primary, 1).await;
@@ -102,7 +101,6 @@ async fn all_counts_every_replica_of_the_map() {
     end(least).await;
 }
 
-/// How the old primary goes away, and whether it comes back.
 #[derive(Clone, Copy, PartialEq)]
 enum Goes {
     FrozenForAWhile,
@@ -110,7 +108,6 @@ enum Goes {
     KilledAndForgotten,
 }
 
-/// `All` counts the old primary until it is back, or forgotten by the cluster. `AtLeast(1)` does not.
 #[tokio::test]
 async fn all_counts_the_old_primary_until_it_is_back_or_forgotten() {
     let options = ClusterOptions::default().primaries(3).replicas(2).node_timeout(2_000);
@@ -147,7 +144,7 @@ async fn all_counts_the_old_primary_until_it_is_back_or_forgotten() {
     end(least).await;
 }
 
-/// Tries without pause, from before a promotion until the new primary has refused often: nothing is granted.
+/// Tries without pause, from before a promotion until the new primary has refused often. No attempt may succeed.
 async fn never_granted(all: &Client) {
     let mut refused = 0;
     let refusals = async || {
@@ -157,7 +154,7 @@ async fn never_granted(all: &Client) {
                     assert_eq!(wanted, 2, "{flavour}");
                     refused += 1;
                 }
-                // No primary yet, or a machine that stands still.
+                // There is no primary yet, or the machine stood still.
                 Err(error) if refused == 0 || error.is_retryable() => {}
                 outcome => panic!("{flavour}, after {refused} refusals: {outcome:?}"),
             }
@@ -168,7 +165,7 @@ async fn never_granted(all: &Client) {
     bed::eventually("the new primary refuses", refusals).await;
 }
 
-/// Waits until `All` is granted for every flavour.
+/// Waits until acquires of every flavour succeed with `All`.
 async fn whole(all: &Client) {
     for flavour in FLAVOURS {
         let granted = async || matches!(all.lock(flavour, NAME).try_lock().await, Ok(Some(_)));
@@ -177,7 +174,6 @@ async fn whole(all: &Client) {
     bed::idle(all).await;
 }
 
-/// Commands that an `ASK` redirects to the importing server are acknowledged by its replicas.
 #[tokio::test]
 async fn acquire_behind_an_ask_is_acknowledged_by_the_replicas_of_the_target() {
     let cluster = cluster().await;
@@ -232,7 +228,7 @@ async fn renewals_of_many_slots_share_a_wait() {
     end(strict).await;
 }
 
-/// Two connections to each primary and at most three lanes, and none to former primaries.
+/// A client has two connections and at most three lanes to each primary, and none to former primaries.
 #[tokio::test]
 async fn lanes_end_with_their_primary_and_with_their_client() {
     let cluster = cluster().await;

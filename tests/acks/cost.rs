@@ -1,4 +1,4 @@
-//! What acknowledgement costs, by the server's own counts.
+//! The cost of acknowledgement, by the server's own counters.
 
 use distlock::{Acks, Flavour};
 use futures::future::join_all;
@@ -79,7 +79,7 @@ async fn calls_that_gain_nothing_wait_for_no_replica() {
     let lock = strict.lock(Flavour::Reentrant, "blocked");
     let waiting = tokio::spawn(async move { lock.lock().await });
     bed::eventually("a WAIT is blocked", async || blocked(&servers, 1).await).await;
-    // All at once, as a group.
+    // Sent all at once, as a group.
     bed::ends(
         "queries and busy answers",
         join_all(FLAVOURS.map(async |flavour| {

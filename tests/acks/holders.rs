@@ -11,8 +11,8 @@ use crate::{FLAVOURS, builder, client, end, had, had_as, in_step, ms, nothing_le
 /// A renewal here would move a deadline by this or more.
 const BEYOND: Duration = secs(1);
 
-/// A deadline has not moved. Two looks at one deadline differ by less than half of [`BEYOND`], also where the test stands still in
-/// between: the best of ten looks counts.
+/// Asserts that a deadline has not moved. Two readings of one deadline differ by less than half of [`BEYOND`], even if
+/// the test stands still in between: the best of ten readings counts.
 fn stays(moved: Duration, what: &str) {
     assert!(moved <= BEYOND / 2, "{what}: the deadline has moved by {moved:?}");
 }
@@ -27,7 +27,7 @@ async fn undone(client: &Client) {
     eventually("nothing is under way", is_undone).await;
 }
 
-/// A renewal reaches the primary, and no replica: Redis has a later end of the lease than the guard.
+/// A renewal reaches the primary, and no replica. Redis then has a later end of the lease than the guard.
 #[tokio::test]
 async fn renewal_that_no_replica_acknowledges_moves_no_deadline() {
     let servers = servers(1).await;
@@ -42,7 +42,7 @@ async fn renewal_that_no_replica_acknowledges_moves_no_deadline() {
     .await;
     servers.node(1).stop();
     let deadlines: Vec<_> = guards.iter().map(deadline).collect();
-    // Seen to be set by the renewal.
+    // A shorter TTL shows whether the renewal has set it.
     for flavour in FLAVOURS {
         servers.node(0).admin().cmd::<u64>(&["PEXPIRE", &name(flavour), "1000000"]).await;
     }
@@ -68,7 +68,7 @@ async fn renewal_that_no_replica_acknowledges_moves_no_deadline() {
     end(strict).await;
 }
 
-/// A release of one of two holds begins the lease again at the primary only. No replica acknowledges that.
+/// The release of one of two holds restarts the lease at the primary only. No replica acknowledges it.
 #[tokio::test]
 async fn partial_release_moves_no_deadline() {
     let servers = servers(1).await;
@@ -174,7 +174,6 @@ async fn fencing_token_that_no_replica_has_is_not_issued() {
     end(strict).await;
 }
 
-/// The release of another client grants a fair lock to the waiter in Redis. The waiter returns once a replica has the grant.
 #[tokio::test]
 async fn fair_lock_that_is_passed_on_is_granted_once_a_replica_has_it() {
     let servers = servers(1).await;
@@ -208,7 +207,7 @@ async fn fair_lock_that_is_passed_on_is_granted_once_a_replica_has_it() {
     }
 }
 
-/// A hand-off inside a process passes on the hold as it is, owner and deadline, and the replicas have that hold.
+/// A hand-off inside a process passes the hold on with its owner and deadline, and the replicas have that hold.
 #[tokio::test]
 async fn hand_off_keeps_the_hold_and_the_deadline_that_replicas_have() {
     let servers = servers(1).await;
@@ -216,7 +215,7 @@ async fn hand_off_keeps_the_hold_and_the_deadline_that_replicas_have() {
         builder(&servers, Acks::AtLeast(1)).watchdog(secs(3600)).handoff_time(secs(600)).connect().await.unwrap();
     let lock = strict.reentrant("handed");
     let first = had(&lock).await;
-    // Not asked of the guard: an owner that the program knows cannot be handed off.
+    // From the server, because `Guard::owner` would prevent the hand-off.
     let there = servers.node(0).admin().hgetall("handed").await;
     let next = bed::waiter(lock.clone());
     bed::becomes("waiting tasks", 1, async || strict.stats().waiting).await;
@@ -296,7 +295,7 @@ async fn group_locks_are_refused_as_a_whole() {
     end(strict).await;
 }
 
-/// With and without replicas that acknowledge.
+/// Covers the cases with and without an acknowledging replica.
 #[tokio::test]
 async fn acquires_dropped_at_each_await_leave_nothing() {
     let servers = servers(1).await;

@@ -6,7 +6,8 @@ use tokio::task::JoinHandle;
 
 use crate::{FLAVOURS, client, end, granted, had, had_as, in_step, ms, nothing_left, over, patient, secs, servers};
 
-/// A `WAIT` on a new connection counts the replicas that have what *that* connection wrote. It wrote nothing, so all replicas count.
+/// `WAIT` on a new connection counts the replicas that have the writes of *that* connection. It wrote nothing, so all
+/// replicas count.
 #[tokio::test]
 async fn wait_after_a_reconnect_acknowledges_nothing() {
     let servers = servers(1).await;
@@ -14,7 +15,7 @@ async fn wait_after_a_reconnect_acknowledges_nothing() {
         let proxy = Proxy::start(servers.node(0).server().addr());
         let strict = over(&proxy.url(), Acks::AtLeast(1))
             .watchdog(secs(3600))
-            // A late copy of the acquire is looked for after so long: sooner than `nothing_left` gives up.
+            // The client looks for a late copy of the acquire after this time, which is before `nothing_left` gives up.
             .command_timeout(bed::PATIENCE / 3)
             .connect()
             .await
@@ -38,8 +39,8 @@ async fn wait_after_a_reconnect_acknowledges_nothing() {
     }
 }
 
-/// Re-entry with a shorter lease changes no value on the server, nor does such an extension. The script writes all the same, so that the call
-/// is acknowledged or refused.
+/// Neither a re-entry with a shorter lease nor such an extend changes a value on the server. The script writes all the
+/// same, so that the call is acknowledged or refused.
 #[tokio::test]
 async fn calls_that_change_no_value_are_acknowledged() {
     let servers = servers(1).await;
@@ -50,7 +51,7 @@ async fn calls_that_change_no_value_are_acknowledged() {
         servers.node(1).stop();
         let again = lock.acquire(Acquire::new().owner(&owner).lease(secs(60)).wait(ms(0))).await;
         assert!(matches!(again, Err(Error::Replicas { got: 0, wanted: 1, .. })), "{flavour}: {again:?}");
-        // One that makes no lease longer.
+        // This extend does not lengthen a lease.
         let extended = outer.extend(secs(120)).await;
         assert!(matches!(extended, Err(Error::Replicas { got: 0, wanted: 1, .. })), "{flavour}: {extended:?}");
         servers.node(1).cont();
@@ -64,7 +65,7 @@ async fn calls_that_change_no_value_are_acknowledged() {
     end(strict).await;
 }
 
-/// A script that is sent again by its text has a `WAIT` of its own: the first one does not cover it.
+/// A script that is resent as text has its own `WAIT`, because the first `WAIT` does not cover it.
 #[tokio::test]
 async fn script_that_is_sent_again_has_its_own_wait() {
     let servers = servers(1).await;
@@ -91,7 +92,8 @@ async fn script_that_is_sent_again_has_its_own_wait() {
     end(patient).await;
 }
 
-/// The wait runs out while the call is queued for a lane. No holder was seen, so the error says that replicas are missing.
+/// The wait runs out while the call is queued for a lane. No holder was seen, so the error says that replicas are
+/// missing.
 #[tokio::test]
 async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missing() {
     let servers = servers(1).await;
@@ -135,7 +137,8 @@ async fn crowd_that_comes_at_once_takes_all_lanes() {
     end(strict).await;
 }
 
-/// The server falls silent while a call is queued for a lane: the call ends with a time-out, since nobody knows who holds the lock.
+/// The server falls silent while a call is queued for a lane. The call times out, because nobody knows who holds the
+/// lock.
 #[tokio::test]
 async fn wait_in_the_queue_of_a_lane_times_out_when_the_server_is_silent() {
     let servers = servers(1).await;
@@ -152,13 +155,13 @@ async fn wait_in_the_queue_of_a_lane_times_out_when_the_server_is_silent() {
     end(strict).await;
 }
 
-/// Whether this number of connections is blocked in a `WAIT`.
+/// Returns true if this number of connections is blocked in a `WAIT`.
 pub(crate) async fn blocked(servers: &Replicas, lanes: usize) -> bool {
     let info: String = servers.node(0).admin().cmd(&["INFO", "clients"]).await;
     info.contains(&format!("blocked_clients:{lanes}\r"))
 }
 
-/// Three calls that no replica acknowledges, one in each lane.
+/// Starts three calls that no replica acknowledges, one in each lane.
 async fn all_lanes_taken(servers: &Replicas, client: &Client) -> Vec<JoinHandle<Released>> {
     servers.node(1).stop();
     let mut waiting = Vec::new();
@@ -171,14 +174,14 @@ async fn all_lanes_taken(servers: &Replicas, client: &Client) -> Vec<JoinHandle<
     waiting
 }
 
-/// A retried acquire and a renewal find a longer lease on the server, over a new connection that has written nothing: a `WAIT` after a script that
-/// writes nothing would count every replica.
+/// A retried acquire and a renewal find a longer lease on the server, over a new connection that has written nothing. A
+/// `WAIT` after a script that writes nothing would count every replica.
 #[tokio::test]
 async fn retry_that_changes_no_value_is_not_acknowledged_by_a_new_connection() {
     let servers = servers(1).await;
     let proxy = Proxy::start(servers.node(0).server().addr());
     let strict = over(&proxy.url(), Acks::AtLeast(1)).retry_attempts(4).watchdog(secs(3600)).connect().await.unwrap();
-    // Another client extends the lease: a client knows how long its own holds last, and asks for that.
+    // Another client extends the lease, because a client would ask for the longer lease of its own holds.
     let other = client(&servers, Acks::Off).await;
     for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
         let (lock, owner) = (strict.lock(flavour, "copy"), strict.owner());
@@ -188,13 +191,13 @@ async fn retry_that_changes_no_value_is_not_acknowledged_by_a_new_connection() {
         let outer = had_as(&*other.lock(flavour, "copy"), || how().lease(secs(7200))).await;
         let watched = had_as(&*lock, how).await;
         servers.node(1).stop();
-        // The acquire runs and its reply is lost: it is retried over the next connection.
+        // The acquire runs and its reply is lost. It is retried over the next connection.
         let again = bed::with_longer_waits(secs(1), async |wait| {
             let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
             let again = lock.acquire(how().lease(secs(60)).wait(wait)).await;
             bed::ends("the loss of the reply", lost.fired()).await;
             bed::eventually("what was refused is undone", async || strict.stats().under_way == 0).await;
-            // On a slow machine the wait ends before the replicas are asked again.
+            // On a slow machine the wait may end before the retry has run.
             let is_too_short = bed::in_vain(&again) || matches!(again, Err(Error::Connection { .. }));
             (!is_too_short).then_some(again)
         })

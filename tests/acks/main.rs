@@ -1,4 +1,4 @@
-//! Replica acknowledgement: nobody becomes a holder before enough replicas have the write.
+//! Replica acknowledgement: an acquire succeeds only after enough replicas have the write.
 //!
 //! Each test has a real primary with real replicas, which are frozen, killed and resynchronized.
 
@@ -34,7 +34,8 @@ async fn in_step(servers: &Replicas) {
     bed::eventually("the probe key is gone", async || !admin.exists("in-step").await).await;
 }
 
-/// A client of the primary alone that gives up soon, for calls that must be refused. Calls that must succeed retry ([`had`]).
+/// A client of the primary alone that gives up soon, for calls that must be refused. Calls that must succeed retry
+/// ([`had`]).
 fn builder(servers: &Replicas, acks: Acks) -> Builder {
     over(servers.node(0).admin_url(), acks)
 }
@@ -68,7 +69,6 @@ async fn had_as<L: DistLock + ?Sized>(lock: &L, how: impl Fn() -> Acquire) -> Gu
     guard.expect("eventually() has ended")
 }
 
-/// [`had_as`] with the default options.
 async fn had<L: DistLock + ?Sized>(lock: &L) -> Guard {
     had_as(lock, Acquire::new).await
 }
@@ -87,7 +87,6 @@ async fn nothing_left(servers: &Replicas) {
     bed::eventually("no key is left at the primary", left).await;
 }
 
-/// Waits until the primary reports this number of connected replicas.
 async fn connected(servers: &Replicas, count: usize) {
     let line = format!("connected_slaves:{count}");
     let knows = async || {
@@ -97,13 +96,12 @@ async fn connected(servers: &Replicas, count: usize) {
     bed::eventually("the primary knows its replicas", knows).await;
 }
 
-/// An acquire is refused with these numbers of replicas (got, wanted), and leaves nothing.
+/// Asserts that an acquire is refused with these numbers of replicas (got, wanted), and leaves nothing.
 async fn refused(servers: &Replicas, client: &Client, flavour: Flavour, numbers: (usize, usize)) {
     refused_by(client, flavour, &format!("refused:{flavour}"), numbers).await;
     nothing_left(servers).await;
 }
 
-/// A lock is granted, and released.
 async fn granted(client: &Client, flavour: Flavour) {
     let guard = had(&*client.lock(flavour, &format!("granted:{flavour}"))).await;
     guard.unlock().await.unwrap();

@@ -1,5 +1,5 @@
-//! Data loss in spite of a strict mode: a slot moves and its new primary dies, or a primary restarts empty. Holders learn of the loss,
-//! and fencing tokens keep rising.
+//! Data loss despite a strict mode: a slot moves and its new primary dies, or a primary restarts empty. Holders learn
+//! of the loss, and fencing tokens keep rising.
 
 use bed::{ends, eventually};
 use distlock::{Acks, Acquire, Client, Error, Guard, Lost};
@@ -36,7 +36,8 @@ async fn client(url: &str, acks: Acks) -> Client {
     over(url, acks).watchdog(secs(300)).connect().await.unwrap()
 }
 
-/// Acquires two locks with explicit leases and one that the watchdog renews. Returns the guards, and the token of the fenced lock.
+/// Acquires two locks with explicit leases and one that the watchdog renews. Returns the guards, and the token of the
+/// fenced lock.
 async fn holds(client: &Client) -> (Vec<Guard>, u64) {
     let leased = || Acquire::new().lease(secs(600));
     let fenced = had_as(&client.fenced(&name("fenced")), leased).await;
@@ -85,7 +86,8 @@ async fn holders_learn_of_the_loss_and_tokens_rise_when_a_moved_slots_new_primar
     end(other).await;
 }
 
-/// The source dies after the keys have moved and before the slot has. From then on no client looks for the keys at the target.
+/// The source dies after the keys have moved and before the slot has. From then on no client looks for the keys at the
+/// target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holders_learn_of_the_loss_and_tokens_rise_when_a_half_moved_slots_source_dies() {
     let cluster = cluster().await;
@@ -124,7 +126,8 @@ async fn holders_learn_of_the_loss_and_tokens_rise_when_a_primary_restarts_empty
     end(other).await;
 }
 
-/// The counter is deleted, or restored from a backup. Clients in other modes continue from the strict token, as Redisson does.
+/// The counter is deleted, or restored from a backup. Clients in other modes continue from the strict token, as
+/// Redisson does.
 #[tokio::test]
 async fn strict_modes_issue_rising_tokens_after_the_counter_was_lost() {
     let servers = servers(1).await;

@@ -1,4 +1,4 @@
-//! Replicas that are frozen, killed or resynchronizing, and some of several.
+//! Replicas that are frozen, killed or resynchronizing: all of them, or some.
 
 use distlock::{Acks, Builder, Error};
 use distlock_support::{Replicas, ReplicasOptions};
@@ -26,7 +26,7 @@ async fn acquire_that_a_frozen_replica_does_not_acknowledge_is_refused_and_undon
     end(strict).await;
 }
 
-/// The wait goes on while the replica is frozen, and the lock is granted once it is back.
+/// The wait continues while the replica is frozen, and succeeds once the replica is back.
 #[tokio::test]
 async fn unacknowledged_acquire_is_retried_within_the_wait() {
     let servers = servers(1).await;
@@ -35,7 +35,7 @@ async fn unacknowledged_acquire_is_retried_within_the_wait() {
     servers.node(1).stop();
     let lock = strict.reentrant("again");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    // Undone between two attempts, so that others may have it meanwhile: seen free after it was seen taken, twice.
+    // Attempts are undone in between, so that other clients can take the lock. The test sees this twice.
     for _ in 0..2 {
         let taken = async || servers.node(0).admin().exists("again").await;
         bed::eventually("an attempt is on the primary", taken).await;
@@ -110,7 +110,7 @@ async fn two_of_three_replicas_are_enough_for_two_and_not_for_all() {
         granted(&two, flavour).await;
         refused(&servers, &all, flavour, (2, 3)).await;
     }
-    // Replicas that are gone still count: one of them may be promoted.
+    // Lost replicas still count, because one of them may be promoted.
     servers.node(3).kill();
     connected(&servers, 2).await;
     for flavour in FLAVOURS {
@@ -172,7 +172,8 @@ async fn wait_that_ends_before_a_frozen_replica_acknowledges_reports_missing_rep
     end(client).await;
 }
 
-/// The primary reports the frozen replica as online until `repl-timeout`. Clients in the default mode do not wait for it.
+/// The primary reports the frozen replica as online until `repl-timeout`. Clients in the default mode do not wait for
+/// it.
 #[tokio::test]
 async fn replica_that_is_silent_for_seconds_is_not_waited_for_by_default() {
     let options = ReplicasOptions::default().replicas(1).config("repl-timeout 3600");

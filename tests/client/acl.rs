@@ -1,4 +1,4 @@
-//! The minimal access list of `docs/acl.md`, to the letter: enough for locks, and for nothing else.
+//! Tests that the minimal access list of `docs/acl.md` is enough for locks, and that each of its commands is needed.
 
 use std::time::Duration;
 
@@ -12,16 +12,15 @@ const PAGE: &str = include_str!("../../docs/acl.md");
 
 const CLUSTERS: &str = include_str!("../../docs/clusters.md");
 
-/// The commands for messages between clients of one server.
+/// Pub/sub commands of a single server.
 const MESSAGES: [&str; 3] = ["+subscribe", "+unsubscribe", "+publish"];
 
-/// The list of a page.
 fn block(page: &str) -> &str {
     let (_, block) = page.split_once("```acl\n").expect("the page has the list");
     block.split_once("```").expect("the block ends").0
 }
 
-/// The list; in a cluster with what is needed there, instead of the commands for messages.
+/// The access list. For a cluster, its own lines replace the pub/sub commands.
 fn list() -> String {
     if !is_cluster() {
         return block(PAGE).to_owned();
@@ -31,7 +30,6 @@ fn list() -> String {
     list
 }
 
-/// The commands for messages here.
 fn messages() -> Vec<String> {
     MESSAGES
         .iter()
@@ -43,9 +41,9 @@ fn rules() -> Vec<String> {
     list().split_whitespace().skip(1).map(str::to_owned).collect()
 }
 
-/// Logs in by these rules, less one.
+/// Logs in two clients with these rules, without the rule `without`.
 async fn log_in(bed: &Bed, rules: &[String], without: &str) -> (Client, Client) {
-    // Without a right to any channel, a client must not try it out.
+    // Without a right to any channel, the probe at connect would fail.
     let hears = rules.iter().any(|rule| rule.starts_with('&'));
     log_in_as(bed, rules, without, hears).await
 }
@@ -55,7 +53,7 @@ async fn log_in_as(bed: &Bed, rules: &[String], without: &str, preflight: bool) 
     setuser.extend(rules.iter().map(String::as_str).filter(|rule| *rule != without));
     let () = bed.admin.cmd(&setuser).await;
     let () = bed.admin.cmd(&["ACL", "LOG", "RESET"]).await;
-    // A client that does not try its rights out at connect may have none to messages, and polls.
+    // A client without the probe may lack the right to messages. Then it polls.
     let poll_cap = if preflight { secs(3600) } else { secs(2) };
     let login = || {
         bed.builder().username("locks").password("SECRET").name_prefix("app:").preflight(preflight).poll_cap(poll_cap)
@@ -63,7 +61,8 @@ async fn log_in_as(bed: &Bed, rules: &[String], without: &str, preflight: bool) 
     (bed.connect(login().subscription_linger(ms(50))).await, bed.connect(login()).await)
 }
 
-/// These rules are enough for what is done; and without any of these commands it is refused that very one.
+/// Asserts that `rules` are enough for `done`, and that without each of `commands` the server refuses exactly that
+/// command.
 async fn enough_and_each_is_needed<T>(
     bed: &Bed,
     rules: &[String],
@@ -85,7 +84,7 @@ async fn enough_and_each_is_needed<T>(
     }
 }
 
-/// What could not be given back goes as well.
+/// Shuts the clients down, and deletes the keys that they had no right to release.
 async fn leave(bed: &Bed, clients: [Client; 2]) {
     for client in clients {
         client.shutdown(PATIENCE).await.unwrap();
@@ -93,20 +92,19 @@ async fn leave(bed: &Bed, clients: [Client; 2]) {
     let () = bed.admin.cmd(&["FLUSHALL"]).await;
 }
 
-/// What the server has refused.
 async fn refusals(bed: &Bed) -> String {
     let refused: Vec<redis::Value> = bed.admin.cmd(&["ACL", "LOG"]).await;
     if refused.is_empty() { String::new() } else { format!("{refused:?}") }
 }
 
-/// All that both halves of a read-write lock do. True when a writer that waited held a reader back.
+/// Runs every operation of both halves of a read-write lock. Returns true if a waiting writer held a reader back.
 async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Result<bool> {
     let (mine, theirs) = (one.rw("rw").prefer(Prefer::Writers), two.rw("rw"));
     let first = mine.read().lock().await?;
     let me = first.owner().clone();
     let again = mine.read().acquire(Acquire::new().owner(&me)).await?;
     let beside = theirs.read().lock().await?;
-    // More than are looked at one by one.
+    // More readers than the scripts look at one by one.
     let crowd = theirs.read();
     let mut crowd = futures::future::try_join_all((0..20).map(|_| crowd.lock())).await?;
     if let Some(guard) = crowd.pop() {
@@ -117,7 +115,6 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
     one.renew_now().await;
     first.extend(secs(60)).await?;
     theirs.read().state().await?;
-    // Waits, and gives up.
     let writing = mine.write();
     let writer = tokio::spawn(async move { writing.lock().await });
     let listens = async || bed.admin.numsub("redisson_rwlock:{app:rw}").await == 1;
@@ -132,7 +129,7 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
     if let Some(again) = again {
         again.unlock().await?;
     }
-    // Woken, when the last reader has left; and all readers, when the writer downgrades.
+    // The last reader's release wakes the writer, and the writer's downgrade wakes all readers.
     let writing = mine.write();
     let writer = tokio::spawn(async move { writing.lock_for(PATIENCE).await });
     eventually("it waits", async || one.stats().waiting == 1 || writer.is_finished()).await;
@@ -153,7 +150,6 @@ async fn read_and_write(bed: &Bed, one: &Client, two: &Client) -> distlock::Resu
     Ok(held_back)
 }
 
-/// All that a lock of this flavour does that is told of nothing.
 async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::Result<()> {
     let (mine, theirs) = (one.lock(flavour, "x"), two.lock(flavour, "x"));
     if let Some(outer) = mine.acquire(Acquire::new().wait(ms(0))).await? {
@@ -174,7 +170,7 @@ async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::R
     }
     eventually("it is given back", async || two.stats().under_way + two.stats().holds == 0).await;
     let guard = mine.lock().await?;
-    // Of an owner that is known elsewhere.
+    // The owner was printed, so another process may know it.
     let again = mine.acquire(Acquire::new().owner(&guard.owner().to_string().parse()?)).await?;
     drop(again);
     mine.force_unlock().await?;
@@ -182,7 +178,7 @@ async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> distlock::R
     Ok(())
 }
 
-/// The lines of the list that begin with one of these words, and those before them all.
+/// Returns the rules of the common lines, and of the flavour lines that begin with one of `first`.
 fn lines(first: &[&str]) -> Vec<String> {
     let only = ["+set", "+zadd", "+lindex", "+incr"];
     let wanted = |line: &&str| {
@@ -192,7 +188,6 @@ fn lines(first: &[&str]) -> Vec<String> {
     list().lines().filter(wanted).flat_map(str::split_whitespace).skip(1).map(str::to_owned).collect()
 }
 
-/// The line for fenced locks, added to those for all: enough, and each of its commands is needed.
 #[tokio::test]
 async fn the_line_for_fenced_locks_is_enough_and_each_is_needed() {
     reentrant(async |bed| {
@@ -208,7 +203,7 @@ async fn the_line_for_fenced_locks_is_enough_and_each_is_needed() {
     .await;
 }
 
-/// A login for spin locks alone: no channel, no command of pub/sub; all the others of the common lines are needed.
+/// Spin locks use no channels and no pub/sub. They need every other command of the common lines.
 #[tokio::test]
 async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines() {
     reentrant(async |bed| {
@@ -216,7 +211,7 @@ async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines()
         let messages = messages();
         rules.retain(|rule| !messages.contains(rule) && !rule.starts_with('&'));
         let commands = rules.iter().map(String::as_str).skip_while(|rule| *rule != "+exists");
-        // Other flavours ask by these, and whoever gives up a guard for its owner.
+        // Other flavours need `exists`, and guards that are turned into their owners need `hget`.
         let commands: Vec<_> = commands.filter(|rule| !["+exists", "+hget"].contains(rule)).collect();
         assert_eq!(commands.len(), 11, "{commands:?}");
         let spin = async |one: &Client, two: &Client| take_turns(Flavour::Spin, one, two).await;
@@ -225,7 +220,7 @@ async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines()
     .await;
 }
 
-/// All that a plain lock does. `lease`: how long a waiter waits that hears nothing of the release.
+/// Runs every operation of a plain lock. `lease` limits how long a waiter waits if no message of the release arrives.
 async fn plain_turns(one: &Client, two: &Client, lease: Duration) -> distlock::Result<()> {
     let (mine, theirs) = (one.plain("x"), two.plain("x"));
     let me = one.owner();
@@ -245,7 +240,7 @@ async fn plain_turns(one: &Client, two: &Client, lease: Duration) -> distlock::R
     Ok(())
 }
 
-/// A login for plain locks alone: two commands beside some of the common lines.
+/// Plain locks need two commands in addition to some of the common lines.
 #[tokio::test]
 async fn plain_locks_need_get_and_set_and_their_channel() {
     reentrant(async |bed| {
@@ -254,7 +249,7 @@ async fn plain_locks_need_get_and_set_and_their_channel() {
         rules.retain(|rule| !["+exists", "+type"].contains(&rule.as_str()) && !rule.starts_with("&redisson"));
         rules.extend(["+get", "+set"].map(str::to_owned));
         assert!(rules.iter().any(|rule| rule.starts_with("&distlock_plain")));
-        // What else is tried at connect is not allowed.
+        // These rules do not allow the probe at connect.
         let (one, two) = log_in_as(bed, &rules, "", false).await;
         plain_turns(&one, &two, secs(60)).await.unwrap();
         assert_eq!(refusals(bed).await, "");
@@ -263,7 +258,7 @@ async fn plain_locks_need_get_and_set_and_their_channel() {
             ["+get", "+set", "+del", "+pexpire", "+pttl", "+time", "&distlock_plain:{app:*}"].map(str::to_owned);
         let [subscribe, _, publish] = &messages()[..] else { panic!("three commands") };
         for without in needed.iter().chain([subscribe, publish]) {
-            // A lease that is over before the waiter asks leaves it nothing to wait for.
+            // If the lease ends before the waiter asks, the waiter finds the lock free.
             with_longer_waits(secs(2), async |lease| {
                 let (one, two) = log_in_as(bed, &rules, without, false).await;
                 drop(plain_turns(&one, &two, lease).await);
@@ -278,7 +273,6 @@ async fn plain_locks_need_get_and_set_and_their_channel() {
     .await;
 }
 
-/// A message wakes a waiter.
 async fn wakes(bed: &Bed, one: &Client, two: &Client) {
     let guard = one.reentrant("y").lock().await.unwrap();
     let lock = two.reentrant("y");
@@ -289,7 +283,7 @@ async fn wakes(bed: &Bed, one: &Client, two: &Client) {
     drop(ends("the waiter", waiter).await.unwrap());
 }
 
-/// A channel is no key: with a right to it (`&`), and none to a key of its name (`~`), messages are sent and heard.
+/// Messages need a channel right (`&`), and no right (`~`) to a key with the channel's name.
 #[tokio::test]
 async fn channels_need_no_right_to_a_key() {
     reentrant(async |bed| {
@@ -303,7 +297,7 @@ async fn channels_need_no_right_to_a_key() {
         assert_eq!(refusals(bed).await, "");
         leave(bed, [one, two]).await;
 
-        // Nor is a right to the key one to the channel.
+        // A right to the key is no right to the channel either.
         rules.retain(|rule| !rule.starts_with('&'));
         rules.push("~redisson_*".to_owned());
         let (one, two) = log_in(bed, &rules, "").await;
@@ -315,7 +309,6 @@ async fn channels_need_no_right_to_a_key() {
     .await;
 }
 
-/// The lines for read-write locks, without the one that is for fair locks only: enough, and not a command too much.
 #[tokio::test]
 async fn the_lines_for_read_write_locks_are_enough_and_each_is_needed() {
     reentrant(async |bed| {
@@ -334,7 +327,7 @@ async fn the_lines_for_read_write_locks_are_enough_and_each_is_needed() {
     .await;
 }
 
-/// All that a fair lock does: queueing, being passed the lock, giving up, being asked, forcing.
+/// Runs every operation of a fair lock: queueing, a grant to the head of the queue, giving up, queries, force.
 async fn queue(one: &Client, two: &Client) {
     let fair = one.fair("fair");
     let guard = fair.lock().await.unwrap();
@@ -360,7 +353,7 @@ async fn the_minimal_access_list_is_enough() {
         take_turns(Flavour::Reentrant, &one, &two).await.unwrap();
         wakes(bed, &one, &two).await;
         queue(&one, &two).await;
-        // Many at a time share commands; that needs no more.
+        // Many concurrent acquires are batched. Batches need no further rights.
         let many = (0..64).map(|n| {
             let flavour = Flavour::ALL[n % Flavour::ALL.len()];
             let lock = one.lock(flavour, &format!("many{n}"));
@@ -370,7 +363,7 @@ async fn the_minimal_access_list_is_enough() {
         assert!(read_and_write(bed, &one, &two).await.unwrap(), "no reader was held back");
         assert_eq!(refusals(bed).await, "");
 
-        // And it is no more than enough: other names are out of reach.
+        // The rules allow no other names.
         let stray = bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await;
         assert!(stray.reentrant("other").try_lock().await.is_err());
         assert!(stray.rw("other").read().try_lock().await.is_err());
@@ -379,13 +372,13 @@ async fn the_minimal_access_list_is_enough() {
         assert!(stray.fenced("other").last_token().await.is_err());
         assert!(stray.multi(["other", "others"]).try_lock().await.is_err());
         assert!(!bed.admin.exists("other").await);
-        // Covers of what was forced open.
+        // Readers' covers are left after a force.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
 }
 
-/// The probe at connect finds each command that is refused, tells what time it is, and leaves nothing behind.
+/// The probe at connect finds each refused command, learns the server's time, and leaves no keys.
 #[tokio::test]
 async fn the_probe_finds_what_is_refused() {
     const TRIED: [&str; 14] = [

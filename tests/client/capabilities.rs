@@ -1,4 +1,4 @@
-//! What a client tells of its servers.
+//! Tests of `Client::capabilities` against servers that lack commands or rights.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use distlock::{Capabilities, Client, Flavour};
 use distlock_support::server::Builder;
 use distlock_support::{Admin, RedisServer};
 
-/// What was asked since the last time, by the commands of the client alone.
+/// Returns the client's commands since the last call, without connection housekeeping.
 async fn asked(bed: &Bed) -> BTreeMap<String, u64> {
     let mut stats = bed.admin.commandstats().await;
     bed.admin.reset_stats().await;
@@ -15,7 +15,6 @@ async fn asked(bed: &Bed) -> BTreeMap<String, u64> {
     stats
 }
 
-/// A user who may do all but this.
 async fn forbid(admin: &Admin, commands: &[&str]) {
     let mut user = vec!["ACL", "SETUSER", "proxy", "reset", "on", ">secret", "~*", "&*", "+@all"];
     user.extend(commands);
@@ -33,7 +32,7 @@ async fn all_is_there_and_is_asked_for_once_at_the_first_call() {
         assert_eq!(again.unwrap(), found);
         let each = if is_cluster() { 3 } else { 1 };
         let mut all = asked(bed).await;
-        // A cluster's map is asked for as well, whenever it is in doubt.
+        // The client also asks for the cluster map whenever the map is in doubt.
         let nodes = all.remove("cluster|nodes").unwrap_or(0);
         assert!(nodes == each || is_cluster() && nodes > each, "cluster|nodes: {nodes} of {each}");
         let once = ["info", "pubsub|shardnumsub", "eval", "evalsha", "publish", "subscribe", "unsubscribe"];
@@ -59,7 +58,7 @@ async fn all_is_there_and_is_asked_for_once_at_the_first_call() {
     .await;
 }
 
-/// What a user may not do is not there for it, and all else is.
+/// A missing right clears exactly its own capability.
 #[tokio::test]
 async fn what_a_login_may_not_do_is_told() {
     reentrant(async |bed| {
@@ -106,7 +105,7 @@ fn renamed(commands: &[&str]) -> Builder {
     commands.iter().fold(RedisServer::builder(), rename)
 }
 
-/// As at a proxy that lets few commands through: locks are had as far as that goes.
+/// Like a proxy that allows few commands. Locks work as long as they need none of the missing commands.
 #[tokio::test]
 async fn what_a_server_does_not_know_is_told_and_locks_do_without_what_they_can() {
     let server = renamed(&["EVALSHA", "CLUSTER", "PUBSUB", "PUBLISH"]).start();
@@ -136,7 +135,7 @@ async fn a_client_of_one_server_of_a_cluster_is_told_of_the_others() {
     client.shutdown(bed::PATIENCE).await.unwrap();
 }
 
-/// An error, and the next call asks again.
+/// The first call returns an error. The next call asks again.
 #[tokio::test]
 async fn a_server_that_is_away_is_asked_again() {
     at_one(

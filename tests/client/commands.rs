@@ -1,4 +1,5 @@
-//! Servers are sent exactly the commands that `SECURITY.md` lists, for each topology and over both transports. `MONITOR` shows them.
+//! Clients send exactly the commands that `SECURITY.md` lists, for each topology and over both transports. `MONITOR`
+//! records them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::task::JoinHandle;
 
 const PAGE: &str = include_str!("../../SECURITY.md");
 
-/// Listed commands that this test may not see, because they need one of:
+/// Listed commands that this test may not see. Each needs one of:
 /// - a login, which `MONITOR` leaves out
 /// - a server that does not know `HELLO`
 /// - a slot that is being moved
@@ -23,10 +24,9 @@ const PAGE: &str = include_str!("../../SECURITY.md");
 const RARE: [&str; 8] =
     ["TIME", "TYPE", "AUTH", "CLIENT SETNAME", "ASKING", "CLUSTER INFO", "CLUSTER SLOTS", "SPUBLISH"];
 
-/// Commands that are identified by two words.
 const FAMILIES: [&str; 4] = ["CLIENT", "CLUSTER", "PUBSUB", "SENTINEL"];
 
-/// The commands in those lines of the page that begin with these words.
+/// Returns the commands in the page's lines that begin with `lines`.
 fn listed(lines: &[&str]) -> BTreeSet<String> {
     let list = |begin: &&str| {
         let line = PAGE.lines().find_map(|line| line.trim().strip_prefix(*begin));
@@ -75,7 +75,6 @@ impl Tap {
         Self { seen, marks, task }
     }
 
-    /// The commands recorded so far.
     async fn commands(&self, admin: &Admin) -> BTreeSet<String> {
         let _: String = admin.cmd(&["ECHO", "MARK"]).await;
         eventually("the monitor has shown all commands", async || self.marks.lock().contains(&"MARK".to_owned())).await;
@@ -83,7 +82,7 @@ impl Tap {
     }
 }
 
-/// Clients connect, do everything that clients do, and shut down, over both transports.
+/// Runs every client operation from connect to shutdown, over both transports.
 async fn lives(url: &str) {
     for direct in [false, true] {
         let connect = || async { bed::builder(url).direct(direct).connect().await.unwrap() };
@@ -149,7 +148,7 @@ async fn the_listed_commands_are_sent_to_a_cluster_and_no_others() {
         seen.extend(tap.commands(node.admin()).await);
     }
     let mut listed = listed(&["- to every server:", "- to the servers of a cluster:"]);
-    // A cluster has only one database, and the channels of this cluster are sharded.
+    // A cluster has only database 0, and this cluster uses sharded channels.
     listed.retain(|command| !["SELECT", "SUBSCRIBE", "UNSUBSCRIBE", "PUBLISH"].contains(&command.as_str()));
     compare(&seen, &listed);
 }
@@ -160,7 +159,8 @@ async fn the_listed_commands_are_sent_to_servers_behind_sentinels_and_no_others(
     let set = Sentinels::start(options).await;
     let primary = set.server(set.primary().await);
     let tap = Tap::start(primary.server(), primary.admin()).await;
-    // Sentinels have no `MONITOR`. Instead, `CLIENT LIST` is polled: it shows the last command of each connection.
+    // Sentinels have no `MONITOR`. Instead, the test polls `CLIENT LIST`, which shows the last command of each
+    // connection.
     let (url, sentinel, mut asked) = (format!("{}/1", set.url()), set.sentinel(0), BTreeSet::new());
     let mut living = std::pin::pin!(lives(&url));
     loop {

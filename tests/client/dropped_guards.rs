@@ -1,11 +1,11 @@
-//! A guard that is dropped as soon as it was acquired is most likely a mistake: a warning says so, once a name.
+//! Dropping a guard right after its acquire is most likely a mistake, so the client logs one warning per name.
 
 use distlock::{DistLock, RedLock};
 
 use super::rig::Warnings;
 use bed::{idle, ms, reentrant};
 
-/// A guard that was used, or that lived for a while, is no mistake.
+/// A guard that was used, or that lived for a while, causes no warning.
 #[tokio::test]
 async fn a_guard_that_is_dropped_at_once_is_warned_of_once_a_name() {
     let (warnings, _listening) = Warnings::listen();
@@ -24,7 +24,7 @@ async fn a_guard_that_is_dropped_at_once_is_warned_of_once_a_name() {
                 idle(&client).await;
                 warnings.count(&["dropped unused", "bind it", name])
             };
-            // A stall makes a guard live for a while. Then another name is tried.
+            // After a stall the guard has lived too long for a warning. Then the next name is tried.
             let mut names = (0..100).map(|n| format!("dropped-{way}-{id}-{n};"));
             let name = loop {
                 let name = names.next().expect("a warning of one of a hundred guards");

@@ -1,5 +1,5 @@
-//! Durations at their extremes: every option and every call refuses them, or works; nothing overflows or panics. And owners, whose
-//! numbers anybody may choose.
+//! Extreme durations: every option and every call either refuses them or works. Nothing overflows or panics. Also tests
+//! owners with extreme numbers.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -11,7 +11,6 @@ use bed::{Bed, PATIENCE, ends, idle, in_vain, ms, reentrant, run_on, secs, waits
 use distlock::{Acquire, Backoff, Builder, Client, DistLock, Error, Flavour, Prefer, RedLock};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 
-/// One lock of each kind.
 fn kinds(client: &Client, name: &str) -> Vec<Arc<dyn DistLock>> {
     let mut all: Vec<Arc<dyn DistLock>> =
         Flavour::ALL.iter().map(|flavour| client.lock(*flavour, &format!("{name}-{flavour}"))).collect();
@@ -21,7 +20,7 @@ fn kinds(client: &Client, name: &str) -> Vec<Arc<dyn DistLock>> {
     all
 }
 
-/// The margin for drift uses it up.
+/// The drift margin (1 % + 2 ms) uses up such a lease.
 #[tokio::test]
 async fn a_lease_that_can_never_be_held_is_refused_unsent() {
     reentrant(async |bed| {
@@ -42,10 +41,9 @@ async fn a_lease_that_can_never_be_held_is_refused_unsent() {
                 let refused = guard.extend(lease).await;
                 assert!(matches!(refused, Err(Error::Config { .. })), "{lock:?} for {lease:?}: {refused:?}");
             }
-            // Refused, it changed nothing.
             assert!(guard.is_held());
             guard.unlock().await.unwrap();
-            // Of the shortest there is something left to hold, on a machine that answers within a millisecond.
+            // A lease of 3 ms leaves some time to hold on a machine that answers within a millisecond.
             let held = lock.acquire(Acquire::new().wait(secs(2)).lease(ms(3))).await;
             assert!(!matches!(held, Err(Error::Config { .. })), "{lock:?}: {held:?}");
             drop(held);
@@ -58,7 +56,6 @@ const EXTREMES: [Duration; 3] = [Duration::ZERO, Duration::from_nanos(1), Durati
 
 type Set = fn(Builder, Duration) -> Builder;
 
-/// Every option that is a duration.
 const OPTIONS: [(&str, Set); 17] = [
     ("watchdog", |builder, span| builder.watchdog(span)),
     ("command_timeout", |builder, span| builder.command_timeout(span)),
@@ -82,7 +79,7 @@ const OPTIONS: [(&str, Set); 17] = [
     ("ack_timeout", |builder, span| builder.ack_timeout(span)),
 ];
 
-/// How many threads that this test runs on have panicked: those in the background are told to nobody else.
+/// Counts the panics on threads of this test. Otherwise panics of background threads would go unnoticed.
 fn panics(test: &'static str) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -96,7 +93,7 @@ fn panics(test: &'static str) -> Arc<AtomicUsize> {
     count
 }
 
-/// What a client does in its life: waits, is woken, fails, tries again, closes.
+/// Runs a client through waits, wake-ups, failures, retries and the end.
 async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
     for flavour in Flavour::ALL {
         let lock = client.lock(*flavour, &format!("{name}-{flavour}"));
@@ -110,7 +107,7 @@ async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
         guard.unlock().await.unwrap();
         let next = ends("the waiter", next).await.unwrap_or_else(|_| panic!("{name}: a waiter panicked"));
         let guard = next.unwrap().unwrap_or_else(|| panic!("{name}: {flavour}: not woken"));
-        // Polls, and is not woken.
+        // This waiter polls and is not woken.
         let other = lock.lock_for(ms(30)).await;
         assert!(*flavour == Flavour::Read || in_vain(&other), "{name}: {other:?}");
         drop((guard, other));
@@ -123,10 +120,9 @@ async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
     drop(late.lock_for(ms(20)).await);
     reading.unlock().await.unwrap();
     drop(ends("the waiting writer", writing).await.unwrap());
-    // Fails, and tries again.
     for _ in 0..2 {
         let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
-        // On a busy machine a wait may end before its first command leaves.
+        // On a busy machine the wait may end before its first command is sent.
         while !lost.has_fired() {
             drop(client.reentrant(name).lock_for(ms(100)).await);
         }
@@ -168,7 +164,7 @@ async fn every_duration_option_at_its_extremes_is_refused_or_works() {
     assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
 }
 
-/// Servers are looked for, and watched.
+/// Covers the options for discovery and monitoring of servers.
 #[tokio::test]
 async fn every_duration_option_at_its_extremes_over_several_servers() {
     let count = panics("every_duration_option_at_its_extremes_over_several_servers");
@@ -187,7 +183,7 @@ async fn every_duration_option_at_its_extremes_over_several_servers() {
                 Err(Error::Config { .. }) => {}
                 Err(error) => panic!("{what} of {span:?}: {error:?}"),
             }
-            // Nobody is there: it tries for as long as it may.
+            // No server listens there: connecting retries until its time limit.
             for (kind, path) in [("redis-cluster", ""), ("redis-sentinel", "/locks"), ("redis-replicated", "")] {
                 let connecting = builder(kind, &format!("127.0.0.1:1{path}")).connect();
                 let outcome = tokio::time::timeout(ms(300), connecting).await;
@@ -206,14 +202,13 @@ async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
         for span in EXTREMES {
             for (lock, theirs) in kinds(&client, "x").into_iter().zip(kinds(&other, "x")) {
                 let what = format!("{span:?}, {lock:?}");
-                // On a busy machine the answer may come after so short a wait.
+                // On a busy machine the reply may arrive after such a short wait.
                 let fine = |outcome: &distlock::Result<_>| {
                     let late = |error: &Error| {
                         matches!(error, Error::Config { .. } | Error::Timeout { .. } | Error::NoQuorum { .. })
                     };
                     outcome.as_ref().err().is_none_or(late)
                 };
-                // Free; then busy, and freed meanwhile.
                 let free = lock.lock_for(span).await;
                 assert!(fine(&free.as_ref().map(drop).map_err(Clone::clone)), "{what}: {free:?}");
                 drop(free);
@@ -244,7 +239,7 @@ async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
                 drop((red.state().await, red.is_locked().await));
                 held.unlock().await.unwrap();
                 if span.is_zero() || span == Duration::from_nanos(1) {
-                    // No server can answer in no time.
+                    // No server can answer within zero time.
                     waiting.abort();
                 }
                 let waited = ends(&format!("a RedLock's wait, node_timeout {span:?}"), waiting).await;
@@ -270,7 +265,8 @@ async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
     assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
 }
 
-/// Unlike the hash of all owners by their clients and numbers alone, that of tables is seeded anew by each process.
+/// The hash of a public `Owner` depends on client id and number alone. Internal tables use a hash that is seeded in
+/// each process.
 #[tokio::test]
 async fn owners_that_differ_in_their_numbers_have_different_hashes() {
     const OWNERS: u32 = 3_000;
@@ -278,7 +274,7 @@ async fn owners_that_differ_in_their_numbers_have_different_hashes() {
     let alike = |n: u32| -> distlock::Owner { format!("7d9e0c47-6b0c-4a2b-9a35-1f6b{n:08x}:5").parse().unwrap() };
     let hashes: HashSet<u64> = (0..OWNERS).map(|n| hash(&alike(n))).collect();
     assert!(hashes.len() as u32 > OWNERS - 3, "{OWNERS} owners have {} hashes", hashes.len());
-    // Equal ones have equal hashes all the same, however they were made.
+    // Equal owners have equal hashes, however the owners were made.
     reentrant(async |bed| {
         let owner = bed.client().await.owner();
         let read: distlock::Owner = owner.to_string().parse().unwrap();

@@ -1,4 +1,4 @@
-//! Futures of locks run on any executor: what needs a runtime is done on the client's.
+//! Lock futures run on any executor. Work that needs a runtime runs on the client's.
 
 use bed::{PATIENCE, builder, ms, reentrant, secs, waits_in_vain};
 use distlock::{Client, DistLock, Error, Flavour, Lost, RedLock, Released};
@@ -7,12 +7,12 @@ use futures::executor::block_on;
 
 use super::rig::runtime;
 
-/// All that can be asked of a lock, on an executor that is not tokio's.
+/// Runs every operation of a lock on an executor other than tokio's.
 fn on_no_runtime(what: &str, clients: &[Client], lock: &dyn DistLock, other: &dyn DistLock) {
     let guard = block_on(lock.lock()).unwrap();
     assert!(block_on(lock.is_locked()).unwrap(), "{what}");
     assert!(block_on(lock.remaining_ttl()).unwrap().is_some(), "{what}");
-    // Waits out, with timers.
+    // The wait runs out by a timer.
     assert!(block_on(other.try_lock()).unwrap().is_none(), "{what}");
     block_on(waits_in_vain(ms(100), async |wait| other.lock_for(wait).await));
     block_on(guard.extend(secs(60))).unwrap();
@@ -20,10 +20,8 @@ fn on_no_runtime(what: &str, clients: &[Client], lock: &dyn DistLock, other: &dy
     assert_eq!(block_on(guard.run(async { 7 })).unwrap(), 7);
     assert_eq!(block_on(guard.unlock()).unwrap(), Released::Free, "{what}");
     drop(lost);
-    // Dropped.
     drop(block_on(lock.lock_leased(secs(3600))).unwrap());
     let guard = block_on(other.lock()).unwrap();
-    // Waits, and is woken by the release.
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| block_on(lock.lock()).unwrap());
         std::thread::sleep(ms(50));
@@ -75,7 +73,6 @@ fn all_locks_work_without_a_runtime() {
     }
 }
 
-/// A client has to live on one.
 #[test]
 fn connecting_without_a_runtime_is_an_error() {
     let server = RedisServer::start();

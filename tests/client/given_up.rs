@@ -1,5 +1,5 @@
-//! Holds whose guards were turned into their owners, and releases by owner. Which hold a release by owner takes is asserted in
-//! `sim/given_away.rs`, too.
+//! Holds whose guards were turned into their owners (given up), and releases by owner. `sim/given_away.rs` also asserts
+//! which hold a release by owner takes.
 
 use distlock::{Acquire, Flavour, Guard, Owner, Released};
 use distlock_support::{Action, Matcher};
@@ -7,13 +7,13 @@ use distlock_support::{Action, Matcher};
 use super::rig::{each, elsewhere, nothing_under_way};
 use bed::{builder, end, ends, enter, eventually, idle, ms, secs};
 
-/// The other guard of the owner is the last one.
 async fn stays(guard: Guard, what: &str) {
     assert!(guard.is_held(), "{what}");
     assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{what}");
 }
 
-/// The other hold has a longer lease. Given back at once, and when the mark has reached the server.
+/// The other hold has a longer lease. The release by owner is sent at once, or after the mark of the given-up hold has
+/// reached the server.
 #[tokio::test]
 async fn a_release_by_owner_cuts_no_lease_of_another_hold() {
     each(async |bed, flavour| {
@@ -40,14 +40,16 @@ async fn a_release_by_owner_cuts_no_lease_of_another_hold() {
     .await;
 }
 
-/// The mark is on its way when another client releases by owner: it must take the hold that was given up, not the newest.
+/// The mark is in flight when another client releases by owner. The release must take the given-up hold, not the newest
+/// one.
 #[tokio::test]
 async fn a_release_by_owner_waits_for_the_mark_of_a_hold_that_was_just_given_up() {
     each(async |bed, flavour| {
         let proxy = bed.proxy();
         let (client, other) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
         let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
-        // The release waits for half a second for the mark. A stall may use that up; then the newest hold is taken.
+        // The release waits up to half a second for the mark. A stall may exceed that. Then the release takes the
+        // newest hold.
         let mut tries = 0..20;
         loop {
             assert!(tries.next().is_some(), "{flavour}: the release took the hold that has a guard, 20 times in a row");
@@ -71,7 +73,6 @@ async fn a_release_by_owner_waits_for_the_mark_of_a_hold_that_was_just_given_up(
     .await;
 }
 
-/// The release by owner is on its way.
 #[tokio::test]
 async fn a_release_by_owner_takes_a_hold_that_is_given_up_meanwhile() {
     each(async |bed, flavour| {
@@ -91,7 +92,7 @@ async fn a_release_by_owner_takes_a_hold_that_is_given_up_meanwhile() {
     .await;
 }
 
-/// Another client has given back one of two holds; its guard is then given up.
+/// Another client released one of two holds. The guard of that hold is given up afterwards.
 #[tokio::test]
 async fn a_lost_guard_that_is_given_up_takes_no_other_hold() {
     each(async |bed, flavour| {
@@ -99,7 +100,7 @@ async fn a_lost_guard_that_is_given_up_takes_no_other_hold() {
         let lock = client.lock(flavour, "x");
         let me = client.owner();
         let (lost, guard) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
-        // As a release by another client leaves it.
+        // The state that a release by another client leaves.
         let (count, list) = fields_of(flavour, &me);
         let ids: String = bed.admin.cmd(&["HGET", "x", &list]).await;
         let first = ids.trim_start_matches(',').split(',').next().unwrap();
@@ -111,19 +112,18 @@ async fn a_lost_guard_that_is_given_up_takes_no_other_hold() {
         nothing_under_way(&client).await;
         stays(guard, &flavour.to_string()).await;
         assert!(!bed.admin.exists("x").await, "{flavour}");
-        // A reader's cover.
+        // A reader's cover may be left.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
 }
 
-/// The fields of an owner's count, and of its list of holds.
 fn fields_of(flavour: Flavour, owner: &Owner) -> (String, String) {
     let half = if flavour == Flavour::Write { ":write" } else { "" };
     (format!("{owner}{half}"), format!("{owner}{half}:holds"))
 }
 
-/// The owner was made by a lock's first guard.
+/// The lock's first guard made the owner.
 #[tokio::test]
 async fn an_owner_comes_in_while_its_given_up_hold_is_released() {
     each(async |bed, flavour| {

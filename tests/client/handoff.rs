@@ -1,4 +1,4 @@
-//! A hold that is handed over inside the process while a renewal finds that the lock is gone.
+//! A hand-off inside the process races with a renewal that finds the lock gone.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use bed::{PATIENCE, becomes, builder, end, ends, eventually, ms, reentrant, secs, waiter};
 
-/// Stops a release between its two steps: the guard's hold has ended, and is not handed over yet.
+/// Stops a release between its two steps: the guard's hold has ended and is not handed over yet.
 struct Between {
     there: mpsc::SyncSender<()>,
     go_on: Mutex<mpsc::Receiver<()>>,
@@ -54,7 +54,7 @@ async fn a_loss_that_is_found_during_a_hand_off_reaches_the_next_holder() {
         eventually("it listens", async || !bed.admin.channels().await.is_empty()).await;
         tokio::time::sleep(ms(50)).await;
 
-        // A renewal finds out, and its answer comes late.
+        // A renewal finds the lock gone, and its reply is delayed.
         bed.admin.cmd::<()>(&["DEL", "job"]).await;
         let asked = proxy.requests_seen("EVALSHA");
         proxy.on_request(Matcher::command("EVALSHA"), Action::DelayReply(ms(300)));

@@ -1,5 +1,6 @@
-//! The housekeeping budget: what a client sends besides its operations ([`HOUSEKEEPING`]). Each rule bounds commands by events that the
-//! test causes, or by the ticks of a timer that it sees, and never by the clock: on a slow machine timers tick less often, not more.
+//! The housekeeping budget: what a client sends besides its operations ([`HOUSEKEEPING`]). Each rule bounds the number
+//! of commands by events of the test or by ticks of a timer, never by the clock. On a slow machine timers tick less
+//! often, not more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,6 @@ use bed::{Bed, becomes, end, ends, eventually, idle, ms, reentrant};
 use distlock::Client;
 use tokio::task::JoinHandle;
 
-/// The housekeeping commands since the last call, by name.
 async fn housekeeping(bed: &Bed) -> BTreeMap<String, u64> {
     let mut stats = bed.admin.commandstats().await;
     bed.admin.reset_stats().await;
@@ -20,14 +20,14 @@ async fn housekeeping(bed: &Bed) -> BTreeMap<String, u64> {
     stats
 }
 
-/// Has the scripts run once, and forgets the counts.
+/// Runs the scripts once, so that the server knows them.
 async fn warmed(bed: &Bed, client: &Client) {
     client.reentrant("warm").lock().await.unwrap().unlock().await.unwrap();
     idle(client).await;
     bed.admin.reset_stats().await;
 }
 
-/// No timer fires: an idle client, one that takes locks and one that holds some send nothing by themselves.
+/// No timer fires, so clients send nothing while they are idle, take locks or hold locks.
 #[tokio::test]
 async fn a_client_whose_timers_rest_sends_no_housekeeping() {
     reentrant(async |bed| {
@@ -45,8 +45,8 @@ async fn a_client_whose_timers_rest_sends_no_housekeeping() {
     .await;
 }
 
-/// All waiters of a name share a subscription, however often they are woken. The subscription ends
-/// once, after its linger.
+/// All waiters of a name share one subscription, however often they are woken. The subscription ends once, after its
+/// linger.
 #[tokio::test]
 async fn waiters_of_a_name_share_one_subscription() {
     reentrant(async |bed| {
@@ -72,7 +72,8 @@ async fn waiters_of_a_name_share_one_subscription() {
     .await;
 }
 
-/// The connection for messages pings once an interval, whether the client is idle, holds a lock or waits for one; nothing else is sent.
+/// The connection for messages pings once an interval, whether the client is idle, holds a lock or waits. Nothing else
+/// is sent.
 #[tokio::test]
 async fn pings_are_bounded_by_the_ticks_of_their_timer() {
     reentrant(async |bed| {
@@ -98,7 +99,7 @@ async fn pings_are_bounded_by_the_ticks_of_their_timer() {
             eventually("five ticks and a ping", async || ticks.load(Relaxed) >= 5 && bed.admin.calls("ping").await > 0)
                 .await;
             let pings = bed.admin.calls("ping").await;
-            // One tick more that the client has seen, and one that has begun.
+            // The client may be one tick ahead, and one tick may be in progress.
             let most = ticks.load(Relaxed) + 2;
             assert!(pings <= most, "{state}: {pings} pings in {most} ticks");
             assert_eq!(sent(bed).await, only(&[]), "{state}");
@@ -116,7 +117,7 @@ async fn pings_are_bounded_by_the_ticks_of_their_timer() {
 
 const INTERVAL: Duration = ms(200);
 
-/// Counts the ticks of a timer that is as late as the client's own, which runs on the same thread.
+/// Counts the ticks of a timer that runs on the client's thread, and so is as late as the client's own.
 fn ticks() -> (Arc<AtomicU64>, JoinHandle<()>) {
     let ticks = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&ticks);

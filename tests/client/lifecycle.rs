@@ -1,5 +1,5 @@
-//! A client from its beginning to its end: connecting, shutting down, being dropped. The leak check at the end of each test finds keys,
-//! connections and tasks that are left.
+//! A client's life: connecting, shutting down, being dropped. The leak check at the end of each test finds leftover
+//! keys, connections and tasks.
 
 use std::time::Duration;
 
@@ -24,7 +24,6 @@ async fn shut_down_with_ten_locks(bed: &Bed) {
             _ => enter(&lock, &me).await,
         });
     }
-    // One of them twice.
     guards.push(enter(&client.reentrant("job 9"), &me).await);
     let lost: Vec<_> = guards.iter().map(Guard::lost).collect();
     let queued = (0..300).map(|n| {
@@ -33,7 +32,7 @@ async fn shut_down_with_ten_locks(bed: &Bed) {
     });
     drop(futures::future::join_all(queued).await);
     client.shutdown(Duration::ZERO).await.unwrap();
-    // Now: not a moment later, not at the end of a lease.
+    // The keys are gone already now, not at the end of a lease.
     assert_eq!(bed.admin.keys().await, [""; 0], "keys of held locks and of queued releases");
     for (guard, lost) in guards.into_iter().zip(lost) {
         assert!(!guard.is_held());
@@ -53,8 +52,8 @@ async fn a_shutdown_frees_what_is_held_on_two_threads() {
     reentrant(shut_down_with_ten_locks).await;
 }
 
-/// The last guard is released while a shutdown waits for it. On several threads the shutdown sees that the guard is gone before the
-/// release has run.
+/// The last guard is released while a shutdown waits for it. On several threads, the shutdown sees that the guard is
+/// gone before the release has run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn release_during_a_shutdown_frees_the_lock() {
     reentrant(async |bed| {
@@ -77,7 +76,7 @@ async fn release_during_a_shutdown_frees_the_lock() {
     .await;
 }
 
-/// URLs have brackets around an IPv6 address, and sockets have none.
+/// In URLs an IPv6 address has brackets. In socket addresses it has none.
 #[tokio::test]
 async fn commands_and_messages_come_over_an_ipv6_address() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
@@ -105,21 +104,21 @@ async fn commands_and_messages_come_over_an_ipv6_address() {
     .await;
 }
 
-/// The future of a guard's loss, when all handles of its client are dropped.
+/// Drops all handles of a client, and returns the future of its guard's loss.
 async fn drop_handles(bed: &Bed, pool_size: usize) -> BoxFuture<'static, Error> {
-    // Renews every 10 s, and keeps its locks in a standstill of 20 s.
+    // With a 30 s watchdog, renewals run every 10 s, and locks survive a standstill of 20 s.
     let client = bed.builder().watchdog(secs(30)).pool_size(pool_size).connect().await.unwrap();
     let [job, other] = ["job", "other"].map(|name| format!("{name} {pool_size}"));
     let (lock, waited) = (client.reentrant(&job), client.reentrant(&other));
     let guard = lock.lock().await.unwrap();
     let lost = guard.lost().boxed();
     drop((client.clone(), client, lock));
-    // A guard keeps its client going, its watchdog as well.
+    // A guard keeps its client and its watchdog alive.
     let before = deadline(&guard);
     eventually("it is renewed", async || deadline(&guard) > before + secs(1)).await;
     assert!(guard.is_held() && bed.admin.exists(&job).await);
     assert_eq!(guard.unlock().await.unwrap(), Released::Free);
-    // And so does a lock, and a task that waits.
+    // A lock and a waiting task keep the client alive, too.
     let guard = waited.lock().await.unwrap();
     let waits = tokio::spawn(async move { in_vain(&waited.lock_for(ms(20)).await) });
     assert!(ends("a short wait", waits).await.unwrap());
@@ -130,7 +129,7 @@ async fn drop_handles(bed: &Bed, pool_size: usize) -> BoxFuture<'static, Error> 
 
 async fn drop_the_last_handle(bed: &Bed) {
     let all = futures::future::join_all((1..=3).map(|pool_size| drop_handles(bed, pool_size))).await;
-    // The guard was the last: its lock is released, and then the connections close.
+    // After the last guard's drop, its lock is released and the connections close.
     becomes("connections", 0, async || bed.admin.others().await.len()).await;
     assert_eq!(bed.admin.keys().await, [""; 0]);
     for lost in all {
@@ -148,7 +147,7 @@ async fn dropping_the_last_handle_shuts_down_on_two_threads() {
     reentrant(drop_the_last_handle).await;
 }
 
-/// A copy of an acquire that was given up may arrive late. The client looks for it before its connections close.
+/// A late copy of a timed-out acquire may arrive. The client looks for it before its connections close.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_waits_for_the_last_look_after_doubt() {
     reentrant(async |bed| {
@@ -172,7 +171,7 @@ async fn a_shutdown_waits_for_the_last_look_after_doubt() {
     .await;
 }
 
-/// Used a little, in different ways, and dropped; or not used at all.
+/// The clients are used in different ways and dropped, or are not used at all.
 #[tokio::test]
 async fn clients_come_and_go_without_a_trace() {
     reentrant(async |bed| {
@@ -186,7 +185,7 @@ async fn clients_come_and_go_without_a_trace() {
                         0 => lock.lock().await.unwrap().unlock().await.map(drop).unwrap(),
                         1 => drop(lock.lock().await.unwrap()),
                         2 => {
-                            // Somebody waits in vain, which subscribes.
+                            // A wait that runs out has subscribed.
                             let _guard = lock.lock().await.unwrap();
                             assert!(in_vain(&lock.lock_for(ms(20)).await));
                         }
@@ -203,7 +202,7 @@ async fn clients_come_and_go_without_a_trace() {
 #[tokio::test]
 async fn connecting_may_be_dropped_at_any_await() {
     reentrant(async |bed| {
-        // On a slow machine replies are there before they are waited for: then there are fewer places to cut it off.
+        // On a slow machine replies arrive before they are awaited. Then there are fewer await points to cut at.
         eventually("connecting is cut off in at least three places", async || {
             for awaits in 0.. {
                 if let Some(client) = cut_at(bed.builder().connect(), awaits).await {

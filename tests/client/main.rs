@@ -1,4 +1,4 @@
-//! The client, whatever its locks are: from its beginning to its end, what it renews and tells, and what it needs.
+//! The client independently of lock flavours: its life, renewal, metrics, capabilities, rights and runtimes.
 
 mod acl;
 mod capabilities;

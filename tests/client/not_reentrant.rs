@@ -1,4 +1,5 @@
-//! `Acquire::not_reentrant`, over every flavour: who holds the lock already is told so at once, and keeps what it has.
+//! `Acquire::not_reentrant` for every flavour: an owner that already holds the lock gets an error at once, and keeps
+//! its hold.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use bed::cost::sent;
 use bed::{Bed, Make, becomes, ends, ms, reentrant, secs};
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, MultiLock, Owner, RedLock, Released, Result};
 
-/// Every flavour, and what makes a lock of it.
 const FLAVOURS: [(&str, Make); 9] = [
     ("reentrant", |client, name| client.lock(Flavour::Reentrant, name)),
     ("fair", |client, name| client.lock(Flavour::Fair, name)),
@@ -26,7 +26,7 @@ const FLAVOURS: [(&str, Make); 9] = [
     ("striped", |client, name| Arc::new(client.striped(name, 3))),
 ];
 
-/// All that stands in Redis, but for how long.
+/// Returns all keys and values in Redis, without their TTLs.
 async fn everything(bed: &Bed) -> BTreeMap<String, BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     for key in bed.admin.keys().await {
@@ -41,7 +41,6 @@ async fn everything(bed: &Bed) -> BTreeMap<String, BTreeMap<String, String>> {
     all
 }
 
-/// How long each key lasts.
 async fn lifetimes(bed: &Bed) -> BTreeMap<String, i64> {
     let mut all = BTreeMap::new();
     for key in bed.admin.keys().await {
@@ -61,7 +60,7 @@ fn told(outcome: Result<Option<Guard>>, label: &str) {
     }
 }
 
-/// Every way to ask as this owner, none of which may come in; however long it may wait, it is told at once.
+/// Tries every kind of acquire as this owner. Each must be refused at once, however long it may wait.
 async fn all_ways_are_told(lock: &dyn DistLock, me: &Owner, label: &str) {
     const TWO_HOURS: Duration = secs(7200);
     let how = || Acquire::new().not_reentrant();
@@ -79,8 +78,8 @@ async fn all_ways_are_told(lock: &dyn DistLock, me: &Owner, label: &str) {
     }
 }
 
-/// testSameThreadReacquireThrows and testCrossInstanceSameThreadReentryThrows, and from another process: nothing is changed,
-/// and one unlock frees.
+/// testSameThreadReacquireThrows and testCrossInstanceSameThreadReentryThrows, also from another process: nothing
+/// changes, and one unlock releases the lock.
 #[tokio::test]
 async fn who_holds_it_is_told_at_once_and_nothing_changes() {
     reentrant(async |bed| {
@@ -89,17 +88,16 @@ async fn who_holds_it_is_told_at_once_and_nothing_changes() {
             let (lock, handle, there) = (make(&client, label), make(&client, label), make(&other, label));
             let me = client.owner();
             let how = || Acquire::new().owner(&me).not_reentrant();
-            // Held by an acquire of either kind.
             for first in [how(), Acquire::new().owner(&me)] {
                 let guard = lock.acquire(first).await.unwrap().unwrap_or_else(|| panic!("{label}: busy"));
                 let (before, lasts) = (everything(bed).await, lifetimes(bed).await);
                 sent(bed).await;
                 all_ways_are_told(&*lock, &me, label).await;
                 all_ways_are_told(&*handle, &me, &format!("{label}, by another handle")).await;
-                // Of a striped lock the other segments are asked.
+                // A striped lock asks for its other segments.
                 let asked = sent(bed).await;
                 assert!(asked.is_empty() || label == "striped", "{label}: the client knows, and asked: {asked:?}");
-                // As text, to another client, which only the server can tell.
+                // The other client gets the owner as text, so only the server can tell that it holds the lock.
                 let same = elsewhere(&me);
                 all_ways_are_told(&*there, &same, &format!("{label}, in another process")).await;
                 all_ways_are_told(&*lock, &me, &format!("{label}, once it is known elsewhere")).await;
@@ -114,7 +112,6 @@ async fn who_holds_it_is_told_at_once_and_nothing_changes() {
                 assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{label}");
                 assert!(!lock.is_locked().await.unwrap(), "{label}");
             }
-            // Held there, asked for here.
             let same = elsewhere(&me);
             let guard = there.acquire(Acquire::new().owner(&same)).await.unwrap().unwrap();
             all_ways_are_told(&*lock, &me, &format!("{label}, held elsewhere")).await;
@@ -125,7 +122,7 @@ async fn who_holds_it_is_told_at_once_and_nothing_changes() {
     .await;
 }
 
-/// The policy is the call's: who did not ask for it comes in again, before and after.
+/// The policy belongs to the call: calls without it re-enter, before and after.
 #[tokio::test]
 async fn the_policy_is_that_of_the_call() {
     reentrant(async |bed| {
@@ -148,13 +145,13 @@ async fn the_policy_is_that_of_the_call() {
     .await;
 }
 
-/// testContendingThreadBlocksAndAcquiresOnRelease: somebody else waits as ever, here and in another process; an owner of its
-/// own for every acquire is nobody who holds anything.
+/// testContendingThreadBlocksAndAcquiresOnRelease: other owners wait as usual, here and in another process. A fresh
+/// owner never counts as a holder.
 #[tokio::test]
 async fn contending_owners_wait_as_ever() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
-        // Readers do not wait for each other, and of three segments two are free.
+        // Readers do not wait for each other, and two of three segments are free.
         for (label, make) in FLAVOURS.into_iter().filter(|(label, _)| !["read", "striped"].contains(label)) {
             for from in [&client, &other] {
                 let guard = make(&client, label).acquire(Acquire::new().not_reentrant()).await.unwrap().unwrap();
@@ -174,7 +171,7 @@ async fn contending_owners_wait_as_ever() {
     .await;
 }
 
-/// Tasks that act as one owner at the same time: one is in, all others are told.
+/// Many tasks act as one owner concurrently: one task gets the lock, and all others get the error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_at_once_one_is_in() {
     reentrant(async |bed| {
@@ -199,7 +196,6 @@ async fn of_many_at_once_one_is_in() {
     .await;
 }
 
-/// Holding one of its members is enough for a multi lock to be refused; the others are given back.
 #[tokio::test]
 async fn a_member_that_is_held_is_enough() {
     reentrant(async |bed| {
@@ -214,7 +210,7 @@ async fn a_member_that_is_held_is_enough() {
             }
             assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         }
-        // And a segment of a striped lock, whichever it is.
+        // One held segment of a striped lock is enough, too.
         let striped = client.striped("striped", 3);
         for at in 0..3 {
             let guard = striped.segment(at).unwrap().acquire(how()).await.unwrap().unwrap();
@@ -227,7 +223,7 @@ async fn a_member_that_is_held_is_enough() {
     .await;
 }
 
-/// The halves of a read-write lock are one lock to this: who writes holds it, and reading would be coming in again.
+/// Both halves of a read-write lock count as one lock here: a writer that asks to read is refused.
 #[tokio::test]
 async fn reading_while_writing_is_coming_in_again() {
     reentrant(async |bed| {
@@ -241,7 +237,7 @@ async fn reading_while_writing_is_coming_in_again() {
             told(there.read().acquire(how().wait(wait)).await, "read there while writing");
             assert_eq!(bed.admin.keys().await, ["job"]);
             assert_eq!(writes.unlock().await.unwrap(), Released::Free);
-            // The other way round it would wait for itself in any case.
+            // A reader that asks to write would wait for itself, so it is always refused.
             let reads = rw.read().acquire(how()).await.unwrap().unwrap();
             for writing in [rw.write(), there.write()] {
                 let refused = writing.acquire(how().wait(wait)).await;

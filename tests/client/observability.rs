@@ -1,4 +1,4 @@
-//! What `docs/observability.md` says is there: every metric and log event it lists, and none that it does not.
+//! Every metric and log event listed in `docs/observability.md` exists, and no others do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,13 +11,12 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 const GUIDE: &str = include_str!("../../docs/observability.md");
 
-/// The first cells of the guide's tables whose first cell begins so, and their last cells.
+/// Returns the cells of those table rows in the guide that begin with `begin`.
 fn rows(begin: &str) -> Vec<Vec<&'static str>> {
     let cells = |line: &'static str| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>();
     GUIDE.lines().filter(|line| line.starts_with(begin)).map(cells).collect()
 }
 
-/// The text of every source file.
 fn sources() -> Vec<String> {
     fn walk(dir: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {
@@ -34,12 +33,12 @@ fn sources() -> Vec<String> {
     found
 }
 
-/// How many different lines have this text: an event that is made in two places is one.
+/// Counts the different lines that contain `text`. The same event in two places counts once.
 fn lines(sources: &[String], text: &str) -> usize {
     let mut all = BTreeSet::new();
     for (file, source) in sources.iter().enumerate() {
         for (number, line) in source.lines().enumerate().filter(|(_, line)| line.contains(text)) {
-            // What goes on in the next line is told apart by its place.
+            // A statement that continues on the next line is told apart by its place.
             let place = if line.ends_with(';') { (0, 0) } else { (file + 1, number) };
             all.insert((line.trim(), place));
         }
@@ -66,7 +65,7 @@ fn the_guide_lists_every_event() {
         assert_eq!(rows.len(), made, "events of level {level}");
         listed += made;
         for row in rows {
-            // What the guide leaves out is marked by two dots.
+            // Two dots in the guide mark omitted text.
             for part in row[1].trim_matches('`').split("..").map(|part| part.trim_matches([',', ' '])) {
                 assert!(sources.iter().any(|text| text.contains(part)), "no event says {part:?}");
             }
@@ -80,7 +79,7 @@ fn the_guide_lists_every_event() {
     assert_eq!(listed, lines(&sources, "tracing::") - others, "an event of another level");
 }
 
-/// What was recorded so far, by name; counters and gauges as numbers, of a histogram every value.
+/// Metrics recorded so far, by name: counters and gauges as numbers, histograms with every value.
 #[derive(Debug, Default)]
 struct Seen {
     numbers: BTreeMap<String, f64>,
@@ -88,7 +87,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Adds what was recorded since the last look: a snapshot starts everything anew, and our gauge only goes up and down.
+    /// Adds the metrics since the last snapshot. A snapshot resets every metric, and our gauge reports only changes.
     fn look(&mut self, snapshotter: &Snapshotter) {
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {
             let key = key.key();
@@ -113,7 +112,7 @@ impl Seen {
 async fn each_outcome_is_counted_once_and_timed() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
-    // This runtime has one thread, and the recorder is that thread's.
+    // This runtime has one thread, and the recorder applies to that thread.
     let _recording = metrics::set_default_local_recorder(&recorder);
     let mut seen = Seen::default();
     bed::run_on(
@@ -125,11 +124,10 @@ async fn each_outcome_is_counted_once_and_timed() {
 
             let guard = lock.lock().await.unwrap();
             assert!(other.try_lock().await.unwrap().is_none());
-            // Behind a hold of its own client, so that it need not ask.
+            // A waiter behind a hold of its own client need not ask the server.
             assert!(lock.lock_for(ms(60)).await.unwrap().is_none());
             assert!(other.acquire(Acquire::new().lease(Duration::ZERO)).await.is_err(), "no lease is of zero length");
 
-            // A waiter, who gets the lock after some time, and gives it back at once.
             let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
             becomes("the gauge of waiters", 1.0, async || {
                 seen.look(&snapshotter);
@@ -141,12 +139,11 @@ async fn each_outcome_is_counted_once_and_timed() {
             guard.unlock().await.unwrap();
             bed::ends("the waiter", waiter).await.unwrap();
 
-            // Lost by force.
             let guard = lock.lock().await.unwrap();
             DistLock::force_unlock(&lock).await.unwrap();
             assert!(guard.unlock().await.is_err());
 
-            // The lease ends while this thread stands still: the release is the first to notice. The server still has the hold, or not.
+            // The lease ends while this thread stands still, so the release is the first to notice. The server may still have the hold.
             for beyond in [ms(0), ms(100)] {
                 let guard = lock.lock_leased(ms(300)).await.unwrap();
                 std::thread::sleep(guard.remaining() + beyond);
@@ -178,7 +175,8 @@ async fn each_outcome_is_counted_once_and_timed() {
     assert!(holds.iter().any(|hold| *hold >= 0.1), "in seconds, one was held for 0.1: {seen:#?}");
 }
 
-/// The halves of a read-write lock are told apart; a downgrade is an acquire of one and a release of the other.
+/// The two halves of a read-write lock have separate metrics. A downgrade counts as an acquire of the read half and a
+/// release of the write half.
 #[tokio::test]
 async fn both_halves_of_a_read_write_lock_are_counted_by_themselves() {
     let recorder = DebuggingRecorder::new();
@@ -204,7 +202,6 @@ async fn both_halves_of_a_read_write_lock_are_counted_by_themselves() {
         theirs.read().lock().await.unwrap().unlock().await.unwrap();
         guard.unlock().await.unwrap();
 
-        // Lost by force.
         let guard = mine.write().lock().await.unwrap();
         DistLock::force_unlock(&mine.write()).await.unwrap();
         assert!(guard.unlock().await.is_err());

@@ -1,4 +1,4 @@
-//! The client's own runtime ends: whoever uses the client is told `RuntimeGone`, and nothing panics or hangs.
+//! After the client's own runtime ends, every call returns `RuntimeGone`. Nothing panics or hangs.
 
 use std::sync::mpsc;
 use std::task::Context;
@@ -19,7 +19,7 @@ fn is_gone<T: std::fmt::Debug>(what: &str, outcome: Result<T>) {
     assert!(matches!(outcome, Err(Error::RuntimeGone)), "{what}: {outcome:?}");
 }
 
-/// Calls that go on, each on a thread of its own.
+/// Pending calls, each on its own thread.
 struct Calls {
     tell: mpsc::Sender<(&'static str, Result<()>)>,
     told: mpsc::Receiver<(&'static str, Result<()>)>,
@@ -32,7 +32,6 @@ impl Calls {
         Self { tell, told, count: 0 }
     }
 
-    /// The call goes on: on another runtime, or without one.
     fn go_on(&mut self, what: &'static str, on_a_runtime: bool, call: Call) {
         let tell = self.tell.clone();
         self.count += 1;
@@ -42,7 +41,6 @@ impl Calls {
         });
     }
 
-    /// Each is told that the runtime is gone.
     fn are_told(self) {
         for _ in 0..self.count {
             let (what, outcome) = self.told.recv_timeout(PATIENCE).expect("a call hangs, or panicked");
@@ -51,7 +49,6 @@ impl Calls {
     }
 }
 
-/// Waits for a lock: without an end, or for so long.
 fn waits(lock: impl DistLock + 'static, wait: Option<std::time::Duration>) -> Call {
     Box::pin(async move {
         match wait {
@@ -61,7 +58,7 @@ fn waits(lock: impl DistLock + 'static, wait: Option<std::time::Duration>) -> Ca
     })
 }
 
-/// Polls the call on this runtime, where it does not end.
+/// Polls the call once on this runtime. The call must stay pending.
 fn begin(home: &Runtime, call: &mut Call) {
     let _here = home.enter();
     assert!(call.as_mut().poll(&mut Context::from_waker(futures::task::noop_waker_ref())).is_pending());
@@ -93,11 +90,11 @@ fn waiters_and_guards_are_told_that_the_runtime_is_gone() {
     is_gone("shutdown()", runtime().block_on(client.shutdown(PATIENCE)));
     let key = async || Admin::connect(&server).await.exists("busy").await;
     assert!(runtime().block_on(key()), "released after the end of the runtime");
-    // No panic, and nothing to be told to.
+    // Dropping the guard must not panic, although nothing can be sent.
     drop(taken);
 }
 
-/// They were begun on the client's own runtime and go on elsewhere.
+/// The calls begin on the client's own runtime and continue elsewhere.
 #[test]
 fn calls_that_moved_to_another_executor_are_told_that_the_runtime_is_gone() {
     let server = RedisServer::start();
@@ -110,13 +107,13 @@ fn calls_that_moved_to_another_executor_are_told_that_the_runtime_is_gone() {
         let lock = || client.reentrant("x");
         let begun = match round % 3 {
             0 => vec![("a waiter", waits(lock(), None))],
-            // One asks, two stand behind it: for the turn, with an end of the wait and without.
+            // One task asks, and two wait for its turn: one without a time limit and one with.
             1 => vec![
                 ("the first", waits(lock(), None)),
                 ("the second", waits(lock(), None)),
                 ("the third", waits(lock(), Some(secs(600)))),
             ],
-            // Always about to look once more.
+            // A spin lock's waiter is always about to ask again.
             _ => vec![("a spin lock's waiter", waits(client.spin("x"), None))],
         };
         let mut calls = Calls::new();
@@ -131,7 +128,7 @@ fn calls_that_moved_to_another_executor_are_told_that_the_runtime_is_gone() {
     theirs.block_on(taken.unlock()).unwrap();
 }
 
-/// A call may hear that its batch was dropped before it hears of the runtime.
+/// A call may learn that its batch was dropped before it learns that the runtime is gone.
 #[test]
 fn calls_of_one_batch_are_told_that_the_runtime_is_gone() {
     let server = RedisServer::start();

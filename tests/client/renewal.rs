@@ -1,9 +1,9 @@
-//! Renewal on a real server: what is held is renewed, whatever happens to others, and a release is no loss.
+//! Renewal on a real server: a failed renewal of one lock does not affect others, and a release is not a loss.
 
 use bed::{becomes, ms, reentrant};
 use distlock::{Acquire, Released};
 
-/// Batches in which a key has become something else, or is gone.
+/// In some batches, a key has another type or is gone.
 #[tokio::test]
 async fn a_bad_entry_stops_no_other() {
     reentrant(async |bed| {
@@ -54,7 +54,8 @@ async fn the_holds_of_one_owner_leave_the_next_ones_renewal_alone() {
     .await;
 }
 
-/// Many sections with a listener each, while renewals race with the releases: a deliberate release is never a loss.
+/// Many sections have a loss listener each, and renewals race with the releases. A deliberate release never signals a
+/// loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_beside_renewals_signals_no_loss() {
     reentrant(async |bed| {

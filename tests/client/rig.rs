@@ -1,4 +1,4 @@
-//! Helpers that several tests of clients share.
+//! Helpers that several client tests share.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 use bed::{Bed, becomes, ends, reentrant};
 
-/// Flavours of which an owner may have several holds.
+/// The reentrant flavours: an owner may have several holds.
 pub const REENTRANT: [Flavour; 6] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin];
 
@@ -33,46 +33,41 @@ pub fn elsewhere(owner: &Owner) -> Owner {
     owner.as_str().parse().unwrap()
 }
 
-/// A task that acquires the lock.
 pub fn takes(lock: impl DistLock + 'static) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("lock(): {error:?}")) })
 }
 
-/// The task acquires the lock, and releases it.
 pub async fn is_served(who: &str, task: JoinHandle<Guard>) {
     ends(who, task).await.unwrap().unlock().await.unwrap_or_else(|error| panic!("unlock() of {who}: {error:?}"));
 }
 
-/// Waits until so many tasks of the client wait for locks.
 pub async fn waiting(client: &Client, count: usize) {
     becomes("waiting tasks", count, async || client.stats().waiting).await;
 }
 
-/// Waits until the client has no command in flight; it may wait for locks.
+/// Waits until the client has no command in flight. Tasks may still wait for locks.
 pub async fn nothing_under_way(client: &Client) {
     becomes("commands under way", 0, async || client.stats().under_way).await;
 }
 
-/// A runtime next to that of the test.
 pub fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// The warnings of this crate on one thread.
+/// Records the warnings that this crate logs on one thread.
 #[derive(Clone, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Listens on this thread until the guard is dropped.
+    /// Records on this thread until the guard is dropped.
     pub fn listen() -> (Self, DefaultGuard) {
-        // With one subscriber only, an event that another thread reaches first would be disabled for good.
+        // With only one subscriber, tracing would disable an event for good if another thread reached it first.
         std::mem::forget(Dispatch::new(NoSubscriber::default()));
         let warnings = Self::default();
         let guard = tracing::subscriber::set_default(warnings.clone());
         (warnings, guard)
     }
 
-    /// How many warnings contain all of these texts.
     pub fn count(&self, texts: &[&str]) -> usize {
         self.0.lock().iter().filter(|warning| texts.iter().all(|text| warning.contains(text))).count()
     }

@@ -1,4 +1,4 @@
-//! Work that is begun on a runtime that then ends is carried through on the client's own.
+//! Work that was begun on a runtime continues on the client's runtime after the first one ends.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::rig::{is_served, runtime, takes};
 
 type Work = fn(Arc<dyn DistLock>) -> BoxFuture<'static, ()>;
 
-/// What may be in flight when a runtime ends.
+/// Work that may be in flight when a runtime ends.
 const WORKS: [(&str, Work); 6] = [
     ("lock", |lock| Box::pin(async move { drop(lock.lock().await) })),
     ("lock, as an owner of its own", |lock| {
@@ -38,7 +38,7 @@ const WORKS: [(&str, Work); 6] = [
     ("force_unlock", |lock| Box::pin(async move { drop(lock.force_unlock().await) })),
 ];
 
-/// Has the server learn the scripts, so that a command of the test is sent once.
+/// Runs the flavour's scripts once. Then the server knows them, and each command of the test is sent once.
 async fn learn(client: &Client, flavour: Flavour) {
     let lock = client.lock(flavour, "known");
     let guard = lock.lock().await.unwrap();
@@ -47,12 +47,12 @@ async fn learn(client: &Client, flavour: Flavour) {
     lock.force_unlock().await.unwrap();
 }
 
-/// The reply to a command comes after the end of the runtime, or never; then undoing the command needs timers, which the runtime that
-/// ended does not have.
+/// The reply arrives after the runtime has ended, or never. Without a reply, undoing the command needs timers, and the
+/// ended runtime has none.
 async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing(lost: bool) {
     reentrant(async |bed| {
         let proxy = bed.proxy();
-        // No lease ends: only the undoing removes a key.
+        // No lease ends during the test, so only the undo can remove a key.
         let options = builder(&proxy.url()).watchdog(secs(3600)).retry_delay((ms(20), ms(40))).retry_attempts(1_000);
         let (options, action, flavours, commands) = if lost {
             (options.command_timeout(ms(300)), Action::HangReply, &[Flavour::Reentrant][..], 1)
@@ -74,7 +74,7 @@ async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing(lost: bool)
                     hit.disarm();
                     there.shutdown_background();
                     idle(&client).await;
-                    // What a given owner holds others may hold as well: nobody takes it back.
+                    // The hold of a given owner may be shared with others, so the client does not undo it.
                     if lost && what.contains("owner") {
                         bed.admin.cmd::<u64>(&["DEL", &name]).await;
                     }
@@ -96,7 +96,7 @@ bed::cases!(a_runtime_that_ends_with_a_command_in_flight_leaves_nothing:
     whose_reply_is_lost = true,
 );
 
-/// The task that began the queue of a striped lock's waiters went with its runtime.
+/// The task that began the local queue of a striped lock ends with its runtime.
 #[tokio::test]
 async fn waiters_of_a_striped_lock_outlive_the_runtime_of_the_first() {
     reentrant(async |bed| {
@@ -108,7 +108,7 @@ async fn waiters_of_a_striped_lock_outlive_the_runtime_of_the_first() {
         there.spawn(async move { first.lock().await.unwrap() });
         eventually("it waits", async || client.stats().waiting >= 2).await;
         let second = takes(striped.clone());
-        // The second waiter joins the line of the first, which no count shows.
+        // The second waiter joins the first one's queue, which no counter shows.
         tokio::time::sleep(ms(50)).await;
         there.shutdown_background();
         for guard in held {
@@ -119,7 +119,6 @@ async fn waiters_of_a_striped_lock_outlive_the_runtime_of_the_first() {
     .await;
 }
 
-/// In the simulator: after every number of steps that its work may have made.
 #[test]
 fn a_simulated_runtime_may_end_after_any_step() {
     let server = SimServer::new(11);
@@ -129,7 +128,7 @@ fn a_simulated_runtime_may_end_after_any_step() {
     for (what, work) in WORKS {
         for steps in 0..24 {
             let lock = client.lock(Flavour::Reentrant, what);
-            // A clock that is not paused, and that nobody waits for.
+            // A clock that is not paused. No task waits for it.
             let there = Builder::new_current_thread().enable_all().build().unwrap();
             let task = there.spawn(work(lock));
             for _ in 0..steps {

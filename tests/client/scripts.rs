@@ -1,4 +1,4 @@
-//! What each script asks the server for, counted at n and at ten times as many of what grows.
+//! The number of commands inside each script, for n and for 10 n of whatever its cost grows with.
 
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer};
 use distlock_support::{Action, Matcher};
@@ -11,7 +11,6 @@ mod cases;
 use cases::{CASES, Case, words};
 
 impl Case {
-    /// The commands inside one call, of so many.
     async fn run(&self, bed: &Bed, count: usize) -> u64 {
         let (before, keys, args) = (self.make)(count);
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
@@ -59,8 +58,8 @@ async fn the_commands_of_a_script_grow_as_they_are_said_to() {
     .await;
 }
 
-/// Everything that every flavour can be asked for has been sent once, by itself and with others: the server knows as many scripts
-/// as `bed::scripts` does, and just these.
+/// Every call of every flavour is sent, alone and batched. The server then knows exactly the scripts that
+/// `bed::scripts` lists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_list_of_scripts_is_whole() {
     rw(async |bed| {
@@ -78,10 +77,10 @@ async fn the_list_of_scripts_is_whole() {
             known.iter().zip(there).filter(|(_, there)| !there).map(|((name, _), _)| *name).collect();
         let info: String = bed.admin.cmd(&["INFO", "memory"]).await;
         let count = info.lines().find_map(|line| line.strip_prefix("number_of_cached_scripts:")).unwrap();
-        // By itself this one goes as the command that it is.
+        // Alone, this script is sent as the plain command that it stands for.
         assert_eq!(missing, ["plain/set"]);
         assert_eq!(count.trim().parse::<usize>().unwrap(), known.len() - missing.len(), "some are in no list");
-        // Covers of readers whose lock was forced open are left to run out.
+        // Covers of readers whose lock was forced open stay until they expire.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
@@ -93,7 +92,6 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
     let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
     lock.state().await.unwrap();
     guard.extend(secs(20)).await.unwrap();
-    // A second client that has to wait, and gives up.
     let other = bed.client().await;
     if flavour != Flavour::Read {
         let lock = other.lock(flavour, "s");
@@ -120,13 +118,13 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
     guard.unlock().await.unwrap();
     drop(lock.lock().await.unwrap());
     idle(client).await;
-    // Many at once share commands.
+    // Many concurrent calls are batched.
     let all = (0..200).map(|n| {
         let lock = client.lock(flavour, &format!("s{n}"));
         async move { lock.lock().await.unwrap().unlock().await.unwrap() }
     });
     futures::future::join_all(all).await;
-    // Forgotten by its guard, and given back by its owner.
+    // The guard is turned into its owner, and the force releases its hold.
     let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
     drop(guard.into_owner());
     idle(client).await;
@@ -146,7 +144,7 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
     idle(client).await;
 }
 
-/// The server has forgotten the script, so an attempt is two commands; the second one is not answered.
+/// The server has forgotten the script, so an attempt takes two commands. The second one gets no reply.
 async fn a_wait_ends_while_a_forgotten_script_is_sent_in_full(flavour: Flavour) {
     reentrant(async |bed: &Bed| {
         let proxy = bed.proxy();

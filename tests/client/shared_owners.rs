@@ -1,4 +1,4 @@
-//! Owners that several guards, clients and tasks act as: each hold counts for itself, whatever becomes of the others.
+//! Several guards, clients and tasks act as one owner. Each hold counts for itself, whatever happens to the others.
 
 use distlock::{Acquire, Error, Flavour, NotHeld, Owner, Released};
 use distlock_support::{Action, Matcher};
@@ -6,7 +6,8 @@ use distlock_support::{Action, Matcher};
 use super::rig::{each, elsewhere, is_served, nothing_under_way, waiting};
 use bed::{builder, end, ends, enter, freed, idle, ms, reentrant, secs};
 
-/// The owner has acquired the lock again since: by the same client or another one, and there with a guard or without one.
+/// After the guard expired, the owner acquired the lock again: with the same client or another, there with a guard or
+/// without.
 #[tokio::test]
 async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
     each(async |bed, flavour| {
@@ -23,7 +24,7 @@ async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
             drop(expired);
             nothing_under_way(&first).await;
             assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{what}");
-            // What keeps everybody else out of a lock that is held.
+            // The flavour that a holder keeps out.
             let rival = if flavour == Flavour::Read { Flavour::Write } else { flavour };
             assert!(third.lock(rival, "x").try_lock().await.unwrap().is_none(), "{what}: two holders");
             let released = match (held, given_up) {
@@ -39,7 +40,7 @@ async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
     .await;
 }
 
-/// Another process read the owner from the lock's state; neither release takes the other's hold.
+/// Another process read the owner from the lock's state. Neither release takes the other's hold.
 #[tokio::test]
 async fn holds_of_an_owner_that_was_read_from_redis_are_given_back_in_any_order() {
     each(async |bed, flavour| {
@@ -63,7 +64,7 @@ async fn holds_of_an_owner_that_was_read_from_redis_are_given_back_in_any_order(
     .await;
 }
 
-/// The extend shortens the lease, and arrives after another client has come in as the owner.
+/// The extend shortens the lease, and arrives after another client has re-entered as the owner.
 #[tokio::test]
 async fn an_extend_in_flight_cuts_no_lease_of_another_hold() {
     each(async |bed, flavour| {
@@ -121,7 +122,7 @@ async fn an_acquire_in_flight_and_one_of_another_client_are_two_holds() {
     .await;
 }
 
-/// Another client has given back the newest hold, unknown to this one.
+/// Another client released the newest hold, and this client does not know it.
 #[tokio::test]
 async fn coming_in_beside_a_hold_that_is_gone_ends_no_other() {
     each(async |bed, flavour| {
@@ -141,7 +142,8 @@ async fn coming_in_beside_a_hold_that_is_gone_ends_no_other() {
     .await;
 }
 
-/// The hold that this client knows of is gone, and the owner has another one elsewhere. In the queue it would wait for itself.
+/// This client's hold is gone, and the owner holds the lock in another client. In the queue the owner would wait for
+/// itself.
 #[tokio::test]
 async fn an_owner_that_holds_the_lock_elsewhere_does_not_queue() {
     reentrant(async |bed| {
@@ -166,7 +168,7 @@ async fn an_owner_that_holds_the_lock_elsewhere_does_not_queue() {
     .await;
 }
 
-/// A lock of another flavour has the name of a read-write lock.
+/// A lock of another flavour uses the name of a read-write lock.
 #[tokio::test]
 async fn an_error_names_the_owner_that_holds_a_half_of_a_read_write_lock() {
     reentrant(async |bed| {

@@ -1,6 +1,6 @@
-//! fred's traps, those that concern one server: each has a test, over the public client, that fails when our way around
-//! the trap is taken out. Every test names the line that is the way around. Trap 11 (dropping every handle leaves connections and
-//! fred's tasks behind; client.rs, `Handle`'s `Drop`, and node.rs, `Node`'s `Drop`) is in `lifecycle`.
+//! fred's traps that concern one server. Each has a test over the public client that fails if our workaround is
+//! removed. Each test names the line of the workaround. Trap 11 (dropping every handle leaves connections and fred's
+//! tasks behind; engine/mod.rs, `Handle`'s `Drop`, and node.rs, `Node`'s `Drop`) is tested in `lifecycle`.
 
 mod commands;
 mod connections;

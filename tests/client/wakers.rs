@@ -1,5 +1,5 @@
-//! Wakers are somebody else's code: an executor may poll a task in the moment it is woken. Whoever wakes it must not have locked the
-//! tables of waiters, to which the task goes.
+//! Wakers are foreign code: an executor may poll a task inside `wake`. So `wake` must not be called under a lock of the
+//! waiters' tables, which the task uses.
 
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake};
@@ -15,11 +15,11 @@ use tokio::runtime::Runtime;
 use super::rig::runtime;
 use bed::{PATIENCE, becomes};
 
-/// A task that is polled by whoever wakes it.
+/// A task that is polled inside its waker.
 struct Inline(Mutex<Task>);
 
 struct Task {
-    /// None while it is polled.
+    /// None while the task is polled.
     work: Option<BoxFuture<'static, ()>>,
     woken: bool,
 }
@@ -35,7 +35,7 @@ impl Wake for Inline {
         let mut work = {
             let mut task = self.0.lock();
             task.woken = true;
-            // Whoever polls it sees that it was woken.
+            // The poll in progress sees `woken`.
             let Some(work) = task.work.take() else { return };
             work
         };
@@ -54,7 +54,8 @@ impl Wake for Inline {
     }
 }
 
-/// Four wait, each polled where it is woken, begun on the client's runtime: nothing of tokio's is between it and its waker.
+/// Four tasks wait, each polled inside its waker. They begin on the client's runtime, so no tokio code is between a
+/// task and its waker.
 fn in_their_wakers(home: &Runtime, client: &Client, flavour: Flavour) {
     let name = format!("x-{flavour}");
     let lock = client.lock(flavour, &name);
@@ -90,7 +91,7 @@ fn a_waiter_may_be_polled_by_the_message_that_wakes_it() {
     }
 }
 
-/// Where no message comes a fair lock's waiters are told by the reply to what keeps their places.
+/// Without messages, a fair lock's waiters learn of a grant from the reply to the refresh of their places.
 #[test]
 fn a_waiter_may_be_polled_by_the_reply_that_wakes_it() {
     let server = RedisServer::start();

@@ -1,11 +1,11 @@
-//! Callers that share commands and servers with others.
+//! Callers whose calls share commands and servers with other callers.
 
 use distlock::{Acquire, Error, Flavour};
 use futures::future::join_all;
 
 use crate::{FLAVOURS, client, end, lock, primaries, secs};
 
-/// A login with rights to some names only: calls for these share commands with calls for others.
+/// A login with rights to some names only. Calls for these names share commands with calls for other names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_names_do_not_fail_the_calls_they_share_a_command_with() {
     let cluster = primaries(1).await;
@@ -39,7 +39,7 @@ async fn refused_names_do_not_fail_the_calls_they_share_a_command_with() {
     }))
     .await;
     assert_eq!(one.renew_now().await.renewed, 300);
-    // One of them is taken from it: the others are renewed.
+    // The right to part of the held names is revoked. The other names are still renewed.
     let user = ["ACL", "SETUSER", "some", "resetkeys", "~mine:1*", "~*mine:1*"];
     node.admin().cmd::<()>(&user).await;
     let kept = guards.iter().filter(|guard| guard.name().starts_with("mine:1")).count();
@@ -62,7 +62,6 @@ async fn refused_names_do_not_fail_the_calls_they_share_a_command_with() {
     end(one).await;
 }
 
-/// Odd names and words, many at a time, so that they share commands.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn odd_names_share_commands() {
     let cluster = primaries(2).await;
@@ -119,7 +118,6 @@ async fn odd_names_share_commands() {
     end(other).await;
 }
 
-/// The runtime that the client was made on is gone: every call ends with an error.
 #[test]
 fn calls_fail_once_the_runtime_of_the_client_is_gone() {
     let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -1,5 +1,5 @@
-//! What is sent where names are on several primaries, by their own counts. What costs the same as with one server is counted in
-//! `cost.rs` of each flavour, over a cluster, too.
+//! The number of commands for names on several primaries, by the primaries' own counters. If an operation costs the
+//! same as with one server, `cost.rs` of its flavour tests it, over a cluster, too.
 
 use distlock::{Acquire, DistLock as _, Flavour, RedLock};
 use distlock_support::cluster::key_in;
@@ -8,7 +8,7 @@ use futures::future::join_all;
 
 use crate::{client, end, lock, primaries};
 
-/// Two names in each of these slots, which are on three primaries, two on each.
+/// Two names in each of these slots. Each of the three primaries has two of the slots.
 const SLOTS: [u16; 6] = [10, 20, 6_000, 6_010, 16_000, 16_010];
 
 fn names(prefix: &str) -> Vec<String> {
@@ -16,7 +16,7 @@ fn names(prefix: &str) -> Vec<String> {
     SLOTS.into_iter().flat_map(pair).collect()
 }
 
-/// The scripts that were run since the last time.
+/// Returns the number of script calls since the last call.
 async fn scripts(admin: &Admin) -> u64 {
     let stats = admin.commandstats().await;
     admin.reset_stats().await;
@@ -35,7 +35,7 @@ async fn a_list_of_names_is_a_command_for_each_slot_and_one_for_each_release() {
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let multi = one.multi(names("list"));
     scripts(&admin).await;
-    // The first time primaries are told the scripts as well, by a command more.
+    // The first time, each primary also has to be sent the scripts, by one more command.
     for told in [2, 1] {
         let guard = multi.lock().await.unwrap();
         let taken = scripts(&admin).await;
@@ -45,7 +45,7 @@ async fn a_list_of_names_is_a_command_for_each_slot_and_one_for_each_release() {
         let given = scripts(&admin).await;
         assert!(given == 12 || given <= 12 * told, "given back by {given}");
     }
-    // One name that somebody has: those of the other slots are given back.
+    // Another client holds one name, so the names of the other slots are released again.
     let theirs = lock(&other, Flavour::Reentrant, &names("list")[0]).lock().await.unwrap();
     scripts(&admin).await;
     assert!(multi.try_lock().await.unwrap().is_none());
@@ -56,7 +56,7 @@ async fn a_list_of_names_is_a_command_for_each_slot_and_one_for_each_release() {
     end(other).await;
 }
 
-/// Those of read-write locks, which touch keys beside their own, go slot by slot.
+/// Renewals of read-write locks touch several keys per name, so they are sent slot by slot.
 #[tokio::test]
 async fn renewal_is_a_command_for_each_primary() {
     let (cluster, admin) = begin().await;
@@ -67,7 +67,7 @@ async fn renewal_is_a_command_for_each_primary() {
         let guards: Vec<_> =
             join_all(locks.iter().map(|lock| lock.lock())).await.into_iter().map(Result::unwrap).collect();
         let commands = if matches!(flavour, Flavour::Read | Flavour::Write) { 6 } else { 3 };
-        // The first round may wait for a round of the watchdog, or for a connection whose holds are confirmed.
+        // The first round may wait for a watchdog round, or for a connection whose holds are being confirmed.
         let mut counts = Vec::new();
         while counts.last() != Some(&commands) {
             assert!(counts.len() < 4, "{flavour}: commands of a round: {counts:?}, not {commands}");
@@ -82,7 +82,6 @@ async fn renewal_is_a_command_for_each_primary() {
     end(one).await;
 }
 
-/// A name costs the same wherever it lives.
 #[tokio::test]
 async fn lock_and_unlock_are_two_commands_on_every_primary() {
     let (cluster, admin) = begin().await;
@@ -114,19 +113,18 @@ async fn connecting_is_a_probe_and_two_connections_for_each_primary_and_two_for_
     };
     admin.reset_stats().await;
     let (one, another) = (client(&cluster).await, client(&cluster).await);
-    // Of the servers named the first that answers is enough, and the others may not be connected to any more.
+    // Connecting stops at the first seed that answers, so the client may not connect to the others any more.
     bed::eventually("all stand", async || connections().await >= 2 * 8).await;
     let all = async || admin.others().await.len();
     bed::eventually("two each", async || all().await == 2 * 6).await;
     let made = connections().await;
     assert!(made <= 2 * 12, "{made}");
-    // The first client tells each server the script.
+    // The first client sends each server the script.
     assert_eq!(scripts(&admin).await, 3 * 2 + 3);
     end(one).await;
     end(another).await;
 }
 
-/// Whose nodes are clusters.
 #[tokio::test]
 async fn a_redlock_over_clusters_is_a_command_at_each() {
     let mut nodes = Vec::new();

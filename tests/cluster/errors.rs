@@ -1,4 +1,4 @@
-//! Servers that are no cluster, or not all of one.
+//! Servers that are no cluster, or an incomplete one.
 
 use distlock::{Client, Error, Flavour};
 use distlock_support::{Cluster, ClusterOptions, RedisServer};
@@ -65,7 +65,7 @@ async fn address_without_a_redis_server_is_an_error() {
     answering.abort();
 }
 
-/// Of several reasons, the error names the one that a server has given, whichever comes last.
+/// If seeds fail for different reasons, the error names the reason that a server gave, whichever failure comes last.
 #[tokio::test]
 async fn single_server_among_the_seeds_is_named_in_the_error_or_skipped() {
     let (single, cluster) = (RedisServer::start(), primaries(2).await);
@@ -153,7 +153,7 @@ async fn names_in_two_slots_and_other_databases_are_refused() {
     assert!(matches!(error, Error::Config { .. }), "{error}");
 }
 
-/// The router retries a refused command until the command's time is over. A shorter wait ends before that.
+/// The router retries a refused command until the command times out. A shorter wait ends before that.
 #[tokio::test]
 async fn short_wait_at_a_refusing_primary_reports_the_refusal() {
     let cluster = primaries(2).await;

@@ -1,4 +1,4 @@
-//! Primaries that hand over, die, or come back after their promotion.
+//! Primaries that hand over, die, or return after their replica was promoted.
 
 use distlock::{Acquire, Flavour};
 use distlock_support::cluster::key_in;
@@ -7,7 +7,6 @@ use futures::future::join_all;
 
 use crate::{client, end, kept, lock, ms, turn, waiter, woken, woken_by_messages};
 
-/// `CLUSTER FAILOVER` loses nothing: what is held stays held, for its guard and against others.
 #[tokio::test]
 async fn requested_failover_keeps_every_hold() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
@@ -31,12 +30,14 @@ async fn requested_failover_keeps_every_hold() {
     end(other).await;
 }
 
-/// Somebody releases at the new primary right after the promotion: the waiter hears of it, whatever it had in flight at the old one.
+/// A lock is released at the new primary right after the promotion. The waiter is woken, whatever it had in flight at
+/// the old primary.
 #[tokio::test]
 async fn release_right_after_a_requested_failover_wakes_the_waiters() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
     let (one, two) = (woken_by_messages(&cluster).connect().await.unwrap(), client(&cluster).await);
-    // A node votes for one replica of a primary in twice the node timeout: one shard after the other.
+    // In twice the node timeout, a node votes for only one replica of a primary. So the shards fail over one after the
+    // other.
     for slot in [7, 7_000, 14_000].into_iter().cycle().take(6) {
         let primary = cluster.owner(slot).await;
         let replica = cluster.replicas_of(primary).await[0];
@@ -68,8 +69,8 @@ async fn release_right_after_a_requested_failover_wakes_the_waiters() {
     end(two).await;
 }
 
-/// A primary is killed with a lock that no replica has. Its holder sends nothing meanwhile, and is signalled all the same: by the client's
-/// watch of the map, and not by a renewal, which is 20 minutes away.
+/// A primary is killed with a lock that no replica has. The idle holder must be signalled by the client's monitoring of
+/// the map. The next renewal is 20 minutes away.
 #[tokio::test]
 async fn idle_holder_of_a_lock_that_the_new_primary_does_not_know_is_signalled() {
     let cluster = Cluster::start(ClusterOptions::default().require_full_coverage(false)).await;
@@ -88,8 +89,8 @@ async fn idle_holder_of_a_lock_that_the_new_primary_does_not_know_is_signalled()
     end(one).await;
 }
 
-/// A primary stands still past its promotion, and wakes with commands in its sockets: whoever it grants a lock to that the new primary grants
-/// too is signalled.
+/// A primary is frozen past the promotion of its replica, and resumes with commands in its sockets. If both primaries
+/// grant a lock, the holder at the old one is signalled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_granted_by_a_woken_old_primary_is_signalled() {
     let cluster = Cluster::start(ClusterOptions::default().node_timeout(500).require_full_coverage(false)).await;

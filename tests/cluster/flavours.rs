@@ -1,4 +1,4 @@
-//! What locks do in a cluster that does not change.
+//! Locks in a cluster that does not change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,12 +44,12 @@ async fn topology_lists_primaries_and_replicas() {
     end(one).await;
 }
 
-/// Only the message can wake the waiter: it would not poll for an hour.
+/// Only the message can wake the waiter, which would not poll for an hour.
 #[tokio::test]
 async fn release_wakes_the_waiter_of_another_client() {
     let cluster = primaries(3).await;
     let (one, other) = (client(&cluster).await, woken_by_messages(&cluster).connect().await.unwrap());
-    // Plain locks have no messages.
+    // Waiters of plain locks may also poll.
     for flavour in exclusive().filter(|flavour| *flavour != Flavour::Plain) {
         let name = format!("wake:{flavour}");
         let guard = lock(&one, flavour, &name).lock().await.unwrap();
@@ -61,7 +61,6 @@ async fn release_wakes_the_waiter_of_another_client() {
     end(other).await;
 }
 
-/// Locks in many slots outlive their first lease, and a list of them is acquired together.
 #[tokio::test]
 async fn many_names_are_renewed_and_a_list_of_names_is_locked_together() {
     let cluster = primaries(3).await;
@@ -85,7 +84,7 @@ async fn many_names_are_renewed_and_a_list_of_names_is_locked_together() {
     end(one).await;
 }
 
-/// Tasks of three clients, and one name on each primary.
+/// Tasks of three clients compete for one name on each primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_holder_at_a_time_for_each_name() {
     let cluster = primaries(3).await;

@@ -1,4 +1,4 @@
-//! What changes of a cluster, and clients that end, leave behind.
+//! Leftovers of cluster changes and of clients that end.
 
 use distlock::{Acks, Client, Flavour};
 use distlock_support::leak::alive_tasks;
@@ -12,7 +12,6 @@ async fn work(client: &Client) {
     }
 }
 
-/// How many channels are subscribed to at the nodes.
 async fn channels(cluster: &Cluster) -> usize {
     let mut all = 0;
     for node in cluster.nodes() {
@@ -21,14 +20,13 @@ async fn channels(cluster: &Cluster) -> usize {
     all
 }
 
-/// A replica takes over.
 async fn promote(cluster: &Cluster, round: usize) {
     let primary = cluster.owner([0, 6_000, 12_000][round % 3]).await;
     let replica = cluster.replicas_of(primary).await[0];
     cluster.failover(replica).await;
 }
 
-/// A slot is opened, and a lock that is not there yet is had and given back at the server that the slot is to go to.
+/// Opens a slot for a move, and uses a lock that does not exist yet. The slot's target serves that lock.
 async fn open<'a>(cluster: &'a Cluster, one: &Client, name: &str) -> (&'a Node, &'a Node) {
     let from = cluster.primary_of(name).await;
     let to = cluster.other_primary(from).await;
@@ -38,7 +36,7 @@ async fn open<'a>(cluster: &'a Cluster, one: &Client, name: &str) -> (&'a Node, 
     (from, to)
 }
 
-/// A slot moves while a lock in it is held and waited for.
+/// Moves a slot while a lock in it is held and waited for.
 async fn move_away(cluster: &Cluster, one: &Client, other: &Client, name: &str) {
     let guard = lock(one, Flavour::Reentrant, name).lock().await.unwrap();
     let waiter = lock(other, Flavour::Reentrant, name);
@@ -52,7 +50,7 @@ async fn move_away(cluster: &Cluster, one: &Client, other: &Client, name: &str) 
     waiting.await.unwrap();
 }
 
-/// The move of a slot is begun and given up.
+/// Begins a move of a slot and gives it up.
 async fn break_off(cluster: &Cluster, one: &Client, name: &str) {
     let (from, to) = open(cluster, one, name).await;
     for node in [to, from] {
@@ -60,7 +58,6 @@ async fn break_off(cluster: &Cluster, one: &Client, name: &str) {
     }
 }
 
-/// A hundred changes of three kinds: two connections to each primary stay, and no task, no subscription more than there was.
 #[tokio::test]
 async fn a_hundred_changes_leave_two_connections_a_primary_and_no_task() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
@@ -92,7 +89,7 @@ async fn a_hundred_changes_leave_two_connections_a_primary_and_no_task() {
     eventually("nothing is left", async || connections(&cluster).await == 0).await;
 }
 
-/// A client is shut down while it asks for the map, and its handle is kept: no connection stays.
+/// A client is shut down while it queries the map, and its handle is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_during_a_query_of_the_map_leaves_no_connection() {
     let cluster = Cluster::start(ClusterOptions::default().replicas(0).proxies(true)).await;
@@ -100,7 +97,7 @@ async fn shutdown_during_a_query_of_the_map_leaves_no_connection() {
     for n in 0..10 {
         let one = bed::builder(&cluster.url()).scan_interval(ms(100)).connect().await.unwrap();
         work(&one).await;
-        // A network of some distance.
+        // A network with latency.
         for node in cluster.nodes() {
             node.proxy().set_downstream_mode(Mode::Delay(ms(60)));
         }
@@ -114,7 +111,6 @@ async fn shutdown_during_a_query_of_the_map_leaves_no_connection() {
     becomes("connections of clients that are shut down", 0, async || connections(&cluster).await).await;
 }
 
-/// Clients come and go, shut down or dropped: no task stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_clients_leave_no_task() {
     let cluster = primaries(2).await;

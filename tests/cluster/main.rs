@@ -1,4 +1,4 @@
-//! Locks in a Redis Cluster: every flavour, wherever its slot is and goes.
+//! Locks in a Redis Cluster: every flavour, through failovers and slot moves.
 
 mod company;
 mod cost;
@@ -20,7 +20,6 @@ use distlock::{Builder, Client, DistLock, Flavour, Guard};
 use distlock_support::{Cluster, ClusterOptions};
 use tokio::task::JoinHandle;
 
-/// Flavours whose holder excludes everybody else.
 fn exclusive() -> impl Iterator<Item = Flavour> {
     FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Read)
 }
@@ -29,7 +28,7 @@ async fn client(cluster: &Cluster) -> Client {
     bed::builder(&cluster.url()).connect().await.expect("connect to the cluster")
 }
 
-/// A client whose waiters never poll within a test: only messages and changes of the cluster wake them.
+/// A client whose waiters never poll during a test: only messages and changes of the cluster wake them.
 fn woken_by_messages(cluster: &Cluster) -> Builder {
     bed::builder(&cluster.url()).watchdog(secs(3600)).poll_cap(secs(3600)).scan_interval(secs(3600))
 }
@@ -52,13 +51,12 @@ fn lock(client: &Client, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {
     client.lock(flavour, name)
 }
 
-/// Acquires a lock and releases it.
 async fn turn(client: &Client, flavour: Flavour, name: &str) {
     let guard = lock(client, flavour, name).lock().await.unwrap_or_else(|error| panic!("lock {name}: {error:?}"));
     guard.unlock().await.unwrap_or_else(|error| panic!("unlock {name}: {error:?}"));
 }
 
-/// A task that waits for a lock; returns once it waits and has no command in flight.
+/// Spawns a task that waits for a lock. Returns once the task waits and has no command in flight.
 async fn waiter(client: &Client, flavour: Flavour, name: &str) -> JoinHandle<Guard> {
     let lock = lock(client, flavour, name);
     let before = client.stats().waiting;
@@ -67,7 +65,7 @@ async fn waiter(client: &Client, flavour: Flavour, name: &str) -> JoinHandle<Gua
     waiting
 }
 
-/// The lock that a [`waiter`] gets.
+/// Returns the guard that a [`waiter`] gets.
 async fn woken(what: &str, waiting: JoinHandle<Guard>) -> Guard {
     bed::ends(&format!("{what}: the wait"), waiting).await.expect("the waiting task does not panic")
 }

@@ -1,5 +1,5 @@
-//! Slots that move back and forth while locks in them are held and waited for: key by key, and atomically where the servers can
-//! (`CLUSTER MIGRATESLOTS` of Valkey 9).
+//! Slots move back and forth while locks in them are held and waited for: key by key, and atomically on servers that
+//! support it (`CLUSTER MIGRATESLOTS` of Valkey 9).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -15,10 +15,9 @@ use crate::{
     woken_by_messages,
 };
 
-/// The hash tag of all names here.
+/// The hash tag of all names in this file.
 const TAG: &str = "turns";
 
-/// How a slot is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     KeyByKey,
@@ -35,7 +34,7 @@ async fn go(cluster: &Cluster, way: Way) {
     }
 }
 
-/// Two servers, unless they cannot move slots this way.
+/// Starts two servers. Returns None if they cannot move slots this way.
 async fn cluster(way: Way) -> Option<Cluster> {
     let cluster = primaries(2).await;
     let ask = ["COMMAND", "INFO", "CLUSTER|MIGRATESLOTS"];
@@ -50,17 +49,16 @@ async fn cluster(way: Way) -> Option<Cluster> {
 }
 
 fn name(flavour: Flavour) -> String {
-    // Both halves are of one lock.
+    // Both halves belong to one lock.
     let of = if flavour == Flavour::Read { Flavour::Write } else { flavour };
     format!("{{{TAG}}}:{of}")
 }
 
-/// Held, and never signalled as lost.
+/// Returns true if the guard is held and was never signalled as lost.
 fn is_safe(guard: &Guard) -> bool {
     guard.is_held() && guard.lost().now_or_never().is_none()
 }
 
-/// The holders before a move are the holders after it, and nobody else is.
 async fn holds_survive_a_move(way: Way) {
     let Some(cluster) = cluster(way).await else { return };
     let (one, other) = (client(&cluster).await, client(&cluster).await);
@@ -92,7 +90,8 @@ async fn holds_survive_a_move(way: Way) {
 
 bed::cases!(holds_survive_a_move: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
 
-/// What is held, and what another client waits for. Without plain locks: they have no messages.
+/// The held flavour, and the flavour that another client waits for. Plain locks are left out, because their waiters may
+/// also poll.
 const PAIRS: [(Flavour, Flavour); 6] = [
     (Flavour::Reentrant, Flavour::Reentrant),
     (Flavour::Fair, Flavour::Fair),
@@ -102,7 +101,7 @@ const PAIRS: [(Flavour, Flavour); 6] = [
     (Flavour::Read, Flavour::Write),
 ];
 
-/// A release after the move wakes a waiter that subscribed before it. Only messages wake it.
+/// A release after the move wakes a waiter that subscribed before the move. Only messages wake it.
 async fn release_after_a_move_wakes_the_waiter(way: Way) {
     let Some(cluster) = cluster(way).await else { return };
     let (one, other) = (client(&cluster).await, woken_by_messages(&cluster).connect().await.unwrap());
@@ -119,7 +118,6 @@ async fn release_after_a_move_wakes_the_waiter(way: Way) {
 
 bed::cases!(on two threads, release_after_a_move_wakes_the_waiter: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
 
-/// The same, where the release falls into the move.
 async fn release_during_a_move_wakes_the_waiter(way: Way) {
     let Some(cluster) = cluster(way).await else { return };
     let (one, other) = (client(&cluster).await, woken_by_messages(&cluster).connect().await.unwrap());
@@ -139,7 +137,7 @@ async fn release_during_a_move_wakes_the_waiter(way: Way) {
 
 bed::cases!(on two threads, release_during_a_move_wakes_the_waiter: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
 
-/// How many are inside a lock, and how many turns there were.
+/// Counts the tasks inside a lock, and the turns so far.
 #[derive(Debug, Default)]
 struct Inside {
     readers: AtomicU32,
@@ -148,7 +146,8 @@ struct Inside {
 }
 
 impl Inside {
-    /// One turn: the holder is alone, or among readers, and its lock is not signalled as lost.
+    /// Takes one turn, and asserts that the holder is alone or among readers, and that its lock is not signalled as
+    /// lost.
     async fn turn(&self, flavour: Flavour, guard: &Guard) {
         let reads = flavour == Flavour::Read;
         let mine = if reads { &self.readers } else { &self.others };
@@ -163,7 +162,7 @@ impl Inside {
     }
 }
 
-/// Takes turns until `done`; no call fails.
+/// Takes turns until `done`. Every call must succeed.
 async fn take_turns(client: Client, flavour: Flavour, inside: Arc<Inside>, done: Arc<AtomicBool>) {
     let lock = lock(&client, flavour, &name(flavour));
     while !done.load(Ordering::SeqCst) {
@@ -175,13 +174,13 @@ async fn take_turns(client: Client, flavour: Flavour, inside: Arc<Inside>, done:
     }
 }
 
-/// Three clients take turns at locks of every flavour while the slot moves. Other locks, some of them in the same slot, are held and renewed
-/// by the same commands meanwhile.
+/// Three clients take turns at locks of every flavour while the slot moves. Other locks, some in the same slot, are
+/// held and renewed in the same commands.
 async fn turns_go_on_during_moves(way: Way) {
     let Some(cluster) = cluster(way).await else { return };
     let clients = [client(&cluster).await, client(&cluster).await, client(&cluster).await];
     let done = Arc::new(AtomicBool::new(false));
-    // Both halves of the read-write lock are counted together.
+    // Both halves of the read-write lock share one counter.
     let both = Arc::new(Inside::default());
     let inside = FLAVOURS.map(|flavour| match flavour {
         Flavour::Read | Flavour::Write => (flavour, Arc::clone(&both)),
@@ -222,7 +221,8 @@ async fn turns_go_on_during_moves(way: Way) {
 
 bed::cases!(on two threads, turns_go_on_during_moves: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
 
-/// Keys of a slot are on both servers: a lock of one key works, and a lock of several keys works once the slot is whole again.
+/// The slot's keys are on both servers. A lock with one key works during the move. A lock with several keys works again
+/// after the move.
 #[tokio::test]
 async fn half_moved_slot_keeps_exclusion_and_releases() {
     let cluster = primaries(2).await;

@@ -1,4 +1,4 @@
-//! Maps of slots that contradict each other.
+//! Slot maps that contradict each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,8 +9,9 @@ use futures::future::join_all;
 
 use crate::{client, end, lock, primaries, secs, turn};
 
-/// A primary dies for good and is forgotten; an operator gives its slots to one that has a lower config epoch (`CLUSTER ADDSLOTS`, as
-/// nobody has them). The cluster is whole; new clients work; an old one has to as well.
+/// A primary dies for good and is forgotten. An operator assigns its slots to a node with a lower config epoch
+/// (`CLUSTER ADDSLOTS`, as no node has them). The cluster is complete, so existing clients must work as well as new
+/// ones.
 #[tokio::test]
 async fn slots_of_a_forgotten_primary_are_found_at_a_node_of_a_lower_epoch() {
     let cluster = Cluster::start(ClusterOptions::default().primaries(4).replicas(0).require_full_coverage(false)).await;
@@ -42,7 +43,8 @@ async fn connections_received(node: &distlock_support::Node) -> usize {
     received.trim().parse::<usize>().unwrap()
 }
 
-/// 500 tasks work in a slot that goes to a server without connections of the client: they share a few new ones.
+/// 500 tasks work in a slot that moves to a server without connections of the client. The tasks share a few new
+/// connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowd_that_is_redirected_to_a_new_server_shares_its_connections() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
@@ -78,8 +80,8 @@ async fn crowd_that_is_redirected_to_a_new_server_shares_its_connections() {
     end(one).await;
 }
 
-/// Two servers that redirect to each other for a slot: callers get an error that may be retried, and the redirects are bounded by the
-/// pauses between rounds, also while the client renews other locks.
+/// Two servers redirect to each other for a slot. Callers get a retryable error, and the pauses between rounds bound
+/// the redirects, also while the client renews other locks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redirects_in_a_circle_are_bounded() {
     const WAITERS: u64 = 4;
@@ -106,6 +108,6 @@ async fn redirects_in_a_circle_are_bounded() {
         redirects += moved.map_or(0, |count| count.trim().parse::<u64>().unwrap());
     }
     assert!(guards.iter().all(distlock::Guard::is_held));
-    // Nine in a row, then a pause of 0.1 s, for 8 s. A slow machine only makes it fewer.
+    // Nine redirects in a row and then a pause of 0.1 s, for 8 s. A slow machine makes fewer.
     assert!(redirects < WAITERS * 9 * 110, "{redirects} redirects for {WAITERS} waiters");
 }

@@ -1,5 +1,5 @@
-//! One of three primaries is stopped or killed: the other two shards work on without an error, and its own slots are served again after the
-//! promotion.
+//! One of three primaries is stopped or killed. The other two shards work on without errors, and the lost slots are
+//! served again after the promotion.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::{FLAVOURS, becomes, end, eventually, lock, ms, secs};
 
-/// A slot of each shard. The primary of the first shard goes away.
+/// One slot of each shard. The primary of the first shard goes away.
 const SLOTS: [u16; 3] = [0, 8_000, 16_000];
 const DEAD: usize = 0;
 const HEALTHY: [usize; 2] = [1, 2];
@@ -23,14 +23,13 @@ enum How {
     Killed,
 }
 
-/// What the tasks of a shard have done.
 #[derive(Debug, Default)]
 struct Shard {
     sections: AtomicUsize,
     failed: Mutex<Vec<String>>,
 }
 
-/// Tasks that take locks on every shard, and locks that are held on the healthy ones.
+/// Tasks that take locks on every shard, and locks that are held on the healthy shards.
 struct Load {
     shards: [Arc<Shard>; 3],
     stop: Arc<AtomicBool>,
@@ -93,7 +92,7 @@ impl Load {
     }
 }
 
-/// Whether a node refuses commands because the cluster is down.
+/// Returns true if the node refuses commands, because the cluster is down.
 async fn refuses(node: &Node, key: &str) -> bool {
     node.admin().raw(&["GET", key]).await.is_err()
 }
@@ -141,7 +140,7 @@ bed::cases!(on two threads, healthy_shards_work_on:
     without_replicas_and_full_coverage = (0, true),
 );
 
-/// One client, one name on each shard, and a server that neither answers nor refuses: a list of names fails, and leaves nothing behind.
+/// One client, one name on each shard, and a frozen server. The acquire of all names fails and leaves nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multi_lock_with_a_frozen_member_leaves_nothing() {
     let cluster =

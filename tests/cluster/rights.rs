@@ -1,5 +1,5 @@
-//! The least rights of `docs/acl.md` and `docs/clusters.md` while slots move. What else needs them is in `tests/client/acl.rs`, over a
-//! cluster, too.
+//! The minimal access lists of `docs/acl.md` and `docs/clusters.md` during slot moves. `tests/client/acl.rs` tests
+//! everything else about them, over a cluster, too.
 
 use distlock::{Builder, Client, Error, Flavour, Sharded};
 use distlock_support::cluster::key_in;
@@ -7,19 +7,18 @@ use distlock_support::{Admin, Cluster};
 
 use crate::{FLAVOURS, end, kept, lock, primaries, secs, waiter, woken, woken_by_messages};
 
-/// The list of a page.
 fn block(page: &'static str) -> &'static str {
     let (_, block) = page.split_once("```acl\n").expect("the page has the list");
     block.split_once("```").expect("the block ends").0
 }
 
-/// A cluster with a user who may do this, less one.
+/// Starts a cluster with a user who has these rights, except `without`.
 async fn with_rights(without: &str) -> (Cluster, Admin) {
     let cluster = primaries(2).await;
     let admin = Admin::of_cluster(&cluster).await;
     let list = [block(include_str!("../../docs/acl.md")), block(include_str!("../../docs/clusters.md"))].concat();
     let rules = list.split_whitespace().skip(1).filter(|rule| *rule != without);
-    // Those for one server are replaced.
+    // The cluster's list replaces the pub/sub commands of a single server.
     let rules = rules.filter(|rule| !["+subscribe", "+unsubscribe", "+publish"].contains(rule));
     let setuser: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(rules).collect();
     admin.cmd::<()>(&setuser).await;
@@ -35,7 +34,7 @@ async fn refused(admin: &Admin) -> Vec<redis::Value> {
     admin.cmd(&["ACL", "LOG"]).await
 }
 
-/// A name whose key is in this slot, once it has the prefix.
+/// A name that lies in this slot once the prefix is added.
 fn name_in(slot: u16, prefix: &str) -> String {
     key_in(slot, &format!("app:{prefix}"))["app:".len()..].to_owned()
 }
@@ -64,7 +63,7 @@ async fn they_are_enough_while_slots_move() {
         }
         bed::idle(&other).await;
     }
-    // Those with one key are had while their slot is half moved.
+    // Locks with one key can be acquired while their slot is half moved.
     cluster.open_slot(200, to).await;
     for flavour in [Flavour::Reentrant, Flavour::Spin, Flavour::Plain] {
         turn(&one, flavour, &name_in(200, &format!("open:{flavour}:"))).await;
@@ -77,7 +76,7 @@ async fn they_are_enough_while_slots_move() {
     end(other).await;
 }
 
-/// An error that may be tried again, within the time of a command.
+/// The error is retryable, and arrives within one command timeout.
 #[tokio::test]
 async fn without_asking_a_slot_is_waited_for_until_it_is_whole() {
     let (cluster, admin) = with_rights("+asking").await;
@@ -96,7 +95,7 @@ async fn without_asking_a_slot_is_waited_for_until_it_is_whole() {
     end(client).await;
 }
 
-/// Each is told by what the server says, and leaves nothing.
+/// The error contains the server's refusal. Nothing is left behind.
 #[tokio::test]
 async fn who_has_no_right_to_a_name_is_told() {
     let (cluster, admin) = with_rights("").await;
@@ -117,7 +116,8 @@ async fn who_has_no_right_to_a_name_is_told() {
     end(stray).await;
 }
 
-/// The access list denies the channels while a task waits, and allows them again later. Only a message wakes the waiter.
+/// The access list denies the channels while a task waits, and allows them again later. Only a message wakes the
+/// waiter.
 #[tokio::test]
 async fn refused_subscription_is_made_again_once_it_is_allowed() {
     let cluster = primaries(2).await;

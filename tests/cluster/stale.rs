@@ -1,4 +1,4 @@
-//! Maps of slots that are out of date, and subscriptions that must follow a slot all the same.
+//! Slot maps that are out of date, and subscriptions that must follow a slot all the same.
 
 use bed::{becomes, eventually};
 use distlock::{Acquire, Flavour};
@@ -6,8 +6,8 @@ use distlock_support::{Action, Cluster, ClusterOptions, Matcher, Mode, slot_of};
 
 use crate::{client, end, lock, ms, secs, turn, waiter, woken, woken_by_messages};
 
-/// All primaries are away, one of them silent, and their replicas take over without a vote: the silent one does not keep the client from
-/// learning the map from the others.
+/// All primaries are gone, one of them without closing its connections. Their replicas take over without a vote. The
+/// silent server must not keep the client from learning the map from the others.
 #[tokio::test]
 async fn silent_server_does_not_keep_the_map_stale() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
@@ -20,7 +20,7 @@ async fn silent_server_does_not_keep_the_map_stale() {
     cluster.stop(&cluster.nodes()[0]).await;
     cluster.kill(&cluster.nodes()[1]).await;
     cluster.kill(&cluster.nodes()[2]).await;
-    // The client asks every server that it knows meanwhile, and none knows better.
+    // Meanwhile the client asks every server that it knows, and none knows a newer map.
     let got = lock(&one, Flavour::Reentrant, &names[0]).acquire(Acquire::new().wait(secs(2))).await;
     assert!(!matches!(got, Ok(Some(_))), "no server serves the slot: {got:?}");
     let replicas = &cluster.nodes()[3..];
@@ -43,8 +43,8 @@ async fn silent_server_does_not_keep_the_map_stale() {
     end(one).await;
 }
 
-/// A slot moves to a server that does not confirm subscriptions, and back to the first one, which is well all the time: a release there wakes
-/// the waiter. `reconnect`: the first server's connections break after that.
+/// A slot moves to a server that does not confirm subscriptions, and back to the first server, which works all the
+/// time. A release there wakes the waiter. `reconnect`: the connections of the first server break after that.
 async fn waiter_hears_of_a_release_after_its_slot_came_back(reconnect: bool) {
     let cluster = Cluster::start(ClusterOptions::default().primaries(2).replicas(0).proxies(true)).await;
     let one = client(&cluster).await;
@@ -59,7 +59,8 @@ async fn waiter_hears_of_a_release_after_its_slot_came_back(reconnect: bool) {
     cluster.open_slot(slot, to).await;
     cluster.move_keys(slot, &[name]).await;
     if reconnect {
-        // The client hears of the move from the target first, and from the source later that its subscription is ended.
+        // The client learns of the move from the target first. Later the source reports that the subscription has
+        // ended.
         from.proxy().set_downstream_mode(Mode::Delay(ms(600)));
     }
     for node in [to, from] {

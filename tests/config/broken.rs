@@ -4,7 +4,7 @@ use distlock::{Error, RedissonYaml};
 
 use crate::text;
 
-/// Name, line, column, and what is said of it.
+/// File name, line, column, and part of the error.
 const BROKEN: [(&str, usize, usize, &str); 12] = [
     ("tab", 2, 2, "no YAML"),
     ("open-bracket", 3, 3, "no YAML"),

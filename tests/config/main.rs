@@ -1,6 +1,6 @@
-//! Redisson's YAML: files as people have them, read by us and by Redisson, connected to and used by both at once; and broken ones.
+//! Redisson's YAML: real-world files, read by this crate and by Redisson, and used by both at once. Also broken files.
 //!
-//! The files' addresses and passwords are variables, which lead to servers that the tests start.
+//! The files' addresses and passwords are variables for the servers that the tests start.
 
 mod broken;
 mod mapper;
@@ -17,7 +17,6 @@ use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS};
 
 use samples::Sample;
 
-/// The names and values of variables.
 type Variables = Vec<(String, String)>;
 
 fn variables<const N: usize>(pairs: [(&str, String); N]) -> Variables {
@@ -33,7 +32,8 @@ fn text(folder: &str, name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The answer to a call. The time limits are the file's, so on a slow machine the call is repeated after an error that passes.
+/// Returns the result of a call. The file sets the timeouts, so on a slow machine the call is retried after retryable
+/// errors.
 async fn answer<T>(what: &str, call: impl AsyncFn() -> Result<T>) -> T {
     let mut answer = None;
     eventually(what, async || match call().await {
@@ -47,7 +47,7 @@ async fn answer<T>(what: &str, call: impl AsyncFn() -> Result<T>) -> T {
     answer.expect("the call was answered")
 }
 
-/// One attempt of ours at a lock. An attempt without an answer is undone before the next one.
+/// Tries once to acquire a lock with our client. An attempt without an answer is undone before the next one.
 async fn attempt(client: &Client, name: &str) -> Option<Guard> {
     answer(name, async || {
         idle(client).await;
@@ -56,7 +56,8 @@ async fn attempt(client: &Client, name: &str) -> Option<Guard> {
     .await
 }
 
-/// A sample is read by us and by Redisson, says the same to both, and is used by both to take the same lock in turn.
+/// Asserts that this crate and Redisson read the same from a sample, and that both can use it to take the same lock in
+/// turn.
 async fn used(sample: &Sample, variables: &Variables) -> Client {
     let Sample { name, .. } = sample;
     let read = RedissonYaml::new().variables(variables.clone()).read(&text("redisson", name));
@@ -94,7 +95,7 @@ async fn used(sample: &Sample, variables: &Variables) -> Client {
     client
 }
 
-/// All samples of a kind: compared with what Redisson reads, and used.
+/// Compares all samples of a kind with what Redisson reads, and uses them.
 async fn all(samples: &[Sample], variables: &Variables) {
     let mut clients = Vec::new();
     for sample in samples {

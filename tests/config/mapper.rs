@@ -1,4 +1,4 @@
-//! A name mapper, which is Java code: what it does is told to the reader.
+//! Name mappers are Java code, so users pass the mapper's effect to the reader.
 
 use distlock::RedissonYaml;
 use distlock_support::RedisServer;
@@ -6,7 +6,7 @@ use distlock_support::agent::{Agent, AgentOptions, Kind, VERSIONS};
 
 use crate::{answer, attempt};
 
-/// Once told of the mapper's prefix we exclude the Java client that has the mapper, which a client without would not.
+/// Only with the mapper's prefix does our client exclude a Java client that uses the mapper.
 #[tokio::test(flavor = "multi_thread")]
 async fn told_of_its_prefix_we_have_the_locks_of_java() {
     let server = RedisServer::start();

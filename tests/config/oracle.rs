@@ -1,4 +1,4 @@
-//! What Redisson reads of the same files, and of the same variables, by its own `Config.fromYAML`.
+//! Results of Redisson's own `Config.fromYAML` for the same files and variables.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::samples::Sample;
 use crate::{Variables, text, variables};
 
-/// Whichever version can read a file has read the same as we, defaults too; and no other version can.
+/// Asserts which Redisson versions can read each file, and that they read the same as this crate, including defaults.
 pub fn compare(samples: &[Sample], variables: &Variables, clients: &[Client]) {
     for (n, version) in VERSIONS.into_iter().enumerate() {
         let mut redisson = Configs::start(version, variables);
@@ -29,7 +29,7 @@ fn ms(value: &Value) -> Duration {
     Duration::from_millis(value.as_u64().unwrap_or_else(|| panic!("{value} is no time")))
 }
 
-/// `PT1.5S`, which is all that the samples and Redisson's defaults have.
+/// Parses `PT1.5S`. The samples and Redisson's defaults have no other form.
 fn iso(value: &Value) -> Duration {
     let seconds = value.as_str().and_then(|text| text.strip_prefix("PT")?.strip_suffix('S')?.parse().ok());
     Duration::from_secs_f64(seconds.unwrap_or_else(|| panic!("{value} is no duration")))
@@ -84,8 +84,8 @@ fn same(what: &str, read: &Value, options: &Options) {
     }
 }
 
-/// References as they are written, and ill-written, each where the client's name goes: what Redisson makes of it is what we take for it,
-/// or it is one of those that we refuse.
+/// Valid and malformed references, each in place of the client's name. This crate reads them as Redisson does, or
+/// refuses them.
 #[test]
 fn variables_are_put_in_place_as_by_redisson() {
     let values = variables([

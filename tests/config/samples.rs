@@ -1,13 +1,12 @@
-//! The files in `redisson/`, and which of the versions of Redisson, 4.7 and 3.52, can read them.
+//! The files in `redisson/`, and whether Redisson 4.7 and 3.52 can read them.
 
-/// A file.
 pub struct Sample {
     pub name: &'static str,
-    /// By 4.7, and by 3.52.
+    /// Whether 4.7 and 3.52 can read the file.
     pub read_by: [bool; 2],
 }
 
-/// `retryInterval` has gone with 4.0, and what the root has of a connection came with it.
+/// Redisson 4.0 removed `retryInterval`, and moved connection options to the root.
 const fn sample(name: &'static str, by_4: bool, by_3: bool) -> Sample {
     Sample { name, read_by: [by_4, by_3] }
 }

@@ -1,4 +1,4 @@
-//! The servers that the files' variables lead to.
+//! The servers that the files' variables point to.
 
 use distlock_support::{
     Admin, Cluster, ClusterOptions, RedisServer, Replicas, ReplicasOptions, Sentinels, SentinelsOptions,
@@ -8,7 +8,7 @@ use crate::{Variables, variables};
 
 const PASSWORD: &str = "a-Secret.1";
 
-/// One that lets everybody in, and one that does not.
+/// A server without a password and a server with one.
 pub struct Single {
     open: RedisServer,
     closed: RedisServer,
@@ -25,7 +25,7 @@ impl Single {
     pub fn open(&self) -> Variables {
         variables([
             ("REDIS_PORT", self.open.port().to_string()),
-            // Longer than a slow machine takes for a test.
+            // Longer than a test takes on a slow machine.
             ("LOCK_WATCHDOG", "120000".to_owned()),
         ])
     }
@@ -41,7 +41,7 @@ impl Single {
     }
 }
 
-/// `NODE1_PORT`, .., and all of them as a list of YAML.
+/// `NODE1_PORT` and so on, and a YAML list of all nodes.
 fn nodes(ports: &[u16]) -> Variables {
     let urls: Vec<_> = ports.iter().map(|port| format!("\"redis://127.0.0.1:{port}\"")).collect();
     let mut all = variables([("REDIS_NODES", format!("[{}]", urls.join(", ")))]);
@@ -57,7 +57,7 @@ pub async fn cluster() -> (Cluster, Variables) {
 
 pub async fn replicas() -> (Replicas, Variables) {
     let bed = Replicas::start(ReplicasOptions::default().password(PASSWORD)).await;
-    // The first is the primary.
+    // The primary comes first.
     let mut ports: Vec<_> = bed.addrs().iter().map(|address| address.port()).collect();
     ports.swap(0, bed.primary());
     let mut all = nodes(&ports);

@@ -1,4 +1,4 @@
-//! Settings from files and the environment, connected with.
+//! Connects with settings from files and from the environment.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,7 +8,6 @@ use distlock_support::{RedisServer, reaper};
 
 const PASSWORD: &str = "a-Secret.1";
 
-/// Takes a lock, and leaves.
 async fn used(client: Client) {
     assert_eq!((client.options().watchdog, client.options().name_prefix.as_str()), (Duration::from_secs(12), "app:"));
     client.reentrant("x").lock().await.unwrap().unlock().await.unwrap();
@@ -31,7 +30,7 @@ async fn a_file_is_all_that_it_takes_to_connect() {
     }
 }
 
-/// In a process of its own, whose environment it is.
+/// Runs in a separate process with its own environment.
 #[test]
 fn the_environment_is_all_that_it_takes_to_connect() {
     let server = RedisServer::builder().password(PASSWORD).start();

@@ -1,8 +1,8 @@
 //! The conformance suite: what every flavour of lock must do, over the trait `DistLock`. One line per flavour.
 //!
-//! Test bodies are in `suite/`, in lists by what they require of a flavour. Each runs on a server of its own and ends with the
-//! check that nothing is left. Comments cite the Redisson test that a body is modelled on. No body asserts time: clients never
-//! look by themselves (`Bed::still_client`), so that a waiter can only be woken by what is tested; `tests/sim/timing` asserts how soon.
+//! Test bodies are in `suite/`, in lists by what they require of a flavour. Each body runs on its own server and ends
+//! with the leak check. Comments cite the Redisson test that a body is modelled on. No body asserts time: clients never
+//! poll (`Bed::still_client`), so that only the tested event can wake a waiter. `tests/sim/timing` asserts how soon.
 
 mod subject;
 mod suite;
@@ -13,7 +13,7 @@ use distlock::{Flavour, MultiLock, RedLock};
 
 use subject::{Kind, Subject};
 
-/// The tests of one flavour: its name, the lists of bodies that apply to it, and what differs.
+/// The tests of one flavour: its name, the lists that apply to it, and its `Kind`.
 macro_rules! conformance {
     ($flavour:ident: $($list:ident)+, $kind:expr) => {
         mod $flavour {
@@ -26,7 +26,6 @@ macro_rules! conformance {
     };
 }
 
-/// One test: the runtime it runs on, and its body.
 macro_rules! body {
     (one_thread $module:ident::$body:ident) => {
         #[tokio::test]
@@ -40,7 +39,7 @@ macro_rules! body {
             bed::run(KIND.lock, async |bed| suite::$module::$body(&Subject::new(bed, KIND)).await).await;
         }
     };
-    // Its body looks at the server.
+    // The body inspects the server.
     (one_server $module:ident::$body:ident) => {
         #[tokio::test]
         async fn $body() {
@@ -56,7 +55,7 @@ macro_rules! body {
     };
 }
 
-// By this name `./x test` tells them from other tests.
+// `./x test` selects these tests by the module's name.
 mod conformance {
     use super::*;
 
@@ -69,13 +68,14 @@ mod conformance {
     conformance!(reentrant: alone again renewed again_renewed beside again_beside queued crowded swarming endless, REENTRANT);
     conformance!(fair: alone again renewed again_renewed beside again_beside queued crowded swarming endless, FAIR);
     conformance!(write: alone again renewed again_renewed beside again_beside queued crowded swarming endless, WRITE);
-    // Readers, for whom a writer waits. Not `queued`, `crowded` or `swarming`: readers do not exclude each other
-    // (`rwlock::upstream` has crowds of both halves). Not `endless`: a reader without a lease is dead (`rwlock::dead`).
+    // Readers, and a writer that waits for them. Not `queued`, `crowded` or `swarming`: readers do not exclude each
+    // other (`rwlock::upstream` has crowds of both halves). Not `endless`: a reader without a lease is dead
+    // (`rwlock::dead`).
     conformance!(read: alone again renewed again_renewed beside again_beside, READ.against(WRITE.lock));
-    // A writer, for whom readers wait. `write` has what concerns the writer alone.
+    // A writer, and readers that wait for it. `write` covers what concerns the writer alone.
     conformance!(reader_waits: beside again_beside endless, WRITE.against(READ.lock));
 
-    // Not `renewed`: renewals are the reentrant lock's, by the same code. `tests/fenced` has crowds, with their tokens.
+    // Not `renewed`: fenced locks use the reentrant lock's renewal. `tests/fenced` has crowds that check tokens.
     conformance!(fenced: alone again beside again_beside queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
 
     conformance!(spin: alone again renewed again_renewed beside again_beside queued crowded swarming endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
@@ -90,17 +90,18 @@ mod conformance {
         Arc::new(MultiLock::of(vec![lock(name), lock(&format!("{name}/2"))]))
     });
 
-    // Not `queued` or crowds: their members exclude; `tests/multi` has crowds with lists in all orders.
+    // Not `queued` or crowds: exclusion is the members' job. `tests/multi` has crowds with lists in all orders.
     conformance!(multi: alone again renewed again_renewed beside again_beside endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
 
-    // Over one server, 1 of 1: a bed knows one server. `tests/redlock` has five. Renewals of several holds are tested by `multi`.
+    // A majority of one server, because a bed has one server. `tests/redlock` uses five. `multi` tests renewals of
+    // several holds.
     const MAJORITY: Kind = Kind::mutex(|client, name| {
-        // As patient with its server as the other locks: a busy machine is not a server that is away.
+        // The default node timeout would treat a busy server as away.
         Arc::new(RedLock::new([client.clone()], name).node_timeout(bed::PATIENCE))
     });
 
     conformance!(redlock: alone again beside again_beside endless, MAJORITY.of_several());
 
-    // One segment: with more it would be no mutex. Its guards are the segment's.
+    // One segment, because with more a striped lock is no mutex. Its guards are the segment's.
     conformance!(striped: beside again_beside, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
 }

@@ -1,4 +1,4 @@
-//! What a body of the suite is run over: a bed, and what differs between flavours.
+//! The subject of a test body: a bed, and the differences between flavours.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,35 +8,34 @@ use tokio::task::JoinHandle;
 
 use bed::{Bed, Make, becomes};
 
-/// A flavour, as far as the suite has to know.
+/// The properties of a flavour that the suite uses.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// The lock whose holder is looked at.
     pub lock: Make,
-    /// The lock that waits for that one, or is refused beside it.
+    /// The lock that waits for `lock`, or is refused while `lock` is held.
     pub rival: Make,
-    /// What stands in the hash when this one holds the lock.
+    /// The fields of the hash while this holder has the lock.
     pub held_by: fn(&str) -> Vec<(String, String)>,
-    /// True when its owner may come in again.
     pub comes_in_again: bool,
-    /// True when a text stands under its name, and no hash.
+    /// True if the lock's key is a string and not a hash.
     pub is_text: bool,
-    /// The main keys of a lock of this name: several of one that is made of others.
+    /// The main keys of a lock of this name. A lock made of others has several.
     pub keys: fn(&str) -> Vec<String>,
-    /// What such a lock says that its name is, and what its guard says.
+    /// The names that the lock and its guard report.
     pub called: fn(&str) -> (String, String),
-    /// True when the release of a stranger is told who holds the lock.
+    /// True if a release by a non-holder returns who holds the lock.
     pub tells_holder: bool,
-    /// True when the guard is of several locks: one that is lost by its clock is told so without a word from the server.
+    /// True if a guard covers several locks. It releases them when its deadline passes, shortly before their leases
+    /// end.
     pub several: bool,
-    /// As how many those of one process count who wait for it, two of them.
+    /// The number of waiters that two waiting tasks of one process count as.
     pub two_wait_as: usize,
-    /// The queue in Redis in which those stand who wait for the lock of this name, if there is one.
+    /// The waiters' queue in Redis for a lock of this name, if any.
     pub queue: Option<fn(&str) -> String>,
 }
 
 impl Kind {
-    /// A lock that keeps out its own kind, with its holders as the fields of its hash.
+    /// A lock that excludes its own kind, with its holders as the fields of its hash.
     pub const fn mutex(lock: Make) -> Self {
         Self {
             lock,
@@ -53,13 +52,12 @@ impl Kind {
         }
     }
 
-    /// With a queue in Redis.
     pub const fn queued_in(mut self, queue: fn(&str) -> String) -> Self {
         self.queue = Some(queue);
         self
     }
 
-    /// As the hash of a read-write lock is in the hands of a writer.
+    /// Sets the hash of a read-write lock that a writer holds.
     pub const fn held_by_a_writer(mut self) -> Self {
         self.held_by = |holder| {
             let mode = ("mode".to_owned(), "write".to_owned());
@@ -68,31 +66,29 @@ impl Kind {
         self
     }
 
-    /// With a text under its name, and one holder that cannot come in again.
+    /// Stores the lock as a string with one holder, which cannot re-enter.
     pub const fn as_text(mut self) -> Self {
         self.comes_in_again = false;
         self.is_text = true;
         self
     }
 
-    /// How many holds an owner may have, of so many.
+    /// Limits `wanted` to the number of holds that an owner may have.
     pub const fn most_holds(&self, wanted: u32) -> u32 {
         if self.comes_in_again { wanted } else { 1 }
     }
 
-    /// With others waiting for it than its own kind.
     pub const fn against(mut self, rival: Make) -> Self {
         self.rival = rival;
         self
     }
 
-    /// With guards that are of several locks.
     pub const fn of_several(mut self) -> Self {
         self.several = true;
         self
     }
 
-    /// Made of the locks of these names, and named after all of them.
+    /// Makes a lock of the locks with these names, called after all of them.
     pub const fn of(self, keys: fn(&str) -> Vec<String>) -> Self {
         let mut kind = self.of_several();
         kind.keys = keys;
@@ -103,8 +99,8 @@ impl Kind {
         kind
     }
 
-    /// The one segment of a striped lock: what is held is the segment, who holds nothing is told no more than that, and those
-    /// who wait stand in one line.
+    /// The single segment of a striped lock. The guard is the segment's, a refused release does not name the holder,
+    /// and all waiters of a process share one queue.
     pub const fn one_segment(mut self) -> Self {
         self.keys = |name| vec![format!("{name}:0")];
         self.called = |name| (name.to_owned(), format!("{name}:0"));
@@ -114,7 +110,6 @@ impl Kind {
     }
 }
 
-/// A bed with a flavour on it.
 pub struct Subject<'a> {
     bed: &'a Bed,
     kind: Kind,
@@ -125,7 +120,6 @@ impl<'a> Subject<'a> {
         Self { bed, kind }
     }
 
-    /// What differs from other flavours.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
@@ -135,23 +129,22 @@ impl<'a> Subject<'a> {
         (self.kind.keys)(name)
     }
 
-    /// The main keys of all locks that are held.
     pub async fn main_keys(&self) -> Vec<String> {
         if self.kind.is_text { self.bed.admin.keys().await } else { self.bed.admin.hash_keys().await }
     }
 
-    /// How much longer its longest key is than a name.
+    /// How much longer the lock's longest key is than its name.
     pub fn added_to_names(&self) -> usize {
         self.keys_of("").iter().map(String::len).max().unwrap_or(0)
     }
 
-    /// A lock that is kept out while [`Bed::lock`] of this name is held by another owner, and keeps that out: the same, but
-    /// for the halves of a read-write lock.
+    /// Returns the lock that excludes [`Bed::lock`] of this name, and is excluded by it. Both are the same, except for
+    /// the halves of a read-write lock.
     pub fn rival(&self, client: &Client, name: &str) -> Arc<dyn DistLock> {
         (self.kind.rival)(client, name)
     }
 
-    /// Deletes what readers that were forced out leave until it expires: the keys that cover their holds.
+    /// Deletes the covers of readers that were forced out. They would stay until they expire.
     pub async fn sweep_covers(&self) {
         for key in self.bed.keys().await.iter().filter(|key| key.contains(":rwlock_timeout:")) {
             assert!(self.bed.admin.pttl(key).await > 0, "{key} never expires");
@@ -159,7 +152,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Has a stranger hold a lock, without end.
+    /// Makes a foreign owner hold the lock without a TTL.
     pub async fn give_to(&self, holder: &str, name: &str) {
         for key in self.keys_of(name) {
             if self.kind.is_text {
@@ -173,17 +166,14 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Waits until so many acquires of a client wait.
 pub async fn waiting(client: &Client, acquires: usize) {
     becomes("acquires that wait", acquires, async || client.stats().waiting).await;
 }
 
-/// Waits for a lock.
 pub fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}")) })
 }
 
-/// Waits for a lock, and releases it at once.
 pub fn passer(lock: Arc<dyn DistLock>) -> JoinHandle<Released> {
     let waiter = waiter(lock);
     tokio::spawn(
@@ -191,12 +181,11 @@ pub fn passer(lock: Arc<dyn DistLock>) -> JoinHandle<Released> {
     )
 }
 
-/// Waits until a client has no command or clean-up in flight.
 pub async fn quiet(client: &Client) {
     becomes("commands and clean-ups in flight", 0, async || client.stats().under_way).await;
 }
 
-/// What is behind an error: a RedLock has no majority, and says why one of its servers is not in it.
+/// Unwraps the cause of an error. A RedLock without a majority reports why one of its servers did not grant.
 pub fn cause(error: Error) -> Error {
     match error {
         Error::NoQuorum { why, granted: 0, .. } => (*why).clone(),

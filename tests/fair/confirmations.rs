@@ -1,4 +1,4 @@
-//! A waiter confirms what the last holder granted it. Copies of confirmations, and owners that waiters use again.
+//! A waiter confirms the grant of the previous holder. Late copies of confirmations, and the reuse of waiters' owners.
 
 use distlock::{Acquire, Client, DistLock as _, FairLock, Guard, Owner, Released};
 
@@ -7,14 +7,14 @@ use bed::{Bed, ends, enter, eventually, fair, ms, secs, text};
 
 use crate::rig::{holders, queue, waiter};
 
-/// Two clients whose places outlast a machine that stands still. A first lease is as long as a place: shorter than the leases
-/// that the confirmations of these tests set.
+/// Two clients whose places outlast a standstill of the machine. A first lease is as long as a place, which is shorter
+/// than the leases that the confirmations of these tests set.
 async fn clients(bed: &Bed) -> (Client, Client) {
     let client = async || bed.connect(bed.builder().fair_wait(secs(60))).await;
     (client().await, client().await)
 }
 
-/// The first in the queue of the fair lock `x` hears messages.
+/// Waits until the head of the queue of `x` is subscribed to its channel.
 async fn waiter_listens(bed: &Bed) {
     eventually("a waiter stands in the queue and listens", async || {
         let head: Option<String> = bed.admin.cmd(&["LINDEX", "redisson_lock_queue:{x}", "0"]).await;
@@ -24,7 +24,7 @@ async fn waiter_listens(bed: &Bed) {
     .await;
 }
 
-/// Theirs is held, we wait in the queue, and theirs passes the lock on to us.
+/// `mine` waits while `theirs` holds the lock, and is granted the lock by the release of `theirs`.
 async fn passed_on(bed: &Bed, theirs: &FairLock, mine: &FairLock, how: Acquire) -> Guard {
     let held = theirs.lock().await.unwrap();
     let (guard, ()) = tokio::join!(ends("the waiter", mine.acquire(how)), async {
@@ -34,18 +34,18 @@ async fn passed_on(bed: &Bed, theirs: &FairLock, mine: &FairLock, how: Acquire) 
     guard.unwrap().unwrap()
 }
 
-/// The owner that holds a lock. A guard that is asked for its owner keeps that from being used again.
+/// Returns the holder from the lock's state. `Guard::owner` would keep the owner from being reused.
 async fn holder(lock: &FairLock) -> String {
     lock.state().await.unwrap().holders[0].0.clone()
 }
 
-/// The last call that has both words.
+/// Returns the last call that contains both words.
 async fn last_with(bed: &Bed, wire: &Wire, lease: &str, owner: &str) -> Option<Vec<String>> {
     let calls = wire.calls(bed).await;
     calls.into_iter().rev().find(|call| [lease, owner].iter().all(|word| call.iter().any(|it| it == word)))
 }
 
-/// The grant was for a short lease, and was extended since.
+/// The grant had a short lease, which was extended since.
 async fn a_copy_of_a_confirmation_cuts_no_later_lease(given: bool) {
     fair(async |bed| {
         let (client, other) = clients(bed).await;
@@ -70,7 +70,7 @@ bed::cases!(a_copy_of_a_confirmation_cuts_no_later_lease:
     as_given = true,
 );
 
-/// Another waiter holds the lock as the same owner by then, for longer.
+/// By then another waiter holds the lock as the same owner, with a longer lease.
 #[tokio::test]
 async fn a_copy_of_a_confirmation_cuts_no_lease_of_a_later_waiter() {
     fair(async |bed| {
@@ -79,7 +79,7 @@ async fn a_copy_of_a_confirmation_cuts_no_lease_of_a_later_waiter() {
         let wire = Wire::tap(&bed.server).await;
         let mut before: Option<(String, Vec<String>)> = None;
         let mut again = 0;
-        // The owner of a waiter that was granted the lock before its subscription was confirmed is not used again.
+        // An owner is not reused if its waiter was granted the lock before its subscription was confirmed.
         for _ in 0..50 {
             if again == 2 {
                 break;
@@ -104,7 +104,7 @@ async fn a_copy_of_a_confirmation_cuts_no_lease_of_a_later_waiter() {
     .await;
 }
 
-/// When it came in for the first time it made the rest of the first lease longer. The lease was extended since.
+/// The first arrival of the confirmation lengthened the first lease. The lease was extended since.
 #[tokio::test]
 async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
     fair(async |bed| {
@@ -114,7 +114,7 @@ async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
         let guard = passed_on(bed, &theirs, &lock, Acquire::new().lease(ms(200_001))).await;
         let me = holder(&theirs).await;
         let copy = last_with(bed, &wire, "200001", &me).await.expect("a confirmation");
-        // As if the first lease had been shorter still.
+        // Prepares a first lease that is even shorter.
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         let _: i64 = bed.admin.cmd(&["HSET", "x", &me, "1"]).await;
         let _: i64 = bed.admin.cmd(&["PEXPIRE", "x", "100000"]).await;
@@ -130,7 +130,7 @@ async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
     .await;
 }
 
-/// A stranger read it in Redis, and holds the lock as it.
+/// Another client read the owner from Redis, and holds the lock as this owner.
 #[tokio::test]
 async fn an_owner_that_holds_the_lock_is_not_used_again() {
     fair(async |bed| {

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::rig::{Calls, listens, patient, queue, queued, waiter};
 
-/// A client, when the server knows the scripts. Its calls share no command.
+/// Connects a client without batches, after the server has learned the scripts.
 async fn begin(bed: &Bed) -> Client {
     let client = bed.connect(patient(bed.still_builder()).coalesce(false)).await;
     let lock = client.fair("warm");
@@ -68,13 +68,13 @@ async fn each_look_at_the_queue_is_one_command() {
     .await;
 }
 
-/// Runs a body on one server, which can be looked at.
+/// Runs a body on one server, which the body may inspect.
 async fn fair_at_one(body: impl AsyncFn(&Bed)) {
     at_one(|client, name| client.lock(Flavour::Fair, name), body).await;
 }
 
-/// The first wait of a waiter costs two scripts and a SUBSCRIBE: enqueue, then check again after subscribing. Later waits cost
-/// one script. A grant costs none, because the release does it.
+/// A waiter's first wait costs two scripts and a SUBSCRIBE: it queues, and asks once more after subscribing. Later
+/// waits cost one script. A grant costs no command, because the release grants the lock.
 #[tokio::test]
 async fn a_waiter_costs_two_commands_and_later_one() {
     const WAITERS: usize = 16;
@@ -98,7 +98,7 @@ async fn a_waiter_costs_two_commands_and_later_one() {
             for waiter in waiting {
                 ends("a waiter", waiter).await.unwrap();
             }
-            // Whatever a waiter sent after it had settled would be here as well.
+            // The counts include everything that the waiters sent after they had settled.
             assert_eq!(calls.take(bed).await, [("release", WAITERS + 1)].into(), "round {round}");
             assert_eq!(bed.admin.calls("subscribe").await as usize, subscriptions, "round {round}");
         }
@@ -106,7 +106,7 @@ async fn a_waiter_costs_two_commands_and_later_one() {
     .await;
 }
 
-/// An acquire and a release are a command each. A waiter subscribes once, and looks once more then.
+/// An acquire and a release cost one command each. A waiter also subscribes once, and then asks once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steady_contention_is_two_commands_an_acquire() {
     const TASKS: usize = 8;
@@ -128,13 +128,13 @@ async fn steady_contention_is_two_commands_an_acquire() {
                 })
             });
             for task in tasks.collect::<Vec<_>>() {
-                // As long as it takes: the bed's limit ends the test.
+                // No time limit of its own: the bed's limit ends the test.
                 task.await.unwrap();
             }
             assert_eq!(counter.get() as usize, all * ROUNDS);
             let (sent, subscribed) = (calls.take(bed).await, bed.admin.calls("subscribe").await as usize);
             assert_eq!(sent["release"], all * ROUNDS, "{sent:?}");
-            // A waiter that was served before it listened takes another owner, and another subscription.
+            // A waiter that was served before it was subscribed takes another owner and subscribes again.
             assert!(sent["acquire"] <= all * ROUNDS + 2 * all && subscribed <= 2 * all, "{sent:?}, {subscribed}");
         }
     })

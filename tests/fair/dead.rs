@@ -1,5 +1,5 @@
-//! Processes that are killed, frozen or shut down while their waiters stand in the queue. How long that takes is asserted in
-//! `sim/timing/fair.rs`.
+//! Processes that are killed, frozen or shut down while their waiters are in the queue. `sim/timing/fair.rs` asserts
+//! how long the others wait.
 
 use distlock::{Acquire, Client, Error};
 
@@ -8,14 +8,14 @@ use crate::peer::{HISTORY, Peer};
 use crate::rig::{holders, keys_gone, patient_client, queue, queued, waiter};
 use bed::{ends, fair, secs};
 
-/// Takes the lock and gives it back, so that expired places leave the queue. A waiter that a slow machine held up may have been
-/// served before the dead.
+/// Acquires and releases the lock, so that expired places leave the queue. On a slow machine the waiter may have been
+/// served before the dead waiters' turn.
 async fn purge(client: &Client, name: &str) {
     let guard = ends("a later acquire", client.fair(name).lock()).await.unwrap();
     guard.unlock().await.unwrap();
 }
 
-/// One waiter or 16 in a row at the head.
+/// The head of the queue is one dead waiter, or 16 in a row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_behind_a_killed_process_are_served() {
     fair(async |bed| {
@@ -40,7 +40,7 @@ async fn waiters_behind_a_killed_process_are_served() {
     .await;
 }
 
-/// The lease for which it was passed on runs out, and so do the places of its other waiters.
+/// The first lease of the dead holder expires, and so do the places of its other waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_behind_a_killed_holder_is_served() {
     fair(async |bed| {
@@ -51,7 +51,7 @@ async fn a_waiter_behind_a_killed_holder_is_served() {
         queued(bed, "a", 3).await;
         let behind = waiter(&alive, "a");
         queued(bed, "a", 4).await;
-        // Frozen first, so that it does not release the lock before it is killed.
+        // Frozen first, so that it cannot release the lock before it is killed.
         peer.child.stop();
         guard.unlock().await.unwrap();
         peer.child.kill9();
@@ -63,7 +63,7 @@ async fn a_waiter_behind_a_killed_holder_is_served() {
     .await;
 }
 
-/// Redisson #4661, #4323: queues left behind by restarts of applications.
+/// Redisson #4661, #4323: application restarts left queues behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_takes_its_waiters_out_of_the_queue() {
     fair(async |bed| {
@@ -86,7 +86,7 @@ async fn a_shutdown_takes_its_waiters_out_of_the_queue() {
             let outcome = ends("a waiter of the client that shuts down", task).await.unwrap();
             assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
         }
-        // Right after the release: nobody has to find out that others are dead.
+        // The release itself grants the lock, so no dead waiter has to be detected.
         guard.unlock().await.unwrap();
         assert_eq!(holders(bed, "a").await, [(left[0].clone(), "1".to_owned())].into(), "the waiter behind them holds");
         ends("the waiter behind them", behind).await.unwrap().unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! Faults under the waiters of a fair lock, which stand in a queue on the server.
+//! Faults while waiters of a fair lock are in the queue on the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use bed::{Bed, Counter, becomes, ends, eventually, fair, idle, ms, secs};
 
 use crate::rig::{deadlines_key, patient, patient_client, queue, queued, waiter};
 
-/// The requests that run a script of the fair lock by its hash.
+/// Matches requests that run this script of the fair lock by its hash.
 fn script(name: &str) -> Matcher {
     match name {
         "refresh" => runs(&["common/holds", "fair/queue", "fair/mend", "fair/refresh"]),
@@ -23,7 +23,7 @@ fn script(name: &str) -> Matcher {
     }
 }
 
-/// Has every script run once, so that the server knows it.
+/// Runs every script once, so that the server knows it.
 async fn warm(bed: &Bed) {
     let client = patient_client(bed).await;
     let lock = client.fair("warm");
@@ -41,7 +41,7 @@ async fn warm(bed: &Bed) {
     bed::end(gives_up).await;
 }
 
-/// Clients that notice faults soon, and sleep for long if nobody wakes them.
+/// Clients that detect faults soon, and sleep long without wake-ups.
 async fn sleepers(bed: &Bed) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..4 {
@@ -51,8 +51,9 @@ async fn sleepers(bed: &Bed) -> Vec<Client> {
     clients
 }
 
-/// Every eighth section ends while these deeds are done to the server: beside its release, the grant to the next waiter, and the
-/// acquires of tasks that come back. So they are as often on a slow machine as on a fast one. Counts what was done.
+/// Every eighth section ends while these deeds are done to the server, together with its release, the next waiter's
+/// grant and the acquires of other tasks. So faults are as frequent on a slow machine as on a fast one. Returns the
+/// number of deeds.
 async fn visit(n: usize, lock: &FairLock, counter: &Counter, (admin, deeds): (&Admin, &[Deed])) -> u64 {
     let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock() of task {n}: {error:?}"));
     counter.bump(ms(1)).await;
@@ -77,7 +78,7 @@ async fn visit(n: usize, lock: &FairLock, counter: &Counter, (admin, deeds): (&A
     done
 }
 
-/// Connections or scripts are lost again and again while 64 tasks of 4 clients wait: all are served, and never two at once.
+/// Connections or scripts are lost again and again while 64 tasks of 4 clients wait. All are served, one at a time.
 async fn pests_lose_no_waiter(deeds: &'static [Deed]) {
     const TASKS: usize = 64;
     const ROUNDS: usize = 3;
@@ -99,7 +100,7 @@ async fn pests_lose_no_waiter(deeds: &'static [Deed]) {
             .collect();
         let mut done = 0;
         for task in tasks {
-            // As long as it takes: the bed's limit ends the test.
+            // No time limit of its own: the bed's limit ends the test.
             done += task.await.unwrap();
         }
         assert_eq!(counter.get() as usize, TASKS * ROUNDS, "exclusion broken: an increment was lost");
@@ -115,12 +116,11 @@ bed::cases!(on two threads, pests_lose_no_waiter:
     of_scripts = &[Deed::Flush],
 );
 
-/// Until when each place lasts.
 async fn deadlines(bed: &Bed, name: &str) -> BTreeMap<String, f64> {
     bed.admin.cmd(&["ZRANGE", &deadlines_key(name), "0", "-1", "WITHSCORES"]).await
 }
 
-/// `kill -9` and a restart with the data: the queue is as it was, and all are served in its order.
+/// After `kill -9` and a restart with the data, the queue is unchanged, and all waiters are served in its order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_queue_survives_a_restart_with_data() {
     let durable = RedisServer::builder().aof(true).arg("--appendfsync", "always").start();
@@ -158,8 +158,8 @@ async fn the_queue_survives_a_restart_with_data() {
     .await;
 }
 
-/// A restart without the data: the holder is told of the loss, while its lease of hours runs; one waiter is in, the others take
-/// new places, and all are served.
+/// After a restart without the data, the holder learns of the loss although its lease would last for hours. One waiter
+/// gets the lock, the others take new places, and all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_a_queue_lost_in_a_restart_take_new_places() {
     fair(async |bed| {
@@ -193,11 +193,11 @@ async fn waiters_of_a_queue_lost_in_a_restart_take_new_places() {
     .await;
 }
 
-/// What is hit, and which of its kind.
+/// The commands to hit: script, and which of its calls.
 const TARGETS: [(&str, usize); 5] = [("acquire", 1), ("acquire", 2), ("refresh", 1), ("release", 1), ("leave", 1)];
 
-/// A waiter whose command is lost, repeated, delayed or cut off: it is served once, or gone once it gave up, and whoever
-/// stands behind it is served as well.
+/// A waiter's command is lost, repeated, delayed or cut off. The waiter is served once, or has left the queue after it
+/// gave up. The waiter behind it is served as well.
 async fn hit(bed: &Bed, action: Action, (name, nth): (&str, usize)) {
     let label = format!("{action:?} of {name} {nth}");
     let key = label.replace(['{', '}'], "");
@@ -245,7 +245,7 @@ async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
     .await;
 }
 
-/// A waiter takes no place then. A holder can release the lock all the same, and others can force it open.
+/// A waiter takes no place then. The holder can still release the lock, and others can force it open.
 #[tokio::test]
 async fn a_key_of_another_type_beside_the_lock_is_an_error_for_waiters_only() {
     const BESIDE: [&str; 3] = ["redisson_lock_queue:{x}", "redisson_lock_timeout:{x}", "redisson_lock_waiters:{x}:x"];

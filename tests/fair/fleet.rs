@@ -1,4 +1,5 @@
-//! Server cost of a fair queue, at rest and when many waiters leave: proportional to the client's own waiters, not to all.
+//! Server cost of a fair queue, at rest and when many waiters leave: proportional to the client's own waiters, not to
+//! all.
 
 use distlock::Client;
 use tokio::task::{JoinError, JoinHandle};
@@ -6,7 +7,7 @@ use tokio::task::{JoinError, JoinHandle};
 use crate::rig::{DEAD_JAVA, patient_client, plant, queue, queued};
 use bed::{Bed, becomes, ends, eventually, fair, secs};
 
-/// So many clients with so many waiters each, all of which have their place.
+/// Starts clients with waiters each, and waits until all have a place.
 async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<JoinHandle<()>>) {
     let (mut all, mut tasks) = (Vec::new(), Vec::new());
     for _ in 0..clients {
@@ -20,13 +21,13 @@ async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<Jo
         all.push(client);
     }
     queued(bed, "x", clients * waiters).await;
-    // Their subscriptions are there as well, so that nobody asks again.
+    // When all subscriptions are confirmed, no waiter asks again.
     let under_way = async || all.iter().map(|client| client.stats().under_way).sum::<usize>();
     becomes("calls under way", 0, under_way).await;
     (all, tasks)
 }
 
-/// Aborts waiters, each of which must wait still.
+/// Aborts waiters. Each must still be waiting.
 async fn cancelled(tasks: Vec<JoinHandle<()>>) {
     tasks.iter().for_each(JoinHandle::abort);
     for task in tasks {
@@ -40,7 +41,7 @@ async fn end(bed: &Bed, tasks: Vec<JoinHandle<()>>) {
     queued(bed, "x", 0).await;
 }
 
-/// Until so many refreshes have run; how often one of them asked for the whole queue.
+/// Waits until `count` refreshes have run. Returns how many of them read the whole queue.
 async fn refreshes(bed: &Bed, count: u64) -> u64 {
     bed.admin.reset_stats().await;
     eventually("refreshes", async || bed.admin.calls("evalsha").await >= count).await;
@@ -54,7 +55,7 @@ async fn a_refresh_reads_no_place_of_others() {
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
         let (_clients, tasks) = wait(bed, 10, 5).await;
         assert_eq!(refreshes(bed, 20).await, 0, "the queue was read");
-        // Beside a waiter of Java's, whose deadline hangs on those ahead of it, it is.
+        // The deadline of a Java waiter depends on the waiters ahead, so the queue is read.
         plant(bed, "x", DEAD_JAVA, 300_000.0).await;
         assert!(refreshes(bed, 10).await > 0, "a deadline of Java's was not set");
         let _: u64 = bed.admin.cmd(&["LREM", "redisson_lock_queue:{x}", "0", DEAD_JAVA]).await;
@@ -79,8 +80,8 @@ async fn a_leaving_waiter_reads_no_place_of_others() {
     .await;
 }
 
-/// Those that leave by one command are found in one look through the list, wherever they stand; the others keep their order.
-/// For a login that may not set entries of a list each is searched for.
+/// One command removes many waiters in one pass over the list, wherever they are. The others keep their order. A login
+/// that may not set list entries searches the list for each waiter.
 async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
     const EACH: usize = 300;
     fair(async |bed| {
@@ -92,7 +93,7 @@ async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
         let (mut leaving, mut staying, mut places) = (Vec::new(), Vec::new(), Vec::new());
         let order = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
         for n in 0..EACH {
-            // At the head, in the middle and at the end; one stays among many.
+            // Waiters leave at the head, in the middle and at the end. One stays among many.
             for stays in if n % 100 == 50 { vec![false, true] } else { vec![false] } {
                 let (lock, order) = (client.fair("x"), std::sync::Arc::clone(&order));
                 let task = tokio::spawn(async move {

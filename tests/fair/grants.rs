@@ -1,4 +1,4 @@
-//! A waiter holds the lock only when the server has made it the owner: forged messages, repeated ones, and locks that share a queue.
+//! Only the server's grant makes a waiter the holder: forged messages, repeated messages, and locks that share a queue.
 
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use bed::harm::sha;
 use bed::wire::Wire;
 use bed::{Bed, becomes, ends, eventually, fair, in_vain, secs, text};
 
-/// Waits for a lock, as this owner if there is one.
 fn waits(client: &Client, name: &str, owner: Option<&Owner>) -> JoinHandle<Guard> {
     let lock = client.fair(name);
     let how = owner.map_or_else(Acquire::new, |owner| Acquire::new().owner(owner));
@@ -24,7 +23,6 @@ async fn queued(client: &Client, name: &str) {
     becomes("waiters in the queue", 1, async || lock.queue_len().await.unwrap()).await;
 }
 
-/// The channel at which the only waiter of a lock is told.
 async fn channel_of_the_waiter(bed: &Bed, name: &str) -> String {
     let prefix = format!("redisson_lock__channel:{{{name}}}:");
     let mut channel = None;
@@ -36,19 +34,19 @@ async fn channel_of_the_waiter(bed: &Bed, name: &str) -> String {
     channel.unwrap()
 }
 
-/// The acquires of this lock on the wire so far.
+/// Counts the acquires of this lock on the wire so far.
 async fn asks(bed: &Bed, wire: &Wire, name: &str) -> usize {
     let acquire = sha(&["common/holds", "fair/queue", "fair/acquire"]);
     wire.calls(bed).await.iter().filter(|call| call[1] == acquire && call.iter().any(|word| word == name)).count()
 }
 
-/// Returns when the client has dealt with all messages that were published before: a grant that was sent after them, over the
-/// same subscription, has made another of its waiters the holder of `marker`, a lock that was never used before.
+/// Returns when the client has processed all earlier messages. The client then holds `marker`, an unused lock whose
+/// grant was sent later over the same subscription.
 async fn all_heard(bed: &Bed, holder: &Client, client: &Client, marker: &str) {
     let held = holder.fair(marker).lock().await.unwrap();
     let wire = Wire::tap(&bed.server).await;
     let waiting = waits(client, marker, None);
-    // The second one follows the subscription. From then on the waiter hears of a grant by a message only.
+    // The second attempt follows the subscription. From then on only a message can grant the lock to the waiter.
     becomes("asks of a waiter", 2, async || asks(bed, &wire, marker).await).await;
     becomes("calls under way", 0, async || client.stats().under_way).await;
     held.unlock().await.unwrap();
@@ -56,7 +54,7 @@ async fn all_heard(bed: &Bed, holder: &Client, client: &Client, marker: &str) {
     becomes("calls under way", 0, async || client.stats().under_way).await;
 }
 
-/// Whoever may publish, and nothing else, makes nobody a holder.
+/// Every client may publish a message, and a forged message grants nothing.
 #[tokio::test]
 async fn a_forged_message_makes_no_holder() {
     fair(async |bed| {
@@ -80,7 +78,7 @@ async fn a_forged_message_makes_no_holder() {
     .await;
 }
 
-/// It was a grant once, to an earlier waiter of this client.
+/// The message was once the grant for an earlier waiter of this client.
 #[tokio::test]
 async fn a_repeated_grant_makes_no_holder() {
     fair(async |bed| {
@@ -113,7 +111,7 @@ async fn a_repeated_grant_makes_no_holder() {
     .await;
 }
 
-/// True for the ms of a first lease and what the waiter is registered by.
+/// A grant has the first lease in ms, and the waiter's nonce.
 fn is_grant(message: &[u8]) -> bool {
     let text = String::from_utf8_lossy(message);
     text.split_once(' ').is_some_and(|(lease, nonce)| lease.parse::<u64>().is_ok() && !nonce.is_empty())
@@ -121,7 +119,7 @@ fn is_grant(message: &[u8]) -> bool {
 
 type Messages = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// Hears what is said on a channel.
+/// Records the messages of a channel.
 async fn listen(bed: &Bed, channel: &str) -> (Messages, JoinHandle<()>) {
     let mut stream = tokio::net::TcpStream::connect(bed.server.addr()).await.unwrap();
     stream.write_all(format!("SUBSCRIBE {channel}\r\n").as_bytes()).await.unwrap();
@@ -143,7 +141,8 @@ async fn listen(bed: &Bed, channel: &str) -> (Messages, JoinHandle<()>) {
     (messages, task)
 }
 
-/// `x` and `{x}` have one queue and one channel, as in Redisson. `held` is held and waited for, `free` is asked for.
+/// `x` and `{x}` share one queue and one channel, as in Redisson. `held` is held and waited for, and `free` is asked
+/// for.
 async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str) {
     let one = patient_client(bed).await;
     let holder = one.fair(held).lock().await.unwrap();
@@ -214,7 +213,7 @@ async fn one_owner_waits_for_two_locks_that_share_a_queue() {
     .await;
 }
 
-/// They are waiters of two clients, and share one place in the queue.
+/// Waiters of two clients with one owner share a place in the queue.
 #[tokio::test]
 async fn two_waiters_of_one_owner_are_two_holds() {
     fair(async |bed| {

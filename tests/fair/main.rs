@@ -1,4 +1,4 @@
-//! The fair lock: its order, and what keeps its queue going.
+//! The fair lock: its order, and how its queue keeps moving.
 
 mod cancel;
 mod confirmations;

@@ -1,4 +1,4 @@
-//! All that happens to a queue, as the server itself tells it (`MONITOR`, commands inside scripts included).
+//! The history of a queue, from the server's `MONITOR`, including commands inside scripts.
 
 use distlock_support::RedisServer;
 
@@ -6,7 +6,6 @@ use crate::rig::queue_key;
 use bed::Bed;
 use bed::wire::Wire;
 
-/// Watches a server; ends when dropped.
 pub struct Monitor(Wire);
 
 impl Monitor {
@@ -14,26 +13,23 @@ impl Monitor {
         Self(Wire::hear(server, &["rpush", "lpop", "lrem", "hset"]).await)
     }
 
-    /// What has happened to a lock up to now.
     pub async fn story(&self, bed: &Bed, name: &str) -> Story {
         Story::read(&self.0.calls(bed).await, name)
     }
 }
 
-/// What has happened to a lock. Owners may come more than once.
+/// The history of a lock. The lists may contain an owner several times.
 #[derive(Debug, Default)]
 pub struct Story {
-    /// Who took a place, in order.
+    /// Owners that took a place, in order.
     pub arrived: Vec<String>,
-    /// Who became the owner, in order.
+    /// Owners that were granted the lock, in order.
     pub granted: Vec<String>,
-    /// Who gave up its place.
     pub left: Vec<String>,
-    /// Whose place was taken away.
     pub purged: Vec<String>,
-    /// Who became the owner while somebody else was the head of the queue.
+    /// Owners that were granted the lock while another owner was the head of the queue.
     pub jumped: Vec<String>,
-    /// Who is in the queue still.
+    /// Owners that are still in the queue.
     pub waiting: Vec<String>,
 }
 
@@ -72,7 +68,6 @@ impl Story {
     }
 }
 
-/// The client of an owner.
 pub fn client_of(owner: &str) -> &str {
     owner.rsplit_once(':').map_or(owner, |(client, _)| client)
 }

@@ -9,8 +9,9 @@ const PROCESSES: usize = 8;
 const TASKS: usize = 8;
 const ROUNDS: usize = 8;
 
-/// Without exception, and the owners that the server grants the lock to are those that go in, in this order. `cancel`: of a
-/// hundred waits so many are given up at random (dropped futures, waits that end). No waiter that stays loses its place.
+/// The lock is granted in the order of the queue without exception, and the granted owners enter in this order.
+/// `cancel`: percentage of waits that end at random (dropped futures, waits that run out). No remaining waiter loses
+/// its place.
 async fn waiters_are_served_in_the_order_of_the_queue(cancel: u64) {
     fair(async |bed| {
         let mut peers = Peer::several(bed, PROCESSES, &[("FAIR_WAIT", "300000")]).await;
@@ -35,7 +36,7 @@ async fn waiters_are_served_in_the_order_of_the_queue(cancel: u64) {
             assert_eq!(granted.collect::<Vec<_>>(), entered);
         } else {
             assert!(!story.left.is_empty(), "no waiter gave up");
-            // Some were granted the lock too late, and gave it back.
+            // Some were granted the lock too late, and released it.
             for id in entered {
                 assert!(granted.any(|owner| owner == id), "{id} went in without being the owner");
             }

@@ -1,4 +1,4 @@
-//! Passing on: a release makes the head of the queue the owner.
+//! Passing on: a release grants the lock to the head of the queue.
 
 use distlock_support::proxy::Mode;
 
@@ -8,7 +8,7 @@ use crate::rig::{channel, holders, keys_gone, listens, patient_client, queue, qu
 use bed::events::Events;
 use bed::{becomes, ends, eventually, fair, secs, text};
 
-/// Right after the release the head is the owner, for a first lease; one message tells it, and it makes the lock last.
+/// Right after the release the head is the owner, for a first lease. One message notifies it, and it extends the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_makes_the_head_the_owner() {
     // Long enough for a slow machine to renew it, and shorter than the watchdog.
@@ -30,7 +30,7 @@ async fn a_release_makes_the_head_the_owner() {
         assert_eq!(queue(bed, "a").await, places[1..]);
         let guard = ends("the head of the queue", first).await.unwrap();
         assert!(guard.is_held());
-        // It is told for how long: what is left of the time for which it may be silent.
+        // The message contains the first lease: the rest of the waiter's place.
         let told = async || (1..=PLACE).map(|ms| events.count_of(&on, &format!("{ms} "))).sum::<usize>();
         becomes("messages that pass the lock on", 1, told).await;
         eventually("it is renewed", async || bed.admin.pttl("a").await > PLACE).await;
@@ -42,8 +42,8 @@ async fn a_release_makes_the_head_the_owner() {
     .await;
 }
 
-/// Passed on to a process that has just been frozen: the next is served when the first lease ends. When the frozen one goes
-/// on, it does not take the lock that it was passed for its own.
+/// A process is frozen just before its waiter is granted the lock. The next waiter is served when the first lease ends.
+/// The frozen process does not use the expired grant when it resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_head_loses_what_it_was_passed() {
     fair(async |bed| {
@@ -61,7 +61,7 @@ async fn a_frozen_head_loses_what_it_was_passed() {
         let guard = ends("the waiter behind the frozen one", behind).await.unwrap();
         let _: u64 = bed.admin.cmd(&["RPUSH", HISTORY, "+me"]).await;
         peer.child.cont();
-        // It has read by then what it was told before.
+        // By then it has read its old messages.
         let head = async || queue(bed, "a").await.first().map(|owner| client_of(owner).to_owned());
         becomes("the client of the head", Some(peer.id.clone()), head).await;
         assert!(guard.is_held(), "the next has lost the lock");
@@ -78,7 +78,8 @@ async fn a_frozen_head_loses_what_it_was_passed() {
     .await;
 }
 
-/// All that the waiter is sent comes late, after the first lease: it is not taken for the lock.
+/// All messages and replies to the waiter arrive after the first lease has ended. The waiter must not treat them as a
+/// grant.
 async fn a_message_that_comes_after_the_first_lease_is_not_the_lock(only_replies: bool) {
     fair(async |bed| {
         let proxy = bed.proxy();

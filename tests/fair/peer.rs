@@ -1,4 +1,4 @@
-//! A process of its own that waits for fair locks, made to be killed or frozen.
+//! A child process that waits for fair locks, to be killed or frozen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,18 +8,17 @@ use distlock_support::{Admin, Child, Numbers, child};
 
 use bed::{Bed, ms};
 
-/// The list on the server where holders say that they come (`+`) and go (`-`).
+/// The list on the server to which holders append their entry (`+`) and exit (`-`).
 pub const HISTORY: &str = "history";
 
-/// A peer, seen from the parent. Killed when dropped.
+/// A peer, seen from the parent. Killed on drop.
 pub struct Peer {
     pub child: Child,
-    /// Its client's id.
     pub id: String,
 }
 
 impl Peer {
-    /// Starts one with these options: `FAIR_WAIT`, in ms.
+    /// Starts a peer with options: `FAIR_WAIT`, in ms.
     pub async fn start(bed: &Bed, options: &[(&str, &str)]) -> Self {
         let url = bed.server.url();
         let mut child = Child::spawn("peer::peer_process", &[&[("URL", url.as_str())], options].concat());
@@ -27,23 +26,23 @@ impl Peer {
         Self { child, id }
     }
 
-    /// Several, started side by side.
     pub async fn several(bed: &Bed, count: usize, options: &[(&str, &str)]) -> Vec<Self> {
         futures::future::join_all((0..count).map(|_| Self::start(bed, options))).await
     }
 
-    /// Has tasks wait for a lock; each says `+ name` when it has it, gives it back, and says `- name`.
+    /// Makes tasks wait for a lock. Each prints `+` and the name when it holds the lock, releases, and prints `-` and
+    /// the name.
     pub fn wait(&mut self, name: &str, tasks: usize) {
         self.child.tell(&format!("wait {name} {tasks}"));
     }
 
-    /// Has tasks take a lock so many times each; of a hundred times, `cancel` times they give up before.
+    /// Makes tasks take a lock `rounds` times each. `cancel` percent of the waits are given up.
     pub fn contend(&mut self, name: &str, tasks: usize, rounds: usize, cancel: u64) {
         self.child.tell(&format!("contend {name} {tasks} {rounds} {cancel}"));
     }
 
-    /// Waits until all that [`contend`](Self::contend) began is done. The peer tells each round, so that however slow it
-    /// is, it is never silent for long.
+    /// Waits until all work of [`contend`](Self::contend) is done. The peer reports each round, so that even a slow
+    /// peer is never silent for long.
     pub async fn contended(&mut self, tasks: usize, rounds: usize) {
         for _ in 0..tasks * rounds {
             self.child.expect("a round").await;
@@ -51,7 +50,6 @@ impl Peer {
         self.child.expect("done").await;
     }
 
-    /// Ends it in order.
     pub async fn close(mut self) {
         self.child.tell("close");
         self.child.expect("closed").await;
@@ -59,10 +57,10 @@ impl Peer {
     }
 }
 
-/// The ids of those that came in, in order.
+/// Returns the ids of all entries, in order.
 ///
 /// # Panics
-/// When one came in before the one before had gone.
+/// If one entered before its predecessor had left.
 pub async fn history(bed: &Bed) -> Vec<String> {
     let lines: Vec<String> = bed.admin.cmd(&["LRANGE", HISTORY, "0", "-1"]).await;
     let came_and_went = |pair: &[String]| {
@@ -73,7 +71,7 @@ pub async fn history(bed: &Bed) -> Vec<String> {
     lines.chunks(2).map(came_and_went).collect()
 }
 
-/// Comes and goes.
+/// Notes an entry and an exit, and releases the lock.
 async fn visit(guard: Guard, admin: &Admin, id: &str) {
     let _: u64 = admin.cmd(&["RPUSH", HISTORY, &format!("+{id}")]).await;
     let _: u64 = admin.cmd(&["RPUSH", HISTORY, &format!("-{id}")]).await;
@@ -110,7 +108,6 @@ async fn contend(client: Client, admin: Arc<Admin>, name: String, rounds: u64, c
     }
 }
 
-/// The peer's side.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peer_process() {
     if !child::is_child() {

@@ -1,4 +1,4 @@
-//! Who waits: `queue()`, `queue_len()`, `position()`.
+//! Queries of the queue: `queue()`, `queue_len()`, `position()`.
 
 use distlock::{Acquire, DistLock as _};
 
@@ -49,7 +49,7 @@ async fn the_queue_can_be_read() {
     .await;
 }
 
-/// Waiters of Java's, one whose time is over, and one without a deadline.
+/// Waiters of Java: an expired one, and one without a deadline.
 #[tokio::test]
 async fn odd_places_can_be_read() {
     fair(async |bed| {

@@ -1,4 +1,4 @@
-//! What the tests of the fair lock add to the bed: its keys, clients whose places last, and waiters that come one after the other.
+//! Helpers of the fair lock's tests: its keys, clients whose places last, and waiters that arrive one after the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,23 +25,23 @@ pub fn channel(name: &str, owner: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}:{owner}")
 }
 
-/// A builder for clients that keep their places however slow the machine is.
+/// Makes clients keep their places however slow the machine is.
 pub fn patient(builder: Builder) -> Builder {
     builder.fair_wait(secs(300))
 }
 
-/// A client that keeps its places, and gives up no command, however slow the machine is. All clients of the lock have to be like
-/// this one, its holder too: each counts the waiters of all others as dead by its own `fair_wait`.
+/// A client that keeps its places and gives up no command, however slow the machine is. All clients of the lock need
+/// these options, the holder too: each client judges by its own `fair_wait` whether other waiters are dead.
 pub async fn patient_client(bed: &Bed) -> Client {
     bed.connect(patient(bed.builder()).watchdog(secs(300)).command_timeout(PATIENCE)).await
 }
 
-/// The owners in the queue, the head first.
+/// The owners in the queue, head first.
 pub async fn queue(bed: &Bed, name: &str) -> Vec<String> {
     bed.admin.cmd(&["LRANGE", &queue_key(name), "0", "-1"]).await
 }
 
-/// Puts a waiter at the end of the queue that no process stands for, with a deadline so many ms from now: a whole number, as
+/// Appends a waiter without a process to the queue. Its deadline is `left` ms from now, rounded to a whole number as
 /// Java's are.
 pub async fn plant(bed: &Bed, name: &str, owner: &str, left: f64) {
     let (secs, micros): (f64, f64) = bed.admin.cmd(&["TIME"]).await;
@@ -50,33 +50,29 @@ pub async fn plant(bed: &Bed, name: &str, owner: &str, left: f64) {
     let _: u64 = bed.admin.cmd(&["RPUSH", &queue_key(name), owner]).await;
 }
 
-/// Waits until so many stand in the queue.
 pub async fn queued(bed: &Bed, name: &str, count: usize) {
     becomes(&format!("waiters for {name}"), count, async || bed.admin.cmd(&["LLEN", &queue_key(name)]).await).await;
 }
 
-/// Waits until the owner of a place listens for its message.
+/// Waits until the owner of a place is subscribed to its channel.
 pub async fn listens(bed: &Bed, name: &str, owner: &str) {
     becomes("listeners of a waiter's channel", 1, async || bed.admin.numsub(&channel(name, owner)).await).await;
 }
 
-/// Waits until no key is left.
 pub async fn keys_gone(bed: &Bed) {
     becomes("keys", Vec::<String>::new(), async || bed.admin.keys().await).await;
 }
 
-/// The holder of the lock, and its count.
 pub async fn holders(bed: &Bed, name: &str) -> BTreeMap<String, String> {
     bed.admin.hgetall(name).await
 }
 
-/// Waits for the lock.
 pub fn waiter(client: &Client, name: &str) -> JoinHandle<Guard> {
     let lock = client.fair(name);
     tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}")) })
 }
 
-/// Waiters that stand in the queue in this order; each notes its number when it is served, and releases.
+/// Queues waiters in order. Each one that is served notes its number and releases the lock.
 pub async fn line_up(bed: &Bed, locks: &[FairLock], count: usize) -> Line {
     let served = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let (mut tasks, name) = (Vec::new(), locks[0].name());
@@ -93,14 +89,13 @@ pub async fn line_up(bed: &Bed, locks: &[FairLock], count: usize) -> Line {
     Line { served, tasks }
 }
 
-/// Waiters in a queue.
 pub struct Line {
     served: Arc<parking_lot::Mutex<Vec<usize>>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Line {
-    /// All are served, in the order in which they came.
+    /// Asserts that all waiters are served in the order of their arrival.
     pub async fn served_in_order(self) {
         let count = self.tasks.len();
         for task in self.tasks {
@@ -110,7 +105,7 @@ impl Line {
     }
 }
 
-/// Counts the script calls of operations. Refreshes and renewals are not counted: they depend on the clock.
+/// Counts the script calls of operations. Refreshes and renewals are not counted, because they depend on the clock.
 pub struct Calls {
     wire: Wire,
     taken: usize,
@@ -126,7 +121,7 @@ impl Calls {
         self.count(&self.wire.calls(bed).await[self.taken..])
     }
 
-    /// The same, and forgets them.
+    /// The same, and resets the counts.
     pub async fn take(&mut self, bed: &Bed) -> BTreeMap<&'static str, usize> {
         let calls = self.wire.calls(bed).await;
         let counts = self.count(&calls[self.taken..]);

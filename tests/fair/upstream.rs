@@ -1,5 +1,5 @@
-//! What Redisson's own tests of its fair lock show (`RedissonFairLockTest`). Those that every flavour has to pass are in the
-//! conformance suite; those about time and deadlines in `sim/timing/fair.rs`.
+//! Behaviour that Redisson's own tests of its fair lock show (`RedissonFairLockTest`). The conformance suite has the
+//! tests for every flavour, and `sim/timing/fair.rs` those about time and deadlines.
 
 use distlock::Error;
 
@@ -26,15 +26,15 @@ async fn five_hundred_waiters_are_served_in_order() {
     .await;
 }
 
-/// `testTryLockNonDelayed`: a waiter that failed has left the queue, so that the next `try_lock` is served at once; and
-/// `try_lock` itself leaves nothing in the queue.
+/// `testTryLockNonDelayed`: a failed waiter has left the queue, so the next `try_lock` succeeds at once. `try_lock`
+/// itself leaves nothing in the queue.
 #[tokio::test]
 async fn a_waiter_that_failed_delays_nobody() {
     fair(async |bed| {
         let waiting = patient_client(bed).await;
         let [one, three] = [patient_client(bed).await, patient_client(bed).await].map(|client| client.fair("a"));
         let guard = one.try_lock().await.unwrap().unwrap();
-        // Once more with a longer wait if the first was over before the waiter had its place.
+        // Retried with a longer wait if the wait ended before the waiter had its place.
         let outcome = with_longer_waits(ms(200), async |wait| {
             let lock = waiting.fair("a");
             let task = tokio::spawn(async move { lock.lock_for(wait).await });
@@ -60,7 +60,7 @@ async fn a_waiter_that_failed_delays_nobody() {
     .await;
 }
 
-/// `testNameMapper`: the prefix of the client is in the names of all keys and channels (#6759).
+/// `testNameMapper`: all keys and channels contain the client's prefix (#6759).
 #[tokio::test]
 async fn the_prefix_is_in_the_names_of_all_keys() {
     fair(async |bed| {
@@ -81,8 +81,8 @@ async fn the_prefix_is_in_the_names_of_all_keys() {
     .await;
 }
 
-/// `testAcquireFailedNotCalledOnRedisTimeout` (#5019): a waiter gives up while writes stand still for longer than its
-/// commands may take. When they go on, nothing of it is left in the queue, and the other waiter has seen no error.
+/// `testAcquireFailedNotCalledOnRedisTimeout` (#5019): a waiter gives up while writes are paused for longer than its
+/// command timeout. When writes resume, it leaves nothing in the queue, and the other waiter has seen no error.
 async fn a_waiter_that_gives_up_in_a_pause_leaves_the_queue(timed: bool) {
     fair(async |bed| {
         let builder =
@@ -104,7 +104,6 @@ async fn a_waiter_that_gives_up_in_a_pause_leaves_the_queue(timed: bool) {
             } else {
                 leaves.abort();
             }
-            // For longer than its commands may take.
             tokio::time::sleep(secs(1)).await;
             let () = bed.admin.cmd(&["CLIENT", "UNPAUSE"]).await;
             queued(bed, "a", 1).await;

@@ -1,4 +1,4 @@
--- What Redisson's fair lock does, from the protocol's description (9.2 to 9.6).
+-- Redisson's fair lock, from the protocol's description (9.2 to 9.6).
 -- KEYS 1 hash 2 queue 3 deadlines   ARGV 1 what 2 owner 3 lease 4 wait 5 prefix of the channels
 local what, me, lease, wait = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local hash, queue, deadlines = KEYS[1], KEYS[2], KEYS[3]

@@ -1,6 +1,8 @@
-//! Random sequences on a fair lock, ours and Java's together: the scripts on the simulator and on a real server against
-//! a model of the queue in plain Rust. A failure prints its seed; `SEED=n` replays it alone, `SEQUENCES=n` and `STEPS=n`
-//! set the length. Time is a parameter: nothing sleeps.
+//! Random sequences on a fair lock, of our clients and Java's together. Each step runs the scripts on the simulator
+//! and on a real server, and compares both with a model of the queue in plain Rust. Time is a parameter: nothing
+//! sleeps.
+//!
+//! A failure prints its seed. `SEED=n` replays that seed alone; `SEQUENCES=n` and `STEPS=n` set the length.
 
 mod model;
 mod rig;

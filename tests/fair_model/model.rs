@@ -1,4 +1,4 @@
-//! The queue as the protocol describes it, in plain Rust: what there is.
+//! A model of the queue as the protocol describes it, in plain Rust: the state.
 
 mod deadlines;
 mod holds;
@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 
 pub use holds::Hold;
 
-/// Redisson's wait of one that has none of its own.
+/// Redisson's wait in ms of a waiter without a wait of its own.
 pub const LONG: i64 = 300_000;
 
-/// Deadlines are in 4096ths of a millisecond: a score of the servers has no finer ones, and none of it is lost.
+/// Units of a deadline per ms. The servers' scores have no finer fractions, so nothing is lost.
 pub const MS: i64 = 4096;
 
-/// What a lock that was just taken may be held for.
+/// Time in ms for which a lock that was just acquired may be held.
 pub const JAVA_LEASE: i64 = 30_000;
 
-/// Registered waiters outlive their last refresh by so much.
+/// Time in ms for which registered waiters outlive their last refresh.
 const REGISTERED: i64 = 60_000;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -33,23 +33,22 @@ pub enum Reply {
 
 use Reply::{Int, List};
 
-/// An acquire.
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub owner: String,
     pub lease: i64,
-    /// '' = the only one that this owner will ever have.
+    /// '' = the only hold that this owner will ever have.
     pub hold: String,
-    /// A hold that must be there still; '' = none.
+    /// A hold that must still be there; '' = none.
     pub earlier: String,
-    /// Its last moment; 0 = none.
+    /// The last moment; 0 = none.
     pub last: i64,
     pub alone: bool,
     pub turn: u8,
     pub nonce: String,
 }
 
-/// A release; as part of leaving, too.
+/// A release, also as part of leaving the queue.
 #[derive(Clone, Debug)]
 pub struct Give {
     pub owner: String,
@@ -59,7 +58,7 @@ pub struct Give {
     pub mine: String,
 }
 
-/// A waiter of ours that is named in a refresh.
+/// A waiter of ours in a refresh.
 #[derive(Clone, Debug)]
 pub struct Alive {
     pub owner: String,
@@ -68,13 +67,13 @@ pub struct Alive {
     pub nonce: String,
 }
 
-/// What a lock has to itself: the other names with its queue have their own.
+/// The state of one lock. The queue is shared with other names.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
     pub hold: Option<Hold>,
-    /// The waiters of ours, and what they are registered by.
+    /// Our waiters, with their registrations.
     pub registered: BTreeMap<String, String>,
-    /// When that is over.
+    /// When the registrations expire.
     forgotten: i64,
 }
 
@@ -85,16 +84,16 @@ pub struct Model {
     pub first_lease: i64,
     /// The lock.
     pub own: Own,
-    /// Another one with the same queue.
+    /// Another lock with the same queue.
     pub twin: Own,
     pub queue: Vec<String>,
-    /// In 4096ths of a ms, like all that is reckoned with them.
+    /// In 4096ths of a ms, like all deadlines.
     pub due: BTreeMap<String, i64>,
-    /// Whom the last act told what.
+    /// Messages of the last act: owner, text.
     said: Vec<(String, String)>,
 }
 
-/// As the servers' texts are read: what is a number is one.
+/// Reads a text as the servers' texts are read: a number becomes an `Int`.
 pub fn word(text: &str) -> Reply {
     text.parse().map_or_else(|_| Reply::Text(text.into()), Int)
 }
@@ -107,7 +106,7 @@ impl Own {
         }
     }
 
-    /// The hash, what is left of it, and the waiters with what is left of those.
+    /// The hash, its TTL, the waiters, and their TTL.
     fn state(&self, now: i64) -> [Reply; 4] {
         let hash = self.hold.iter().flat_map(|hold| {
             let list = hold.list().map(|list| [word(&format!("{}:holds", hold.owner)), word(&list)]);
@@ -131,7 +130,8 @@ pub fn ours(owner: &str) -> bool {
     owner.as_bytes().get(14) == Some(&b'8')
 }
 
-/// Scores are doubles: those beyond 2^41 ms, which only what somebody spoilt comes to, lose what is finest.
+/// Rounds as a score does, which is a double: beyond 2^41 ms its finest digits are lost. Only spoiled deadlines are
+/// that large.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 fn double(due: i64) -> i64 {
     due as f64 as i64
@@ -155,7 +155,6 @@ impl Model {
         self.own.left(self.now)
     }
 
-    /// What this owner has.
     pub fn held(&self, owner: &str) -> Option<&Hold> {
         self.own.hold.as_ref().filter(|hold| hold.owner == owner)
     }
@@ -164,7 +163,7 @@ impl Model {
         self.held(owner).map_or(0, |hold| hold.count)
     }
 
-    /// All there is, and who was told what, as the servers tell it.
+    /// The whole state and the messages, in the servers' format.
     pub fn state(&self) -> Reply {
         let queue = self.queue.iter().map(|owner| word(owner)).collect();
         let due = self.due.iter().flat_map(|(owner, due)| [word(owner), Int(*due)]).collect();
@@ -180,7 +179,7 @@ impl Model {
         self.said.clear();
     }
 
-    /// One act, at the lock or at its twin.
+    /// Runs one act at the lock or at its twin.
     pub fn act(&mut self, twin: bool, act: impl FnOnce(&mut Self) -> Reply) -> Reply {
         self.said.clear();
         self.swap(twin);
@@ -190,7 +189,7 @@ impl Model {
         reply
     }
 
-    /// Which lock it is that things are done to.
+    /// Selects the lock for the next act.
     pub fn swap(&mut self, twin: bool) {
         if twin {
             std::mem::swap(&mut self.own, &mut self.twin);
@@ -206,14 +205,14 @@ impl Model {
         self.own.forgotten = self.now + REGISTERED;
     }
 
-    /// Where one of ours is known by something else already, that stays.
+    /// Registers a waiter, unless it has a registration.
     fn register_anew(&mut self, owner: &str, nonce: &str) {
         if !self.own.registered.contains_key(owner) {
             self.register(owner, nonce);
         }
     }
 
-    /// The answer to what comes after its last moment.
+    /// The reply to a call after its last moment.
     fn too_late(&self, last: i64) -> Option<Reply> {
         (last != 0 && self.now > last).then(|| List(vec![Int(-7), Int(self.now)]))
     }

@@ -1,13 +1,13 @@
-//! The scripts on the simulator and on a real server, with the time for a parameter.
+//! Runs the scripts on the simulator and on a real server, with the time as a parameter.
 
 use distlock_sim::{SimReply, SimScript, SimServer};
 use distlock_support::RedisServer;
 
 use crate::model::{MS, Reply, word};
 
-/// Stands before every script: the last argument is the time in ms. A lease is stored as `10000 * lease + 10^12` ms, so that none
-/// ends by itself, and is told in steps of 100 ms: the machine may stall for a quarter of an hour between two scripts, and nothing
-/// shows. What is published is noted.
+/// Precedes every script. The last argument is the time in ms. A lease is stored as `10000 * lease + 10^12` ms, so
+/// that none ends by itself, and read in steps of 100 ms. So the machine may stall for a quarter of an hour between
+/// two scripts without an effect. Published messages are recorded.
 const CLOCK: &str = "
 local now, redis, said = tonumber(table.remove(ARGV)), redis, {}
 do
@@ -32,8 +32,8 @@ do
 end
 ";
 
-/// Stands behind every script: its answer comes with all there is, of the lock and of its twin (keys 5 and 6), and with
-/// what was published. Leases are set to what they should be by now.
+/// Follows every script. Adds to the reply the whole state of the lock and its twin (keys 5 and 6), and the
+/// messages. Sets each lease to the value that it should have by now.
 const STATE: &str = "
 local function left(key)
   local ms = redis.call('pttl', key)
@@ -46,7 +46,7 @@ return {{redis.call('lrange', KEYS[2], 0, -1), redis.call('zrange', KEYS[3], 0, 
   all(KEYS[5]), left(KEYS[5]), all(KEYS[6]), left(KEYS[6])}, reply}
 ";
 
-/// Time passes for leases.
+/// Advances the time of the leases.
 const PASS: &str = "
 for _, key in ipairs({KEYS[1], KEYS[4], KEYS[5], KEYS[6]}) do
   local left = redis.call('pttl', key) - ARGV[1]
@@ -54,8 +54,8 @@ for _, key in ipairs({KEYS[1], KEYS[4], KEYS[5], KEYS[6]}) do
 end
 ";
 
-/// A script of the fair lock with what all of them share in front, as it is put together at build time. `FAIR_LUA=dir`
-/// takes them from elsewhere.
+/// A script of the fair lock, after the parts that are put in front of it at build time. `FAIR_LUA=dir` reads the
+/// scripts from another folder.
 fn fair(name: &str) -> Script {
     let dir = std::env::var("FAIR_LUA").unwrap_or_else(|_| concat!(env!("CARGO_MANIFEST_DIR"), "/../lua/fair").into());
     let read = |name: &str| std::fs::read_to_string(format!("{dir}/{name}.lua")).expect(name);
@@ -101,7 +101,7 @@ impl Scripts {
     }
 }
 
-/// A server of our own on a socket in a directory of its own.
+/// A simulator, and a server of our own on a socket in its own directory.
 pub struct Rig {
     sim: SimServer,
     real: redis::Connection,
@@ -115,7 +115,7 @@ impl Rig {
         Self { sim: SimServer::new(1), real: client.get_connection().unwrap(), _server: server }
     }
 
-    /// What the simulator and the real server have afterwards, and answer.
+    /// Returns state and reply of the simulator and of the real server.
     pub fn run(&mut self, script: &Script, keys: &[&str], args: &[String]) -> [(Reply, Reply); 2] {
         let key_bytes: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
         let arg_bytes: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
@@ -125,7 +125,7 @@ impl Rig {
         [sim, from_real(command.query(&mut self.real).expect("the real server answers"))].map(parted)
     }
 
-    /// A command, of which the answer does not matter.
+    /// Runs a command whose reply does not matter.
     pub fn command(&mut self, words: &[&str]) {
         let bytes: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let done = self.sim.command(&bytes);
@@ -146,7 +146,7 @@ fn parted(answer: Reply) -> (Reply, Reply) {
     }
 }
 
-/// The state with its deadlines in 4096ths of a ms.
+/// Converts the deadlines of the state to 4096ths of a ms.
 fn scaled(state: Reply) -> Reply {
     let Reply::List(mut parts) = state else { return state };
     if let [_, Reply::List(flat), ..] = parts.as_mut_slice() {
@@ -165,7 +165,7 @@ fn scaled(state: Reply) -> Reply {
     Reply::List(parts)
 }
 
-/// None: finer than 4096ths.
+/// None if the score is finer than 4096ths.
 fn exact(score: &str) -> Option<i64> {
     let scaled = score.parse::<f64>().ok()? * 4096.0;
     (scaled.fract() == 0.0).then(|| format!("{scaled:.0}").parse().ok()).flatten()

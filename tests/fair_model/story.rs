@@ -1,4 +1,4 @@
-//! One sequence: who does what, and what must always hold.
+//! One sequence of acts, and the rules that must always hold.
 
 mod acts;
 mod steps;
@@ -10,14 +10,14 @@ use distlock_support::Numbers;
 use crate::model::{JAVA_LEASE, LONG, Model, Own, Reply, ours};
 use crate::rig::{Rig, Script, Scripts};
 
-/// Of the lock, and what its twin has to itself.
+/// The keys of the lock, and the twin's own keys.
 const KEYS: [&str; 6] = ["lock", "queue", "deadlines", "waiters", "{lock}", "{waiters}"];
-/// Of the twin, as seen from there.
+/// The keys of the twin, and the lock's own keys.
 const TWIN_KEYS: [&str; 6] = ["{lock}", "queue", "deadlines", "{waiters}", "lock", "waiters"];
-/// What the names of the waiters' channels of both begin with.
+/// Prefix of the waiters' channels of both.
 const CHANNELS: &str = "channel:{lock}";
 
-/// Two clients of ours with three waiters each, one of Java's with four.
+/// Two clients of ours with three waiters each, and one client of Java with four.
 const OURS: [[&str; 3]; 2] = [
     [
         "11111111-1111-8111-8111-111111111111:1",
@@ -36,30 +36,30 @@ const JAVA: [&str; 4] = [
     "33333333-3333-4333-8333-333333333333:3",
     "33333333-3333-4333-8333-333333333333:4",
 ];
-/// An owner of Java's that a client of ours acts as; Java only comes in again as it, and unlocks.
+/// An owner of Java as which a client of ours acts. Java only re-enters as this owner, and unlocks.
 const GIVEN: &str = "44444444-4444-4444-8444-444444444444:1";
-/// Those of ours that wait for the twin.
+/// Our owners that wait for the twin.
 const STRANGERS: [[&str; 3]; 1] = [[
     "55555555-5555-8555-8555-555555555555:1",
     "55555555-5555-8555-8555-555555555555:2",
     "55555555-5555-8555-8555-555555555555:3",
 ]];
 
-/// The most that anybody's lease is in here.
+/// The longest lease in these tests, in ms.
 const LEASE: i64 = 40_000;
 
-/// A waiter of ours that is alive.
+/// A live waiter of ours.
 #[derive(Clone, Debug)]
 struct Waiter {
     last: i64,
-    /// What it waits for.
+    /// The hold that it waits for.
     hold: String,
     nonce: String,
-    /// Somebody of Java's stood ahead whose wait could only be guessed.
+    /// True if a waiter of Java was ahead whose wait the scripts could only guess.
     guessed: bool,
 }
 
-/// Which waits Java has.
+/// The kinds of waits that Java's waiters have.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Java {
     None,
@@ -74,26 +74,27 @@ pub struct Story<'a> {
     rig: &'a mut Rig,
     model: Model,
     java: Java,
-    /// Somebody spoils the queue: only what recovers can be asked for.
+    /// True if keys may be changed by foreign commands. Then only recovery is checked.
     spoils: bool,
     spoilt: bool,
-    /// Somebody of ours acts as an owner of Java's; others wait for the twin.
+    /// True if a client of ours acts as an owner of Java (`given`), or others wait for the twin (`twins`).
     given: bool,
     twins: bool,
     waiting: BTreeMap<&'static str, Waiter>,
-    /// When the deadlines of ours were set.
+    /// When each deadline of ours was set.
     set: BTreeMap<&'static str, i64>,
-    /// Those of Java that queued and have not been seen to go, with their waits.
+    /// Waiters of Java that have queued and were not seen to leave: the wait they queued with, and the wait they
+    /// will take off.
     java_waiting: BTreeMap<&'static str, (i64, i64)>,
-    /// Those of Java whose deadlines tell less than their waits: one ahead gave up with more than it had come with, or they
-    /// came behind such a one.
+    /// Waiters of Java whose deadlines are too short to show their waits: a waiter ahead took off more than it had
+    /// queued with, or they queued behind one with such a deadline.
     cut: BTreeSet<&'static str>,
     refreshed: i64,
-    /// The ids that every owner was given, listed still or gone.
+    /// The ids issued to every owner, listed or gone.
     issued: BTreeMap<String, Vec<String>>,
-    /// How many names were made up.
+    /// Number of names made so far.
     names: u64,
-    /// Waits of Java that went without taking anything off, since the queue was last without Java.
+    /// Upper bound in ms of the room left over from waiters of Java that are gone, since the queue last had none.
     stale: i64,
     log: Vec<String>,
 }
@@ -144,7 +145,7 @@ impl<'a> Story<'a> {
         );
     }
 
-    /// Runs a script on both, and compares its answer and all there is to what the model says. `twin`: at the twin.
+    /// Runs a script on both servers, and compares reply and state with the model. `twin`: at the twin.
     fn run(
         &mut self,
         (name, twin): (&str, bool),
@@ -179,14 +180,14 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// What must hold after every step.
+    /// Checks the rules that hold after every step.
     fn check(&mut self, before: &Model, step: &str) {
         let winner = self.model.own.hold.as_ref().map(|hold| hold.owner.clone());
         let had = before.own.hold.as_ref().map(|hold| hold.owner.clone());
         if self.model.left() == -1 {
             self.fail("a lock without end");
         }
-        // In the order of the queue.
+        // The lock is granted in the order of the queue.
         if let Some(winner) = &winner
             && (had.as_ref() != Some(winner) || step == "force")
             && !self.spoilt
@@ -195,7 +196,7 @@ impl<'a> Story<'a> {
                 let left = before.ms_until(ahead).unwrap_or(i64::MAX);
                 let alive =
                     self.waiting.get(ahead.as_str()).is_some_and(|waiter| !waiter.guessed) && !self.silent(ahead);
-                // It waits for the twin.
+                // A waiter for the twin does not count.
                 let alive = alive && !stranger(ahead);
                 let java = !ours(ahead) && left > self.model.wait && !step.starts_with("refresh");
                 if alive || java {
@@ -203,7 +204,7 @@ impl<'a> Story<'a> {
                 }
             }
         }
-        // Nobody alive loses its place.
+        // No live waiter loses its place.
         for winner in [&self.model.own, &self.model.twin].into_iter().filter_map(|own| own.hold.as_ref()) {
             self.waiting.remove(winner.owner.as_str());
             self.java_waiting.remove(winner.owner.as_str());
@@ -221,14 +222,14 @@ impl<'a> Story<'a> {
                 self.fail(&format!("{owner} is alive and not registered"));
             }
         }
-        // What it was given room for stays until nobody of Java's is ahead; garbage stands for the longest.
+        // Room is kept until no waiter of Java is ahead. Each waiter that is gone counts with the longest wait.
         let gone = before.queue.iter().filter(|owner| !ours(owner) && !self.stands(owner)).count();
         self.stale += i64::try_from(gone).unwrap() * LONG;
         let known = |owner: &String| ours(owner) && self.waiting.contains_key(owner.as_str());
         if step == "refresh all" && before.queue.iter().all(|owner| ours(owner)) && self.model.queue.iter().all(known) {
             self.stale = 0;
         }
-        // No deadline further off than all waits ahead together.
+        // No deadline is later than all waits ahead together.
         if !self.spoilt {
             let crowd = i64::try_from(self.model.queue.iter().filter(|owner| !ours(owner)).count()).unwrap();
             for (place, owner) in self.model.queue.iter().enumerate() {
@@ -239,7 +240,7 @@ impl<'a> Story<'a> {
                     self.fail(&format!("the deadline of {owner} is too far off"));
                 }
                 if ours(owner) && self.model.queue[..=place].iter().all(|other| ours(other)) && self.stale == 0 {
-                    // Dead ones keep what they had until the next refresh.
+                    // Dead waiters keep their room until the next refresh.
                     let fresh = self.waiting.contains_key(owner.as_str()) && step == "refresh all" && !stranger(owner);
                     if fresh && left > self.model.wait {
                         self.fail(&format!("{owner} has room for nobody"));
@@ -249,8 +250,8 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Whether one of ours may count as dead: after `wait` without a refresh it may go. One that calls again without a
-    /// refresh is no more alive for that. Times are told in 16ths of a second.
+    /// Returns true if a waiter of ours may count as dead: after `wait` without a refresh its place may be removed.
+    /// A call without a refresh does not change that. The scripts measure time in 16ths of a second.
     fn silent(&self, owner: &str) -> bool {
         let set = self.set.get(owner).copied().unwrap_or(0);
         self.model.now - set > self.model.wait - 63
@@ -260,8 +261,8 @@ impl<'a> Story<'a> {
         self.model.queue.iter().any(|other| other == owner)
     }
 
-    /// Whether somebody of Java ahead of this place has a wait that the scripts can only guess, or those ahead may take off
-    /// more beyond their waits than there is in reserve.
+    /// Returns true if a waiter of Java ahead of this place has a wait that the scripts can only guess, or if the
+    /// waiters ahead may take off more beyond their waits than the reserve.
     fn guessed(&self, owner: &str) -> bool {
         let places = self.model.queue.iter().take_while(|other| *other != owner);
         let beyond = |other: &String| self.java_waiting.get(other.as_str()).map_or(0, |(wait, most)| most - wait);
@@ -302,7 +303,7 @@ fn short(model: &Model) -> String {
     format!("held by {own:?}, twin by {twin:?}, waiting {}, {:?}", queue.join(", "), model.own.registered.values())
 }
 
-/// Hashes and sorted sets in the order of their members.
+/// Sorts hashes and sorted sets by member.
 fn sorted(state: Reply) -> Reply {
     let Reply::List(mut parts) = state else { return state };
     for part in [1, 3, 5, 7, 9] {

@@ -1,18 +1,18 @@
-//! A server whose time of day is set. Leases are measured by it (premise P2).
+//! A server whose time of day is changed. Leases are measured by it (premise P2).
 
 use distlock::{DistLock as _, Error, Flavour, Lost, NotHeld, Released};
 use distlock_support::{Clock, RedisServer};
 
 use bed::{Bed, ends, run_on, secs};
 
-/// Runs a body on a server with a clock of its own.
 async fn shifted(body: impl AsyncFnOnce(&Bed, &Clock)) {
     let Some(clock) = Clock::new() else { return };
     let make = |client: &distlock::Client, name: &str| client.lock(Flavour::Reentrant, name);
     run_on(clock.of(RedisServer::builder()).start(), make, async |bed| body(bed, &clock).await).await;
 }
 
-/// It ends leases early. A watched guard is told by its next renewal; a leased one, which nobody renews, by its release.
+/// A step forward ends leases early. A watched guard learns this from its next renewal, and a leased guard from its
+/// release.
 #[tokio::test]
 async fn a_step_forward_ends_leases_and_the_next_renewal_tells() {
     shifted(async |bed, clock| {
@@ -37,7 +37,6 @@ async fn a_step_forward_ends_leases_and_the_next_renewal_tells() {
     .await;
 }
 
-/// It makes leases longer, which matters for locks whose holder is gone.
 #[tokio::test]
 async fn a_step_back_keeps_a_dead_holders_lock_for_longer() {
     shifted(async |bed, clock| {
@@ -48,7 +47,7 @@ async fn a_step_back_keeps_a_dead_holders_lock_for_longer() {
         clock.shift(-3_600_000);
         let left = bed.admin.pttl("dead").await;
         assert!((3_600_000..=3_800_000).contains(&left), "{left} ms");
-        // A holder that lives renews and releases as ever.
+        // A live holder renews and releases as usual.
         let renewed = client.renew_now().await;
         assert_eq!((renewed.renewed, renewed.lost), (1, 0));
         assert!(guard.is_held());

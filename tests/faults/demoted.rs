@@ -8,12 +8,11 @@ use distlock_support::{Admin, Proxy, RedisServer, Replicas, ReplicasOptions};
 use crate::rig::{HOUR, patient};
 use bed::{Bed, PATIENCE, becomes, builder, end, ends, eventually, reentrant};
 
-/// Connections for commands of a client.
 const POOL: usize = 3;
 
 const CHANNEL: &str = "redisson_lock__channel:{x}";
 
-/// Only a message wakes the waiter, so the connection for messages has to follow the connection for commands.
+/// Only a message wakes the waiter, so the connection for messages must follow the connection for commands.
 #[tokio::test]
 async fn messages_follow_an_endpoint_that_leads_to_a_new_primary() {
     reentrant(async |bed: &Bed| {
@@ -24,7 +23,7 @@ async fn messages_follow_an_endpoint_that_leads_to_a_new_primary() {
     .await;
 }
 
-/// In the strict modes acquires go by connections of their own. A client that only waits is refused there and nowhere else.
+/// In the strict modes acquires use separate connections. For a client that only waits, only these are refused.
 #[tokio::test]
 async fn messages_follow_a_demotion_that_an_acknowledged_acquire_meets() {
     let start = async || Replicas::start(ReplicasOptions::default().replicas(1)).await;
@@ -58,7 +57,7 @@ async fn follows(proxy: &Proxy, old: (SocketAddr, &Admin), new: (SocketAddr, &Ad
     end(at_new).await;
 }
 
-/// The client waits for a lock of `other`, and has it once that is released.
+/// Waits for a lock that `other` holds, and returns the guard after the release.
 async fn waits_for(client: &Client, other: &Client, server: &Admin) -> Guard {
     let held = other.reentrant("x").lock_leased(HOUR).await.unwrap();
     let lock = client.lock(Flavour::Reentrant, "x");
@@ -68,7 +67,8 @@ async fn waits_for(client: &Client, other: &Client, server: &Admin) -> Guard {
     ends("the waiter", waiting).await.unwrap().unwrap()
 }
 
-/// One connection meets the demotion. Until the new lock is taken, the others answer only reads, from the old primary's data.
+/// One connection meets the demotion. Until the new lock is taken, the other connections only read, from the old
+/// primary's data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_connection_of_a_client_follows_a_demotion_that_one_of_them_meets() {
     let new = RedisServer::start();
@@ -80,7 +80,7 @@ async fn every_connection_of_a_client_follows_a_demotion_that_one_of_them_meets(
             bed.admin.cmd::<String>(&["REPLICAOF", "127.0.0.1", "1"]).await;
             proxy.set_upstream(new.addr());
             client.reentrant("a").try_lock().await.unwrap_err();
-            // The next connections' turns. A read that was in flight on a connection that is being replaced fails.
+            // The other connections' turns. A read in flight fails if its connection is being replaced.
             for _ in 1..POOL {
                 let _ = client.reentrant("a").state().await;
             }
@@ -101,7 +101,7 @@ async fn every_connection_of_a_client_follows_a_demotion_that_one_of_them_meets(
     .await;
 }
 
-/// Acquires and releases by every connection for commands, one by one and all at once.
+/// Acquires and releases over every connection for commands, one by one and all at once.
 async fn all_go_to(client: &Client, server: &Admin) {
     let names: Vec<_> = (0..2 * POOL).map(|n| format!("{n}")).collect();
     for name in &names {

@@ -1,4 +1,4 @@
-//! Hears all that is logged: `tracing` on one thread, and the `log` facade, which is fred's, in the whole process.
+//! Records all logs: `tracing` on one thread, and fred's `log` facade in the whole process.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, NoSubscriber};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
-/// What `tracing` reports on this thread while `listening` lives.
+/// `tracing` events on this thread while the guard of [`Ears::open`] lives.
 #[derive(Clone, Default)]
 pub struct Ears {
     lines: Arc<Mutex<Vec<(Level, String)>>>,
@@ -19,10 +19,10 @@ pub struct Ears {
 }
 
 impl Ears {
-    /// Listens on this thread, to everything, until the guard is dropped.
+    /// Records every level on this thread until the guard is dropped.
     pub fn open() -> (Self, DefaultGuard) {
-        // With one subscriber only, a place in the code that another thread comes by first would be asked of that thread, which
-        // has none, and be dumb for good.
+        // With only one subscriber, tracing asks the first thread that reaches a call site. A thread without a
+        // subscriber would disable the call site for good.
         static SECOND: OnceLock<Dispatch> = OnceLock::new();
         SECOND.get_or_init(|| Dispatch::new(NoSubscriber::default()));
         let ears = Self::default();
@@ -75,7 +75,7 @@ impl Subscriber for Ears {
     fn exit(&self, _: &Id) {}
 }
 
-/// The `log` facade: keeps what contains the needle, and counts the rest.
+/// The `log` facade: keeps messages with the needle, and counts the rest.
 pub struct Facade {
     needle: &'static str,
     found: Mutex<Vec<String>>,
@@ -83,7 +83,7 @@ pub struct Facade {
 }
 
 impl Facade {
-    /// Listens at every level, for good.
+    /// Records every level until [`close`](Self::close).
     pub fn listen(needle: &'static str) -> &'static Self {
         static FACADE: Facade =
             Facade { needle: super::secrets::NEEDLE, found: Mutex::new(Vec::new()), heard: AtomicU64::new(0) };
@@ -94,12 +94,11 @@ impl Facade {
         &FACADE
     }
 
-    /// Listens no more.
     pub fn close(&self) {
         log::set_max_level(log::LevelFilter::Off);
     }
 
-    /// How much was logged, and what of it contains the needle.
+    /// Returns the number of messages, and those with the needle.
     pub fn found(&self) -> (u64, Vec<String>) {
         (self.heard.load(Ordering::Relaxed), self.found.lock().clone())
     }

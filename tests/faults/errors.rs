@@ -32,7 +32,8 @@ async fn a_server_that_cannot_be_connected_to_is_named() {
     }
 }
 
-/// While a server refuses connections, nothing is sent. No command is in doubt, and each error names the server and the cause.
+/// While a server refuses connections, nothing is sent. So no command is in doubt, and each error names the server and
+/// the cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
     reentrant(async |bed| {
@@ -89,8 +90,8 @@ async fn connecting_without_hello_fails_at_once_and_names_the_transport_that_wor
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// A server that completes the handshake and then falls silent holds up `connect` for `connect_timeout`, not for the timeout of the
-/// command that checks the login's rights.
+/// A server that completes the handshake and then falls silent delays `connect` by `connect_timeout` only. The command
+/// that checks the login's rights has a longer timeout.
 #[tokio::test]
 async fn connecting_to_a_server_that_falls_silent_ends_with_the_connect_timeout() {
     let server = Fake::start().await;
@@ -99,12 +100,11 @@ async fn connecting_to_a_server_that_falls_silent_ends_with_the_connect_timeout(
         let connecting =
             builder(&server.url()).direct(direct).watchdog(HOUR * 24).command_timeout(HOUR).connect_timeout(secs(1));
         let client = ends("connecting", connecting.connect()).await.unwrap();
-        // What the login may do is not known. The first command says that the server is silent.
+        // The rights of the login are not known. The first command reports that the server is silent.
         assert!(client.reentrant("a").lock_for(secs(1)).await.is_err());
     }
 }
 
-/// What listens there is no Redis: a web server, SSH, a database, TLS.
 #[tokio::test]
 async fn connecting_to_a_server_of_another_protocol_fails_at_once_and_says_so() {
     let greetings: [&[u8]; 4] = [
@@ -120,7 +120,7 @@ async fn connecting_to_a_server_of_another_protocol_fails_at_once_and_says_so() 
             let mut open = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 stream.write_all(greeting).await.unwrap();
-                // Some leave the connection open.
+                // Some servers leave the connection open.
                 open.push(stream);
             }
         });
@@ -137,7 +137,7 @@ async fn connecting_to_a_server_of_another_protocol_fails_at_once_and_says_so() 
     }
 }
 
-/// Errors of a lock whose server is frozen, or refuses, name both.
+/// The server is frozen, or refuses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_name_the_lock_and_the_server() {
     reentrant(async |bed| {

@@ -1,4 +1,4 @@
-//! Extends whose reply is lost or late: what the guard says stays true.
+//! Extends whose reply is lost or late. The guard must still tell the truth.
 
 use distlock::{Acquire, DistLock as _, Error};
 use distlock_support::{Action, Matcher};
@@ -7,7 +7,7 @@ use bed::{builder, end, ends, ms, reentrant, secs};
 
 const HOUR: u64 = 3600;
 
-/// The extend shortens the lease and its reply is lost: whoever waits for the end hears of it at the shorter lease.
+/// The extend shortens the lease, and its reply is lost. `lost()` and `run()` complete at the shorter lease.
 async fn an_extend_in_doubt_ends_the_work_at_the_shorter_lease(several: bool) {
     reentrant(async |bed| {
         let proxy = bed.proxy();
@@ -22,7 +22,7 @@ async fn an_extend_in_doubt_ends_the_work_at_the_shorter_lease(several: bool) {
         let lost = tokio::spawn(guard.lost());
         let works = guard.run(std::future::pending::<()>());
         let extends = async {
-            // Both wait for the longer lease.
+            // Both futures wait for the end of the longer lease.
             tokio::task::yield_now().await;
             let swallowed = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
             let extended = guard.extend(ms(1500)).await;
@@ -45,14 +45,14 @@ bed::cases!(an_extend_in_doubt_ends_the_work_at_the_shorter_lease:
     of_several = true,
 );
 
-/// The server refuses the extend, but says so when the shorter lease would be over: the guard is lost.
+/// The server refuses the extend, but the refusal arrives after the shorter lease would have ended. The guard is lost.
 async fn a_refusal_that_comes_after_the_shorter_lease_revives_no_guard(watched: bool) {
     reentrant(async |bed| {
         let proxy = bed.proxy();
         let client = bed.connect(builder(&proxy.url())).await;
         let how = if watched { Acquire::new() } else { Acquire::new().lease(secs(2 * HOUR)) };
         let guard = client.reentrant("x").acquire(how).await.unwrap().unwrap();
-        // The server knows the script afterwards.
+        // Afterwards the server knows the script.
         client.renew_now().await;
         guard.extend(secs(HOUR)).await.unwrap();
         let lost = tokio::spawn(guard.lost());

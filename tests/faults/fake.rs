@@ -1,4 +1,4 @@
-//! A server that answers scripts as it is told to. It knows just enough else to be connected to.
+//! A fake server with configurable replies to scripts. It knows just enough else for clients to connect.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrit
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Answers a script: its words from `EVALSHA` on, to the bytes of the reply. None is silence.
+/// Maps the words of a script call, from `EVALSHA` on, to the bytes of the reply. None: no reply.
 pub type Answer = Box<dyn FnMut(&[Vec<u8>]) -> Option<Vec<u8>> + Send>;
 
-/// A server of one task, gone when this is dropped.
+/// A server on one task, until dropped.
 pub struct Fake {
     addr: SocketAddr,
     answer: Arc<Mutex<Answer>>,
@@ -19,7 +19,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// Listens; every script is answered by nil at first.
+    /// Starts the server. It replies nil to every script.
     pub async fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let addr = listener.local_addr().expect("bound");
@@ -36,17 +36,14 @@ impl Fake {
         Self { addr, answer, task }
     }
 
-    /// Where to connect.
     pub fn url(&self) -> String {
         format!("redis://{}", self.addr)
     }
 
-    /// How scripts are answered from now on.
     pub fn set(&self, answer: impl FnMut(&[Vec<u8>]) -> Option<Vec<u8>> + Send + 'static) {
         *self.answer.lock() = Box::new(answer);
     }
 
-    /// Every script gets these bytes from now on.
     pub fn always(&self, reply: &[u8]) {
         let reply = reply.to_vec();
         self.set(move |_| Some(reply.clone()));
@@ -88,7 +85,7 @@ async fn serve(stream: TcpStream, answers: Arc<Mutex<Answer>>) -> std::io::Resul
     }
 }
 
-/// One command: an array of bulk strings, or words on a line as fred sends `HELLO`.
+/// Reads one command: an array of bulk strings, or a line of words, as fred sends `HELLO`.
 async fn request(read: &mut (impl AsyncBufRead + Unpin)) -> std::io::Result<Vec<Vec<u8>>> {
     let line = line(read).await?;
     let Some(count) = line.strip_prefix('*') else {

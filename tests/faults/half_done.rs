@@ -1,4 +1,4 @@
-//! Servers that refuse what a script does last: what it did before is undone.
+//! Servers that refuse a script's last command. The script's earlier writes must be undone.
 
 use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
 
@@ -6,7 +6,6 @@ use crate::rig::patient;
 use bed::fault::refused;
 use bed::{Bed, becomes, ends, eventually, fair, idle, ms, reentrant, secs, waiter};
 
-/// May leases be set from here on?
 async fn allow(bed: &Bed, leases: bool) {
     rule(bed, if leases { "+pexpire" } else { "-pexpire" }).await;
 }
@@ -15,8 +14,8 @@ async fn rule(bed: &Bed, rule: &str) {
     let () = bed.admin.cmd(&["ACL", "SETUSER", "default", rule]).await;
 }
 
-/// Leases that may not be set: what was free stays free, and whoever is in keeps what it had, to the last field, whether it
-/// is the only hold of its owner or not.
+/// If a lease must not be set, a free lock stays free, and a holder keeps its state to the last field, whether this is
+/// its owner's only hold or not.
 #[tokio::test]
 async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
     reentrant(async |bed| {
@@ -32,7 +31,7 @@ async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
                 };
                 let (me, before) = (guard.owner().clone(), bed.admin.hgetall("a").await);
                 allow(bed, false).await;
-                // Longer than what is there, so that it would have to be set.
+                // Longer than the current lease, so that the script has to set it.
                 refused(lock.acquire(Acquire::new().owner(&me).lease(secs(900))).await, "");
                 becomes("commands under way", 0, async || client.stats().under_way).await;
                 assert_eq!(bed.admin.hgetall("a").await, before, "{label}");
@@ -50,7 +49,7 @@ async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
     .await;
 }
 
-/// A reader beside another, for whom the lock's lease may not be made longer, leaves what was there.
+/// A second reader needs a longer lease on the lock, and may not set it. Nothing changes.
 #[tokio::test]
 async fn a_reader_that_may_not_come_in_leaves_no_trace() {
     reentrant(async |bed| {
@@ -69,7 +68,8 @@ async fn a_reader_that_may_not_come_in_leaves_no_trace() {
     .await;
 }
 
-/// Nor is a lock passed on that would never end: it is free, and the waiter comes by itself.
+/// A lock without a first lease would never expire, so it is not passed on. The lock is free, and the waiter asks by
+/// itself.
 #[tokio::test]
 async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
     fair(async |bed| {
@@ -80,7 +80,7 @@ async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
         let next = tokio::spawn(async move {
             loop {
                 match lock.lock().await {
-                    // Its own beat may have it ask before leases may be set again.
+                    // The waiter's refresh may make it ask before leases may be set again.
                     Err(Error::Server { .. }) => tokio::time::sleep(ms(10)).await,
                     outcome => return outcome.unwrap(),
                 }
@@ -98,7 +98,8 @@ async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
     .await;
 }
 
-/// Nor is a lease made shorter by a command that may not be noted: a copy of it would cut one that came later.
+/// A shorter lease needs a note of its command, so that a late copy has no effect. If the note is refused, the lease
+/// stays.
 #[tokio::test]
 async fn an_extension_that_may_not_be_noted_changes_nothing() {
     reentrant(async |bed| {
@@ -119,7 +120,7 @@ async fn an_extension_that_may_not_be_noted_changes_nothing() {
     .await;
 }
 
-/// A lease that may not be looked at is not renewed, and nobody says that it was.
+/// A lease that must not be read is not renewed, and no renewal is reported.
 #[tokio::test]
 async fn a_lease_that_may_not_be_looked_at_is_not_renewed() {
     reentrant(async |bed| {
@@ -136,7 +137,7 @@ async fn a_lease_that_may_not_be_looked_at_is_not_renewed() {
     .await;
 }
 
-/// What may not be announced is done all the same: given back, freed, passed on. Whoever waits finds out by itself.
+/// Operations succeed although their message is refused: release, force, passing on. Waiters find out by themselves.
 #[tokio::test]
 async fn what_may_not_be_announced_is_done() {
     fair(async |bed| {
@@ -169,7 +170,7 @@ async fn what_may_not_be_announced_is_done() {
             let (guard, _) = ends("the waiter, whom no message wakes", next).await.unwrap();
             guard.unlock().await.unwrap();
         }
-        // The cover of the reader whose lock was freed by force.
+        // The cover of the reader whose lock was forced open.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;

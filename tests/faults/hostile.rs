@@ -1,4 +1,4 @@
-//! Hostile data: names, and hashes that somebody forged.
+//! Hostile data: names and forged hashes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use redis::Value;
 use crate::rig::patient;
 use bed::{ends, idle, ms, reentrant};
 
-/// A name is bytes and nothing else: one key of this name, one channel, and no other key touched.
+/// A name is plain bytes: one key of this name, one channel, and no other key touched.
 #[tokio::test]
 async fn names_that_look_like_commands_are_just_names() {
     const ODD: [&str; 9] = [
@@ -49,7 +49,7 @@ async fn names_that_look_like_commands_are_just_names() {
     .await;
 }
 
-/// Somebody else's hash that never expires is waited for, and found to be gone without a message.
+/// A foreign hash without a TTL is polled, and its deletion is noticed without a message.
 #[tokio::test]
 async fn a_hash_without_an_end_is_polled() {
     reentrant(async |bed| {
@@ -66,8 +66,8 @@ async fn a_hash_without_an_end_is_polled() {
     .await;
 }
 
-/// Counts that are no counts. Of another owner: held, whatever they say. Of our own: an error or a repair, and never a lock that
-/// stays.
+/// Counts that are no numbers. Another owner's lock counts as held, whatever the count is. For an own lock, the client
+/// returns an error or repairs the count, and never leaves the lock behind.
 #[tokio::test]
 async fn forged_counts_are_survived() {
     let forged = [
@@ -99,7 +99,7 @@ async fn forged_counts_are_survived() {
             assert!(matches!(error, Error::NotHeld { .. }), "{count:?}: {error:?}");
             assert_eq!(bed.admin.hgetall("a").await, BTreeMap::from([("stranger".to_owned(), count.to_owned())]));
             assert!(lock.force_unlock().await.unwrap());
-            // Our own, of an owner that others may use, so that the server counts.
+            // The client's own owner, which others may use, so the server counts its holds.
             let owner = client.owner();
             forge(owner.as_str(), count).await;
             match lock.acquire(Acquire::new().owner(&owner).wait(ms(0))).await {
@@ -108,13 +108,13 @@ async fn forged_counts_are_survived() {
             }
             idle(&client).await;
             match lock.release(&owner).await {
-                // Counted by its list of holds, a forged number goes with the last of them.
+                // Holds are counted by their list, so the forged number is deleted with the last hold.
                 Ok(_) | Err(Error::NotHeld { .. }) => {}
                 Err(Error::Server { message, .. }) => assert!(message.starts_with("ERR "), "{count:?}: {message}"),
                 outcome => panic!("{count:?}: {outcome:?}"),
             }
             lock.force_unlock().await.unwrap();
-            // Forged under a guard that is held.
+            // The count is forged while a guard holds the lock.
             let guard = lock.lock().await.unwrap();
             let field = bed.admin.hgetall("a").await.into_keys().next().unwrap();
             let () = bed.admin.cmd(&["HSET", "a", &field, count]).await;
@@ -126,7 +126,6 @@ async fn forged_counts_are_survived() {
     .await;
 }
 
-/// Fields that do not belong there.
 #[tokio::test]
 async fn extra_fields_are_survived() {
     reentrant(async |bed| {
@@ -144,7 +143,6 @@ async fn extra_fields_are_survived() {
         assert_eq!(client.renew_now().await.renewed, 1);
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         assert!(!bed.admin.exists("a").await);
-        // Bytes that are no text.
         let () = bed.admin.cmd_bytes(&[&b"HSET"[..], b"a", b"\xff\xfe\x00", b"\xc3\x28"]).await;
         is_held_by_others(1).await;
         assert!(lock.force_unlock().await.unwrap());
@@ -157,7 +155,7 @@ async fn extra_fields_are_survived() {
     .await;
 }
 
-/// Deleted and taken by somebody else under a guard: its release says so and touches nothing.
+/// The key is deleted and another owner takes the lock. The release returns an error and changes nothing.
 #[tokio::test]
 async fn a_stolen_lock_is_told() {
     reentrant(async |bed| {
@@ -171,7 +169,7 @@ async fn a_stolen_lock_is_told() {
         assert_eq!(owner, "thief");
         assert_eq!(bed.admin.hgetall("a").await.len(), 1);
         let () = bed.admin.cmd(&["DEL", "a"]).await;
-        // An owner who is told to come in twice but has nothing.
+        // The client knows a first hold of this owner, but the server has none.
         let owner = client.owner();
         let first = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
         let () = bed.admin.cmd(&["DEL", "a"]).await;

@@ -1,4 +1,4 @@
-//! Connections that the server closes, and scripts that it forgets, over and over.
+//! Connections that the server closes, and scripts that it forgets, again and again.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::rig::{accepted, stubborn};
 use bed::pest::{Deed, Pest, contend};
 use bed::{becomes, ends, eventually, ms, reentrant};
 
-/// Tasks of four clients contend while connections are closed every 50 ms. The subscriptions are made again, and every waiter then
-/// looks for itself: nobody sleeps through a release, for no poll would wake them for an hour.
+/// Tasks of four clients contend while connections are closed every 50 ms. After each reconnect the client subscribes
+/// again, and every waiter asks once. Polls are an hour away, so a lost wake-up would be noticed.
 async fn killed_connections_lose_no_waiter_and_count_nothing_twice(deeds: &'static [Deed]) {
     reentrant(async |bed| {
         let sampler = TtlSampler::start(&bed.server.url()).await;
@@ -33,11 +33,11 @@ bed::cases!(on two threads, killed_connections_lose_no_waiter_and_count_nothing_
     for_commands_and_messages = &[Deed::Kill("normal"), Deed::Kill("pubsub")],
 );
 
-/// One kill while a waiter waits, and the release before the subscription is back.
+/// The connection of a waiter is closed, and the lock is released before the client has subscribed again.
 #[tokio::test]
 async fn a_release_while_the_subscription_is_away_is_noticed() {
     reentrant(async |bed| {
-        // Never waits itself: only the waiter listens.
+        // The holder never subscribes: only the waiter does.
         let holder = bed.connect(bed.builder().take_turns(false)).await;
         let waiter = bed.connect(stubborn(&bed.server.url())).await;
         for _ in 0..5 {
@@ -46,7 +46,7 @@ async fn a_release_while_the_subscription_is_away_is_noticed() {
             let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
             becomes("waiting tasks", 1, async || waiter.stats().waiting).await;
             becomes("subscribers", 1, async || bed.admin.numsub("redisson_lock__channel:{a}").await).await;
-            // The client may have closed the last one itself.
+            // The client may just have closed its connection itself.
             let kill = async || bed.admin.client_kill_type("pubsub").await >= 1;
             eventually("a subscription is closed", kill).await;
             guard.unlock().await.unwrap();

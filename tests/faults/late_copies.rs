@@ -1,4 +1,4 @@
-//! Copies of commands that arrive late, when the command was answered long ago: whoever holds the lock by then loses nothing.
+//! Late copies of commands that were answered long ago. The current holder must lose nothing.
 
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use distlock_support::{Action, Matcher};
 use bed::wire::{Wire, arrives};
 use bed::{Bed, builder, end, ends, enter, eventually, idle, reentrant, secs};
 
-/// Flavours of which an owner may have several holds.
+/// Flavours whose owners may have several holds.
 const REENTRANT: [Flavour; 6] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin];
 
-/// Runs a test body for each of them, one after the other, on one server.
 async fn each(body: impl AsyncFn(&Bed, Flavour)) {
     reentrant(async |bed| {
         for flavour in REENTRANT {
@@ -22,13 +21,13 @@ async fn each(body: impl AsyncFn(&Bed, Flavour)) {
     .await;
 }
 
-/// The guard counts on no more than the server has, which is more than `least`.
+/// Asserts that the server's lease is more than `least` seconds and at least as long as the guard counts on.
 async fn lasts(bed: &Bed, guard: &Guard, least: u64, what: &str) {
     let (promised, left) = (guard.remaining(), bed.admin.pttl("x").await);
     assert!(guard.is_held() && left > least as i64 * 1000, "{what}: {left} ms left, {promised:?} promised");
 }
 
-/// Extends the lease. Repeated where the machine was too slow for the answer.
+/// Extends the lease. Retried if the machine was too slow for the reply.
 async fn extends(guard: &Guard, lease: Duration) {
     eventually("the lease is extended", async || match guard.extend(lease).await {
         Err(error) if error.outcome_unknown() => false,
@@ -40,7 +39,6 @@ async fn extends(guard: &Guard, lease: Duration) {
     .await;
 }
 
-/// The owner holds the lock again.
 #[tokio::test]
 async fn a_copy_of_a_release_frees_no_later_hold() {
     each(async |bed, flavour| {
@@ -48,7 +46,7 @@ async fn a_copy_of_a_release_frees_no_later_hold() {
         let lock = client.lock(flavour, "x");
         let wire = Wire::tap(&bed.server).await;
         let me = client.owner();
-        // The server knows the scripts afterwards.
+        // Afterwards the server knows the scripts.
         enter(&*lock, &me).await.unlock().await.unwrap();
         assert_eq!(enter(&*lock, &me).await.unlock().await.unwrap(), Released::Free);
         let copy = wire.last(bed).await;
@@ -65,7 +63,7 @@ async fn a_copy_of_a_release_frees_no_later_hold() {
     .await;
 }
 
-/// One of two holds was given back. `unlisted`: the first hold of an owner that nobody knew then.
+/// An owner has two holds and releases one. `unlisted`: the released hold is the first of a fresh owner, and has no id.
 #[tokio::test]
 async fn a_copy_of_a_partial_release_takes_no_other_hold() {
     each(async |bed, flavour| {
@@ -103,11 +101,12 @@ async fn a_copy_of_a_partial_release_takes_no_other_hold() {
     .await;
 }
 
-/// An extend to less arrives once more after one to more. `in_doubt`: its reply was lost; `given`: the owner was given.
+/// A copy of an extend to a shorter lease arrives after extends to longer ones. `in_doubt`: its reply was lost.
+/// `given`: the owner was given.
 async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
     each(async |bed, flavour| {
         let proxy = bed.proxy();
-        // What is in doubt is settled a command timeout later.
+        // A command in doubt is settled one command timeout later.
         let client = bed.connect(builder(&proxy.url()).command_timeout(secs(5))).await;
         let lock = client.lock(flavour, "x");
         for given in [false, true] {
@@ -116,19 +115,19 @@ async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
             let how = Acquire::new().lease(secs(200));
             let how = if given { how.owner(&me) } else { how };
             let guard = lock.acquire(how).await.unwrap().unwrap();
-            // The server knows the script afterwards.
+            // Afterwards the server knows the script.
             extends(&guard, secs(300)).await;
             let wire = Wire::tap(&bed.server).await;
             if in_doubt {
                 let lost = proxy.on_request(Matcher::command("EVALSHA"), Action::SwallowReplyClose);
-                // Sent again or not: its outcome is for others to test.
+                // Other tests cover this outcome.
                 let _ = guard.extend(secs(100)).await;
                 ends("a lost reply", lost.fired()).await;
             } else {
                 extends(&guard, secs(100)).await;
             }
             let copy = wire.last(bed).await;
-            // The second of these makes the lease shorter, too.
+            // The second one shortens the lease, too.
             for longer in [secs(600), secs(500)] {
                 extends(&guard, longer).await;
                 arrives(bed, &copy).await;
@@ -149,7 +148,7 @@ bed::cases!(a_copy_of_an_extend_cuts_no_later_lease:
     in_doubt = true,
 );
 
-/// A guard with an owner of its own was extended and given back; the owner comes in again.
+/// A guard with a fresh owner was extended and released. The owner then acquires the lock again.
 #[tokio::test]
 async fn a_copy_of_an_extend_cuts_no_later_hold() {
     each(async |bed, flavour| {
@@ -170,7 +169,8 @@ async fn a_copy_of_an_extend_cuts_no_later_hold() {
     .await;
 }
 
-/// An owner's acquire, now that the server knows the script and the client the server's clock.
+/// Acquires as a new owner, after the server has learned the script and the client the server's clock. Returns the
+/// acquire's call, too.
 async fn acquired(bed: &Bed, client: &Client, lock: &dyn DistLock) -> (Owner, Guard, Vec<String>) {
     let me = client.owner();
     enter(lock, &me).await.unlock().await.unwrap();
@@ -194,7 +194,7 @@ async fn a_copy_of_an_acquire_counts_no_hold_that_was_given_up_twice() {
     .await;
 }
 
-/// `first`: the owner was made by the lock's first guard.
+/// `first`: the lock's first guard made the owner.
 #[tokio::test]
 async fn a_copy_of_a_release_by_owner_takes_no_other_hold() {
     each(async |bed, flavour| {

@@ -1,4 +1,4 @@
-//! Servers that cannot be reached, or do not let us in.
+//! Servers that cannot be reached, or that refuse the login.
 
 use distlock::{Client, Error, Lost, Step};
 use distlock_support::leak::alive_tasks;
@@ -9,12 +9,12 @@ use crate::rig::{HOUR, heals, stubborn};
 use bed::fault::{brisk, refused};
 use bed::{PATIENCE, builder, ends, eventually, ms, reentrant, refusal, secs};
 
-/// Takes a lock and gives it back, which takes a login.
 async fn is_in(client: &Client) {
     client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
 }
 
-/// A login or a database that does not exist is told at once, in the server's words, however long connecting may take.
+/// A login or database that does not exist is reported at once, in the server's words, however long connecting may
+/// take.
 #[tokio::test]
 async fn a_refused_login_is_told_at_once() {
     let server = RedisServer::builder().password("right").start();
@@ -31,7 +31,7 @@ async fn a_refused_login_is_told_at_once() {
     }
 }
 
-/// Any password will do: fred sends it on a line of its own, where blanks and quotes have a meaning.
+/// Any password works. fred sends the password in an inline command, where blanks and quotes have a meaning.
 #[tokio::test]
 async fn any_password_logs_in() {
     const ODD: [&str; 10] = [
@@ -58,7 +58,7 @@ async fn any_password_logs_in() {
     .await;
 }
 
-/// Login and password stand percent-encoded in URLs of either kind.
+/// Login and password are percent-encoded in both kinds of URLs.
 #[tokio::test]
 async fn urls_are_decoded() {
     let password = "p@ss:w/o?r#d% ü";
@@ -81,7 +81,8 @@ async fn urls_are_decoded() {
     }
 }
 
-/// `?db=3` selects database 3, as in other clients. Services that write the database in different ways exclude each other.
+/// `?db=3` selects database 3, as in other clients. Services that write the database in different ways exclude each
+/// other.
 #[tokio::test]
 async fn database_in_the_query_of_a_url_is_used() {
     let server = RedisServer::builder().unix_socket(true).start();
@@ -102,7 +103,7 @@ async fn database_in_the_query_of_a_url_is_used() {
     holder.shutdown(PATIENCE).await.unwrap();
 }
 
-/// The last reason is told, or that nothing was heard.
+/// The error is the last reason, or says that the server did not answer.
 #[tokio::test]
 async fn a_server_that_is_away_until_the_time_for_connecting_is_up_is_told() {
     let full = RedisServer::builder().arg("--maxclients", "1").start();
@@ -161,7 +162,8 @@ async fn connecting_waits_for_a_server_that_is_starting() {
     .await;
 }
 
-/// Connections that stand are not touched. Once they break, every operation tells why, and locks are lost by their leases.
+/// Open connections are not affected. Once they break, every operation reports the reason, and locks are lost with
+/// their leases.
 #[tokio::test]
 async fn a_changed_password_is_told_and_heals() {
     reentrant(async |bed| {
@@ -182,7 +184,8 @@ async fn a_changed_password_is_told_and_heals() {
             }
             let Error::Connection { message, outcome_unknown, .. } = &error else { panic!("{error:?}") };
             assert!(error.is_retryable() && !message.contains("old"), "{error:?}");
-            // The last command on the old connection may have been carried out. A command that waits for a new one was not sent.
+            // The last command on the old connection may have been carried out. A command that waits for a new one was
+            // not sent.
             message.contains("WRONGPASS") && message.contains(&place) && !outcome_unknown
         };
         eventually("the reason is told", told).await;
@@ -197,7 +200,7 @@ async fn a_changed_password_is_told_and_heals() {
     .await;
 }
 
-/// A word alone in front of the `@` is a user, and mostly meant as a password.
+/// A single word before the `@` is a user name, and is mostly meant as a password.
 #[tokio::test]
 async fn user_without_a_password_is_refused_before_connecting() {
     for builder in

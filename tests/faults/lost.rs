@@ -6,8 +6,8 @@ use distlock_support::child::{self, Child};
 use bed::fault::brisk;
 use bed::{PATIENCE, ends, ms, reentrant, secs};
 
-/// It cannot be told while it is frozen. What it can rely on: the first thing it asks says no, and nothing it does then touches
-/// the next holder's lock.
+/// A frozen holder cannot be notified. When it resumes, its first check says that the lock is lost, and its calls do
+/// not affect the next holder's lock.
 #[tokio::test]
 async fn a_frozen_holder_knows_when_it_wakes() {
     reentrant(async |bed| {
@@ -46,7 +46,7 @@ async fn frozen_holder() {
     let client = brisk(&url).watchdog(secs(3)).retry_attempts(1_000).connect().await.unwrap();
     let guard = client.reentrant(&how).lock().await.unwrap();
     child::say("held");
-    // No timer and no task: asks the clock, as code that has just done something slow would.
+    // No timer or task: only checks the clock, like code that was slow.
     while guard.is_held() {
         std::thread::sleep(ms(1));
     }

@@ -1,4 +1,4 @@
-//! Faults of servers, networks and neighbours, and what the caller sees of each: `docs/faults.md` lists them.
+//! Faults of servers, networks and neighbours, and their effect on the caller. `docs/faults.md` lists them.
 
 mod clock;
 mod demoted;

@@ -12,7 +12,7 @@ async fn one_listens(bed: &Bed) {
     becomes("subscribers", 1, async || bed.admin.numsub(CHANNEL).await).await;
 }
 
-/// Whatever a message says, it makes a waiter look once, and one elsewhere does not.
+/// Any message makes a waiter ask once. A message on another channel has no effect.
 #[tokio::test]
 async fn odd_messages_are_hints_at_most() {
     let megabyte = vec![b'x'; 1 << 20];
@@ -31,7 +31,7 @@ async fn odd_messages_are_hints_at_most() {
     let elsewhere =
         ["redisson_lock__channel:{b}", "redisson_lock__channel:{a", "a", "*", "redisson_lock__channel:{a}x"];
     reentrant(async |bed| {
-        // The holder never listens.
+        // The holder never subscribes.
         let holder = bed.connect(bed.still_builder().take_turns(false)).await;
         let waiter = bed.still_client().await;
         for here in [true, false] {
@@ -55,7 +55,7 @@ async fn odd_messages_are_hints_at_most() {
             assert!(!task.is_finished() && guard.is_held());
             guard.unlock().await.unwrap();
             let guard = ends("the waiter", task).await.unwrap();
-            // One call releases the lock, and one look finds it free.
+            // One call releases the lock, and one acquire finds it free.
             let asked = bed.admin.calls("evalsha").await;
             let most = if here { odd.len() as u64 + 2 } else { 2 };
             assert!(asked <= most, "here: {here}: {asked} calls, {most} are allowed");
@@ -69,7 +69,7 @@ async fn idle_but_waiting(client: &Client) {
     becomes("commands under way", 0, async || client.stats().under_way).await;
 }
 
-/// A process that waits for the lock, of which nothing else is known to use memory.
+/// A process that only waits for the lock, so that its memory can be measured.
 async fn waiting_child(bed: &Bed) -> (Client, Guard, Child) {
     let holder = bed.client().await;
     let guard = holder.reentrant("a").lock().await.unwrap();
@@ -93,23 +93,23 @@ async fn waiting_process() {
     guard.unlock().await.unwrap();
     client.shutdown(PATIENCE).await.unwrap();
     child::say("done");
-    // Its memory is looked at.
+    // The parent reads this process's memory.
     child::hear().await;
 }
 
-/// The most memory that a process has had so far, in KiB.
 fn peak(child: &Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.pid())).expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).expect("VmHWM")
 }
 
-/// 10^5 small messages, or 500 MB of big ones, of which the server drops those that the client does not take in time, connection
-/// and all: the memory stays flat, and the release is noticed. How many looks a flood causes is asserted in `tests/sim/flood.rs`.
+/// Floods of 10^5 small messages, or of 500 MB in big ones. The server closes the connection of a client that reads too
+/// slowly, and drops its messages. The memory stays flat, and the release is noticed. `tests/sim/flood.rs` asserts how
+/// many attempts a flood causes.
 async fn a_flood_takes_little_memory((fill, times, most): (&str, u32, u64)) {
     reentrant(async |bed| {
         let (holder, guard, mut waiter) = waiting_child(bed).await;
-        // Once before, for what is allocated once.
+        // A first flood makes the one-time allocations.
         let first = "for i = 1, 5000 do redis.call('publish', KEYS[1], '0') end";
         let () = bed.admin.cmd(&["EVAL", first, "1", CHANNEL]).await;
         let before = peak(&waiter);

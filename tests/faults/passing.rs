@@ -1,5 +1,5 @@
-//! Refusals that pass (`docs/faults.md` has the same table). An acquire that may wait and a release are retried. The error of a single
-//! attempt is retryable.
+//! Temporary refusals (`docs/faults.md` has the same table). The client retries releases, and acquires that may wait.
+//! The error of a single attempt is retryable.
 
 use distlock::{Client, Error, Flavour, Released};
 use distlock_support::{Admin, RedisServer};
@@ -13,7 +13,6 @@ use bed::{Bed, PATIENCE, becomes, ends, eventually, ms, run_on};
 /// Refusals that the test can provoke from a real server.
 const REAL: [&str; 6] = ["MISCONF", "NOREPLICAS", "OOM", "READONLY", "MASTERDOWN", "BUSY"];
 
-/// Refusals that a fake server sends.
 const FAKE: [&str; 4] = [
     "LOADING Redis is loading",
     "CLUSTERDOWN Hash slot",
@@ -27,7 +26,7 @@ async fn config(bed: &Bed, settings: &[(&str, &str)]) {
     }
 }
 
-/// Has the server save its data, and waits until the save ends with `status`.
+/// Makes the server save its data, and waits until the save ends with `status`.
 async fn save(bed: &Bed, status: &str) {
     let () = bed.admin.cmd(&["BGSAVE"]).await;
     eventually("the save ends with the expected status", async || {
@@ -77,7 +76,6 @@ async fn heal(bed: &Bed, code: &str) {
     }
 }
 
-/// Tries to acquire until the server refuses with `code`.
 async fn is_refused(client: &Client, code: &str) {
     let lock = client.reentrant("free");
     eventually(&format!("an acquire is refused by {code}"), async || match lock.try_lock().await {
@@ -113,7 +111,7 @@ async fn acquires_and_releases_outlast_every_refusal_that_passes() {
                 drop(dropped);
                 let unlocking = tokio::spawn(unlocked.unlock());
                 match pending.unlock().await {
-                    // A server without memory accepts commands that free some.
+                    // A server without memory accepts commands that free memory.
                     Ok(released) => assert_eq!((code, released), ("OOM", Released::Free)),
                     Err(Error::ReleasePending { why, .. }) => {
                         assert!(why.to_string().contains(code), "{code}: {why:?}")

@@ -1,4 +1,4 @@
-//! Servers and networks that are silent for a while, and come back.
+//! Servers and networks that are silent for a while.
 
 use distlock::{Error, Lost, Released};
 use distlock_support::proxy::{Mode, Proxy};
@@ -7,7 +7,6 @@ use crate::rig::{stubborn, warm};
 use bed::fault::count;
 use bed::{Bed, becomes, ends, ms, reentrant, secs};
 
-/// What is silent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Silent {
     Frozen,
@@ -31,14 +30,14 @@ impl Silent {
         }
     }
 
-    /// Whether the server still serves other clients.
+    /// True if the server still serves other clients.
     const fn is_on_the_way(self) -> bool {
         matches!(self, Self::Requests | Self::Replies | Self::BlackHole)
     }
 }
 
-/// What the watchdog keeps stays held, a lease that ends meanwhile is lost by the local clock, and what arrives late touches
-/// nobody else's lock.
+/// Locks that the watchdog renews stay held, a lease that ends meanwhile is lost by the local clock, and late commands
+/// do not affect other holders' locks.
 async fn silence_delays_acquires_and_loses_only_leases_that_end(what: Silent) {
     reentrant(async |bed| {
         let proxy = bed.proxy();

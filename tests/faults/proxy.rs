@@ -1,4 +1,4 @@
-//! A proxy loses, repeats, delays and cuts single commands: every command of a session, in every way.
+//! A proxy loses, repeats, delays and cuts off single commands: every command of a session, in every way.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use bed::harm::ACTIONS;
 use bed::pest::contend;
 use bed::{PATIENCE, becomes, idle, ms, reentrant, secs, text};
 
-/// One session's view of the server, past the proxy.
+/// A session's direct view of the server, not through the proxy.
 struct View<'a> {
     admin: &'a Admin,
     name: &'a str,
@@ -20,7 +20,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Exactly these holds stand in Redis, now.
+    /// Asserts that Redis has exactly these holds now.
     async fn holds(&self, expected: &[(&Owner, u64)]) {
         let found = self.admin.hgetall(self.name).await;
         let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (text(who), count.to_string())).collect();
@@ -31,16 +31,16 @@ impl View<'_> {
         }
     }
 
-    /// What was begun is undone.
+    /// Waits until unfinished calls are undone.
     async fn free_soon(&self) {
         becomes(&self.label, BTreeMap::new(), async || self.admin.hgetall(self.name).await).await;
     }
 }
 
-/// All that a client does with a lock. Whatever is lost once, acquires with a wait and releases succeed all the same.
+/// Runs every operation of a lock. Acquires with a wait and releases must succeed, although one command is lost.
 async fn session(client: &Client, lock: &ReentrantLock, view: &View<'_>) {
     let label = &view.label;
-    // In doubt or not, an error of a single attempt may pass.
+    // An error of a single attempt is retryable, in doubt or not.
     let passing = |what: &str, error: &Error| {
         let passes = error.is_retryable() || matches!(error, Error::ReleasePending { .. });
         assert!(passes, "{label}: {what}: {error:?}");
@@ -98,7 +98,7 @@ async fn session(client: &Client, lock: &ReentrantLock, view: &View<'_>) {
     idle(client).await;
 }
 
-/// A session with the nth of its commands hit; false when there was none.
+/// Runs a session in which the nth command is hit. Returns false if there was no nth command.
 async fn run(proxy: &Proxy, client: &Client, admin: &Admin, action: Action, n: Option<usize>) -> bool {
     let name = format!("{action:?}/{n:?}");
     let lock = client.reentrant(&name);
@@ -110,8 +110,8 @@ async fn run(proxy: &Proxy, client: &Client, admin: &Admin, action: Action, n: O
     armed.is_none_or(|armed| armed.has_fired())
 }
 
-/// Every command of the session, lost, repeated, delayed or cut off in nine ways: never counted twice, never held after
-/// an error, never "busy" with the key ours.
+/// Every command of the session is lost, repeated, delayed or cut off in nine ways. No hold is counted twice, no lock
+/// stays held after an error, and the client never takes its own hold for another's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_lost_in_every_way_changes_no_count() {
     reentrant(async |bed| {
@@ -121,7 +121,7 @@ async fn every_command_lost_in_every_way_changes_no_count() {
             let client = bed.connect(stubborn(&proxy.url()).subscription_linger(ms(0))).await;
             assert!(run(&proxy, &client, &admin, action, None).await);
             let mut hit = 0;
-            // Until there is no such command: on a slow machine some are retried, and there are more.
+            // Until the session has no such command. On a slow machine some commands are retried, so there are more.
             while run(&proxy, &client, &admin, action, Some(hit + 1)).await {
                 hit += 1;
             }
@@ -132,7 +132,6 @@ async fn every_command_lost_in_every_way_changes_no_count() {
     .await;
 }
 
-/// Frames that come byte by byte, and late by different times: the same results.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn split_and_jittered_bytes_change_nothing() {
     reentrant(async |bed| {

@@ -1,4 +1,4 @@
-//! Servers that refuse.
+//! Servers that refuse commands.
 
 use distlock::{Acquire, DistLock as _, Error, Flavour, Released};
 use distlock_support::{Admin, RedisServer};
@@ -8,8 +8,8 @@ use crate::rig::patient;
 use bed::fault::{count, refused, warm};
 use bed::{PATIENCE, becomes, builder, ends, enter, eventually, idle, ms, reentrant, run_on, secs};
 
-/// A refusal says nothing of the commands that are in flight behind it on the same connection: one that the server then carried out
-/// must not be reported as refused, or what it took would stay taken.
+/// A refusal concerns one command, not the commands in flight behind it on the same connection. If a command that ran
+/// were reported as refused, its lock would stay taken.
 #[tokio::test]
 async fn a_refusal_is_of_one_command_only() {
     let fake = Fake::start().await;
@@ -17,7 +17,7 @@ async fn a_refusal_is_of_one_command_only() {
     for code in ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOAUTH", "OOM", "ERR"] {
         let mut waiting = false;
         let both = format!("-{code} and so on\r\n_\r\n").into_bytes();
-        // Silent until the second one has come.
+        // No reply until the second acquire has arrived.
         fake.set(move |words| {
             let acquire = words.contains(&b"a".to_vec()) || words.contains(&b"b".to_vec());
             match (acquire, std::mem::replace(&mut waiting, acquire)) {
@@ -36,7 +36,7 @@ async fn a_refusal_is_of_one_command_only() {
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// A server that loads its data refuses for a while: an acquire that may wait is retried.
+/// A server that loads its data refuses for a while. An acquire that may wait is retried.
 #[tokio::test]
 async fn loading_passes() {
     let fake = Fake::start().await;
@@ -55,7 +55,8 @@ async fn loading_passes() {
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// Out of memory, the server writes nothing, and held locks can be renewed and released. `passing.rs` shows that waits continue.
+/// Out of memory, the server writes nothing, and held locks can be renewed and released. `passing.rs` shows that waits
+/// continue.
 #[tokio::test]
 async fn oom_refuses_acquires_and_lets_releases_through() {
     reentrant(async |bed| {
@@ -63,7 +64,7 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
         warm(&client).await;
         let (held, free) = (client.reentrant("held"), client.reentrant("free"));
         let guard = held.lock().await.unwrap();
-        // Of an owner that others may use, only the server knows the count.
+        // Others may use this owner, so only the server knows its count.
         let me = client.owner();
         let known: Vec<_> = Flavour::ALL.iter().map(|of| (of, client.lock(*of, &format!("known {of}")))).collect();
         for (_, lock) in &known {
@@ -94,7 +95,7 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
     .await;
 }
 
-/// `conformance/suite/inputs.rs` has the other errors about such a key.
+/// `conformance/suite/inputs.rs` has the other errors for such a key.
 #[tokio::test]
 async fn a_release_on_a_key_of_another_type_is_an_error() {
     reentrant(async |bed| {
@@ -112,7 +113,8 @@ async fn a_release_on_a_key_of_another_type_is_an_error() {
     .await;
 }
 
-/// A server that runs somebody's endless script: acquires are retried until it is killed, and nothing is lost.
+/// A server runs an endless script of another client. Acquires are retried until the script is killed, and nothing is
+/// lost.
 #[tokio::test]
 async fn busy_passes() {
     let server = RedisServer::builder().arg("--busy-reply-threshold", "100").start();
@@ -152,7 +154,7 @@ async fn busy_passes() {
     .await;
 }
 
-/// Too few replicas for a write: nothing is written, and acquires are retried until there are enough.
+/// A write with too few replicas is refused. Acquires are retried until there are enough.
 #[tokio::test]
 async fn too_few_replicas_pass() {
     reentrant(async |bed| {

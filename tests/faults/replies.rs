@@ -1,4 +1,5 @@
-//! Replies that no script of ours gives: from a server that is none, a proxy that mixes things up, another version.
+//! Replies that none of our scripts returns: from another kind of server, a proxy that mixes replies up, another
+//! version.
 
 use std::panic;
 use std::sync::Once;
@@ -11,7 +12,7 @@ use bed::fault::brisk;
 use bed::harm::sha;
 use bed::{PATIENCE, ends, idle, ms, secs};
 
-/// Replies of every type there is in RESP2 and RESP3, and some that are none.
+/// Replies of every RESP2 and RESP3 type, and some that are malformed.
 const ODD: &[&str] = &[
     "_\r\n",
     "+OK\r\n",
@@ -75,7 +76,7 @@ const ODD: &[&str] = &[
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts panics that do not come from a test, in whatever task they are.
+/// Counts panics outside the test files, in any task.
 fn count_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -89,8 +90,8 @@ fn count_panics() {
     });
 }
 
-/// Every operation on every odd reply: a value where the reply has one, else an error with a text; no panic anywhere, no hang, and
-/// the client works when the server does.
+/// For every odd reply, every operation returns a value if the reply has one, or an error with a text. Nothing panics
+/// or hangs, and the client works once the server does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn odd_replies_are_errors() {
     count_panics();
@@ -109,7 +110,7 @@ async fn odd_replies_are_errors() {
 async fn one(fake: &Fake, reply: &str) {
     fake.always(reply.as_bytes());
     let builder = brisk(&fake.url()).retry_attempts(2).command_timeout(ms(150)).poll_cap(ms(50));
-    // The check of the login's rights gets it as well.
+    // The check of the login's rights gets the odd reply, too.
     let connecting = ends(&format!("connect() on {reply:?}"), builder.connect()).await;
     let client = connecting.unwrap_or_else(|error| panic!("{reply:?}: {error:?}"));
     let lock = client.reentrant("a");
@@ -131,7 +132,7 @@ async fn one(fake: &Fake, reply: &str) {
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// A guard of a server that is well for a moment.
+/// Returns a guard, while the server replies correctly.
 async fn held(fake: &Fake, client: &Client) -> Guard {
     let acquire = sha(&["common/holds", "reentrant/acquire"]).into_bytes();
     fake.set(move |words| Some(if words.contains(&acquire) { b"_\r\n".to_vec() } else { b":0\r\n".to_vec() }));
@@ -139,7 +140,7 @@ async fn held(fake: &Fake, client: &Client) -> Guard {
         loop {
             match client.reentrant("a").lock().await {
                 Ok(guard) => return guard,
-                // An odd reply may be taken for the reply to the command before, so that the connection is one reply behind.
+                // An odd reply may count as the previous command's reply, so that the connection is one reply behind.
                 Err(error) if error.to_string().contains("unexpected reply") => {}
                 Err(error) => assert!(error.is_retryable(), "{error:?}"),
             }
@@ -154,7 +155,7 @@ async fn works_again(fake: &Fake, client: &Client) {
     idle(client).await;
 }
 
-/// Whatever it is, the error has a short text.
+/// Asserts that any error has a short text.
 async fn told<T>(reply: &str, what: &str, work: impl Future<Output = Result<T, Error>>) {
     if let Err(error) = ends(&format!("{what} on {reply:?}"), work).await {
         let text = error.to_string();
@@ -163,7 +164,6 @@ async fn told<T>(reply: &str, what: &str, work: impl Future<Output = Result<T, E
     }
 }
 
-/// Replies without end: a time-out, not a wait for the rest.
 #[tokio::test]
 async fn a_reply_that_never_ends_times_out() {
     count_panics();

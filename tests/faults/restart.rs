@@ -1,4 +1,4 @@
-//! Servers that are killed, and come back with or without their data.
+//! Servers that are killed and restarted, with or without their data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,8 @@ use crate::rig::{heals, patient, stubborn};
 use bed::fault::{brisk, count};
 use bed::{Bed, Counter, becomes, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
-/// Runs a test on a server that loses nothing when it is killed. With `everysec` a write can be put off for as long as an fsync is in
-/// progress, and a kill just then loses it although it was answered.
+/// Runs a test on a server that loses nothing when it is killed. With `everysec`, Redis may postpone a write during an
+/// fsync, and a kill then loses a write that was answered.
 async fn durable(body: impl AsyncFnOnce(&Bed)) {
     let server = RedisServer::builder().aof(true).arg("--appendfsync", "always").start();
     bed::run_on(server, |client, name| client.lock(Flavour::Reentrant, name), body).await;
@@ -24,7 +24,7 @@ fn restart(bed: &Bed) {
     tokio::task::block_in_place(|| bed.server.restart());
 }
 
-/// The server could not be reached.
+/// Asserts that the error says that the server could not be reached.
 #[track_caller]
 fn told<T>(outcome: Result<T, Error>) {
     match outcome {
@@ -35,12 +35,12 @@ fn told<T>(outcome: Result<T, Error>) {
     }
 }
 
-/// Confirms holds as soon as its connection is back, every 10 s if that fails, and as a rule every 100 s, which no test waits for.
+/// Confirms holds when a connection is back, retries every 10 s, and otherwise every 100 s, which no test reaches.
 fn confirming(bed: &Bed) -> Builder {
     patient(&bed.server.url()).watchdog(secs(300))
 }
 
-/// The reconnect renews.
+/// The reconnect triggers a renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_survives_a_restart_with_data() {
     durable(async |bed| {
@@ -63,7 +63,8 @@ async fn a_lock_survives_a_restart_with_data() {
     .await;
 }
 
-/// The holder hears of it as soon as the connection is back, and whoever waits gets the lock, which is renewed as any other.
+/// The holder learns of the loss as soon as the connection is back. A waiter gets the lock, which is then renewed as
+/// usual.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_lost_in_a_restart_without_data() {
     reentrant(async |bed| {
@@ -92,7 +93,7 @@ async fn a_lock_is_lost_in_a_restart_without_data() {
     .await;
 }
 
-/// Every operation ends with an error that says so, and what is held is lost by its lease.
+/// Every operation returns an error that says so, and held locks are lost with their leases.
 #[tokio::test]
 async fn a_server_that_goes_away_is_told() {
     reentrant(async |bed| {
@@ -108,7 +109,7 @@ async fn a_server_that_goes_away_is_told() {
         let lost = ends("the signal that the lease is over", guard.lost()).await;
         assert!(matches!(lost, Error::Lost { why: Lost::Expired, .. }), "{lost:?}");
         assert!(matches!(guard.extend(secs(5)).await, Err(Error::Lost { .. })));
-        // Whether the server has it still cannot be told.
+        // The client cannot know whether the server still has the hold.
         assert!(guard.unlock().await.is_err());
         bed.server.restart();
         heals(&client).await;
@@ -117,7 +118,8 @@ async fn a_server_that_goes_away_is_told() {
     .await;
 }
 
-/// A release while the server is away is reported as in doubt, and goes on in the background until the server is back.
+/// A release while the server is away is reported as in doubt, and is retried in the background until the server is
+/// back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_goes_on_when_the_server_is_back() {
     durable(async |bed| {
@@ -135,7 +137,7 @@ async fn a_release_goes_on_when_the_server_is_back() {
     .await;
 }
 
-/// Ten kills in a row under contention: never two holders, and nobody waits for ever.
+/// Ten kills in a row under contention: never two holders, and no endless wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contention_goes_on_through_restarts_with_data() {
     durable(async |bed| {
@@ -151,7 +153,7 @@ async fn contention_goes_on_through_restarts_with_data() {
                         let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock(): {error:?}"));
                         counter.bump(ms(1)).await;
                         mine += 1;
-                        // In doubt when the server died just then; the client goes on releasing.
+                        // In doubt if the server died just then. The client continues the release.
                         if let Err(error) = guard.unlock().await {
                             assert!(matches!(error, Error::ReleasePending { .. }), "unlock(): {error:?}");
                         }
@@ -175,8 +177,8 @@ async fn contention_goes_on_through_restarts_with_data() {
     .await;
 }
 
-/// A server that has forgotten the script is sent its text: both commands together have the time of one. The reply to the second
-/// would come 2.2 s too late.
+/// If the server has forgotten the script, the client sends its text. Both commands together have one command timeout.
+/// The second reply would come 2.2 s too late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_at_a_server_that_forgot_the_script_has_the_time_of_one_command() {
     reentrant(async |bed| {
@@ -202,7 +204,7 @@ async fn a_try_at_a_server_that_forgot_the_script_has_the_time_of_one_command() 
     .await;
 }
 
-/// The wait is shorter than any time-out, and the server is down: no holder of these locks was seen.
+/// The wait is shorter than any timeout, and the server is down: no holder of these locks was seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_wait_at_a_killed_server_is_an_error() {
     reentrant(async |bed: &Bed| {

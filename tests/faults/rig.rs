@@ -1,4 +1,4 @@
-//! Clients that keep trying, and what several tests wait for.
+//! Clients that keep retrying, and waits that several tests share.
 
 use std::time::Duration;
 
@@ -10,18 +10,17 @@ use bed::{Bed, PATIENCE, builder, eventually, ms, secs};
 
 pub const HOUR: Duration = secs(3600);
 
-/// Commands time out soon, are retried for as long as a test waits, and no lease ends by accident. Only a message or a reconnect
-/// wakes a waiter.
+/// A client whose commands time out soon and are retried for as long as a test waits. No lease ends by accident, and
+/// only a message or a reconnect wakes a waiter.
 pub fn stubborn(url: &str) -> Builder {
     brisk(url).watchdog(HOUR).retry_attempts(1_000).poll_cap(HOUR)
 }
 
-/// As [`stubborn`], with commands that have time enough on any machine.
+/// Like [`stubborn`], with a command timeout that suffices on any machine.
 pub fn patient(url: &str) -> Builder {
     builder(url).watchdog(HOUR).retry_attempts(1_000).retry_delay((ms(20), ms(100))).poll_cap(HOUR)
 }
 
-/// Waits until the client can take a lock again.
 pub async fn heals(client: &Client) {
     eventually("the client can lock again", async || match client.reentrant("heals").try_lock().await {
         // None: the release of an earlier call is still in flight.
@@ -34,14 +33,14 @@ pub async fn heals(client: &Client) {
     .await;
 }
 
-/// How many connections the server has accepted so far.
+/// The number of connections that the server has accepted so far.
 pub async fn accepted(admin: &Admin) -> u64 {
     let info: String = admin.cmd(&["INFO", "stats"]).await;
     let count = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
     count.and_then(|count| count.trim().parse().ok()).expect("INFO has the count of connections")
 }
 
-/// Has every script of the reentrant lock run once, so that the server knows it.
+/// Runs every script of the reentrant lock once, so that the server knows it.
 pub async fn warm(bed: &Bed) {
     let client = bed.still_client().await;
     bed::fault::warm(&client).await;

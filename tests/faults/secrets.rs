@@ -1,4 +1,4 @@
-//! A password shows nowhere: not in errors, not in `Debug`, not in logs at any level, ours or fred's.
+//! A password appears nowhere: not in errors, not in `Debug`, not in logs of ours or fred's at any level.
 
 use std::error::Error as _;
 
@@ -10,22 +10,22 @@ use crate::ears::{Ears, Facade};
 use crate::rig::{heals, stubborn};
 use bed::{PATIENCE, idle, ms, secs};
 
-/// The part of every password here that needs no encoding in a URL.
+/// The part of every password that needs no URL encoding.
 pub const NEEDLE: &str = "hunter2";
 
-/// With what a URL must encode, and what a line to the server must quote.
+/// Contains characters that a URL must encode, and characters that an inline command must quote.
 const PASSWORD: &str = "hunter2-p@ss:w/o?r#d% \"x\" \\";
 const ENCODED: &str = "hunter2-p%40ss%3Aw%2Fo%3Fr%23d%25%20%22x%22%20%5C";
 
-/// True when the password, or a piece of it, can be read from the text: as it is, percent-encoded, as a list of bytes or
-/// in hex.
+/// Returns true if the text contains the password or a part of it: as it is, percent-encoded, as a list of bytes, or in
+/// hex.
 pub fn shows(text: &str) -> bool {
     [NEEDLE, "104, 117, 110, 116, 101, 114, 50", "68756e74657232", "p@ss:w", "p%40ss"]
         .iter()
         .any(|part| text.contains(part))
 }
 
-/// Everything that was shown, to be looked through in the end.
+/// Collects all output for the check at the end.
 #[derive(Default)]
 struct Shown(Vec<String>);
 
@@ -52,7 +52,6 @@ impl Shown {
     }
 }
 
-/// URLs that cannot be used, each with the password in it.
 #[tokio::test]
 async fn unusable_urls_do_not_repeat_the_password() {
     let mut shown = Shown::default();
@@ -90,7 +89,7 @@ async fn unusable_urls_do_not_repeat_the_password() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// Every path that ends in an error, on a server that asks for the password, and all that can be printed on the way.
+/// Every path to an error on a server that asks for the password, and everything printable on the way.
 #[tokio::test]
 async fn a_password_shows_nowhere() {
     let facade = Facade::listen(NEEDLE);
@@ -127,10 +126,10 @@ async fn a_password_shows_nowhere() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// A server without `HELLO` repeats the arguments of `HELLO` in its error, and so does one without `AUTH`.
+/// A server without `HELLO` repeats the arguments of `HELLO` in its error. A server without `AUTH` does the same.
 #[tokio::test]
 async fn servers_that_repeat_the_login_do_not_reveal_the_password() {
-    // Not the needle: fred's log at its most detailed repeats what servers say (SECURITY.md).
+    // Not the needle, because fred's trace log repeats server errors (SECURITY.md).
     const PASSWORD: &str = "s3cret-of-hello";
     let (ears, _listening) = Ears::open();
     let mut shown = Shown::default();
@@ -174,7 +173,7 @@ async fn refused_and_lost(shown: &mut Shown, client: &Client, admin: &Admin, pro
     shown.debug(&(Acquire::new().owner(guard.owner()), client.renew_now().await, lock.clone()));
     guard.unlock().await.unwrap();
 
-    // What the server refuses.
+    // Refusals of the server.
     let () = admin.cmd(&["SET", "text", PASSWORD]).await;
     shown.outcome("wrong type", client.reentrant("text").lock().await);
     let () = admin.cmd(&["DEL", "text"]).await;
@@ -185,7 +184,7 @@ async fn refused_and_lost(shown: &mut Shown, client: &Client, admin: &Admin, pro
     shown.outcome("not permitted", lock.lock().await);
     let () = admin.cmd(&["ACL", "SETUSER", "locks", "+@all"]).await;
 
-    // What the network does.
+    // Faults of the network.
     for action in [Action::SwallowReplyClose, Action::SwallowReplyRst, Action::HangReply] {
         proxy.on_request(Matcher::command("EVALSHA"), action);
         shown.outcome("lost", lock.try_lock().await);
@@ -199,7 +198,7 @@ async fn refused_and_lost(shown: &mut Shown, client: &Client, admin: &Admin, pro
     shown.outcome("extend", guard.extend(secs(1)).await);
 }
 
-/// The password changes while connections break, and the server is away.
+/// The password changes while connections break, and the server goes away.
 async fn cut_off(shown: &mut Shown, client: &Client, admin: &Admin, proxy: &Proxy) {
     let lock = client.reentrant("a");
     let () = admin.cmd(&["ACL", "SETUSER", "locks", "resetpass", ">other"]).await;

@@ -1,5 +1,6 @@
-//! Subscriptions that are never confirmed, or not allowed. Waiters that share a subscription under way, and waiters that are woken
-//! without one by a release of their own process, are in `src/engine/tests` (`same_owner`, `answers`).
+//! Subscriptions that are never confirmed, or not allowed. Waiters that share a pending subscription, and waiters that
+//! their own process's release wakes without a subscription, are tested in `src/engine/tests` (`same_owner`,
+//! `answers`).
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ fn patient(proxy: &Proxy) -> Builder {
     builder(&proxy.url()).poll_cap(hour).ping_interval(hour).subscribe_timeout(hour).subscription_linger(ms(100))
 }
 
-/// The waiter looks when the lease of the holder is over that it was told of.
+/// Without a subscription, the waiter asks at the end of the holder's lease that it has learned.
 #[tokio::test]
 async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
     reentrant(async |bed: &Bed| {
@@ -39,7 +40,7 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
                 let mut waiting = waits(&ours.lock(wanted, &name));
                 tokio::select! {
                     () = silent.fired() => Some((held, waiting)),
-                    // The lease was over before the waiter subscribed.
+                    // The lease ended before the waiter subscribed.
                     guard = &mut waiting => {
                         guard.unwrap().unlock().await.unwrap();
                         None
@@ -50,7 +51,7 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
             let guard = ends("a waiter whose subscription is not confirmed", waiting).await.unwrap();
             guard.unlock().await.unwrap();
             drop(held);
-            // The subscription is in flight for an hour otherwise.
+            // Otherwise the subscription would be in flight for an hour.
             proxy.rst_all();
             end(ours).await;
         }
@@ -58,7 +59,7 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
     .await;
 }
 
-/// The access list denies all channels: over fred a subscription looks as if it had succeeded.
+/// The access list denies all channels. Over fred, such a subscription seems to succeed.
 #[tokio::test]
 async fn a_waiter_that_may_hear_no_message_polls() {
     reentrant(async |bed: &Bed| {
@@ -72,7 +73,7 @@ async fn a_waiter_that_may_hear_no_message_polls() {
         becomes("waiters", 1, async || client.stats().waiting).await;
         held.unlock().await.unwrap();
         let guard = ends("the waiter", waiting).await.unwrap();
-        // Its own release may not be announced either; the next waiter of the client needs no message.
+        // The client may not publish its own release either. Its next waiter needs no message.
         let next = waits(&client.lock(Flavour::Reentrant, "x"));
         becomes("waiters", 1, async || client.stats().waiting).await;
         guard.unlock().await.unwrap();
@@ -82,8 +83,8 @@ async fn a_waiter_that_may_hear_no_message_polls() {
     .await;
 }
 
-/// The access list denies the channels while a task waits. The server closes the connection for messages, and refuses the subscription
-/// until the channels are allowed again. Only a message wakes these waiters.
+/// The access list denies the channels while a task waits. The server closes the connection for messages, and refuses
+/// the subscription until the channels are allowed again. Only a message wakes these waiters.
 #[tokio::test]
 async fn subscription_that_was_refused_is_made_again_once_it_is_allowed() {
     let channel = "redisson_lock__channel:{x}";

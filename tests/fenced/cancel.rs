@@ -1,4 +1,4 @@
-//! Acquires of fenced locks, dropped wherever they stand.
+//! Acquires of fenced locks that are dropped at random points.
 
 use bed::dropped::{DROPS, drops, waiters_dropped_in_the_queue};
 
@@ -8,7 +8,7 @@ use crate::rig::fenced;
 async fn acquires_of_fenced_locks_dropped_at_random_points_leave_nothing_but_the_counter() {
     fenced(async |bed| {
         drops(bed, DROPS / 4).await;
-        // Everybody who had the lock counted, dropped or not; nobody counted who did not.
+        // Every grant took one number, even if its acquire was dropped. Refused acquires took none.
         let lock = bed.client().await.fenced("c1");
         let last = lock.last_token().await.unwrap();
         let guard = lock.lock().await.unwrap();

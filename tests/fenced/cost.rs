@@ -1,4 +1,4 @@
-//! The cost of fenced locks, whose renewals share commands with those of spin locks.
+//! The cost of fenced locks. Their renewals share batches with spin locks.
 
 use distlock::{Client, Flavour};
 
@@ -7,7 +7,7 @@ use bed::{Bed, becomes, reentrant};
 
 const BOTH: [Flavour; 2] = [Flavour::Fenced, Flavour::Spin];
 
-/// A client, when the server knows the scripts.
+/// Connects a client after the server has learned the scripts.
 async fn begin(bed: &Bed) -> Client {
     let client = bed.still_client().await;
     client.fenced("warm").last_token().await.unwrap();
@@ -27,8 +27,8 @@ async fn every_step_of_a_fenced_lock_is_one_command() {
     .await;
 }
 
-/// Every section asks for its number: handed over to a task of the same process, a fenced lock costs what it costs anywhere: a
-/// release, an acquire, and the look of one that comes while it is held.
+/// Every section needs a number, so a fenced lock has no hand-off. The next task of the process costs what any task
+/// costs: a release, an acquire, and one attempt while the lock is held.
 #[tokio::test]
 async fn inside_a_process_a_fenced_lock_is_not_passed_on() {
     reentrant(async |bed| {
@@ -42,8 +42,8 @@ async fn inside_a_process_a_fenced_lock_is_not_passed_on() {
     .await;
 }
 
-/// Behind another process a hundred tasks are one contender and one subscription. Each is served by one command, and gives it
-/// back by another.
+/// Behind another process, a hundred tasks are one contender with one subscription. Each is served by one command, and
+/// releases by another.
 #[tokio::test]
 async fn a_hundred_tasks_that_wait_for_a_fenced_lock_are_one_contender() {
     const TASKS: u64 = 100;
@@ -60,7 +60,7 @@ async fn a_hundred_tasks_that_wait_for_a_fenced_lock_are_one_contender() {
             task.await.unwrap();
         }
         let all = sent(bed).await;
-        // Somebody may look once more, in vain.
+        // A few attempts may find the lock held.
         let scripts = all.get("evalsha").copied().unwrap_or_default();
         assert!((2 * TASKS + 1..=2 * TASKS + 20).contains(&scripts), "{all:?}");
         assert_eq!(all.get("subscribe"), None, "{all:?}");

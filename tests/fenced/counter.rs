@@ -1,12 +1,12 @@
-//! What others do to the counter, and what is refused.
+//! Foreign changes of the counter, and refused commands.
 
 use distlock::{Acquire, Error, Released};
 
 use crate::rig::{counted, counter, fenced, token};
 use bed::{Bed, becomes, ends, ms, secs, text};
 
-/// Redisson's multi lock gives the counter of a fenced member an end, and with it the numbers would begin anew.
-/// The next acquire takes the end away.
+/// Redisson's multi lock sets a TTL on the counter of a fenced member. When it expired, numbers would restart at 1. The
+/// next acquire removes the TTL.
 #[tokio::test]
 async fn an_end_that_the_counter_was_given_is_taken_away() {
     fenced(async |bed| {
@@ -26,7 +26,7 @@ async fn an_end_that_the_counter_was_given_is_taken_away() {
     .await;
 }
 
-/// A counter that cannot be counted up is an error at once, in every way, and nothing is taken.
+/// If the counter cannot be incremented, every call fails at once and acquires nothing.
 #[tokio::test]
 async fn a_counter_that_is_none_is_an_error_and_nothing_is_taken() {
     fenced(async |bed| {
@@ -75,7 +75,7 @@ async fn a_counter_that_is_none_is_an_error_and_nothing_is_taken() {
     .await;
 }
 
-/// The same while it is held: coming in again fails and counts nothing, and what is held goes on.
+/// The counter breaks while the lock is held: a re-entry fails and counts nothing, and the hold stays.
 #[tokio::test]
 async fn a_counter_that_breaks_in_a_section_leaves_the_section_alone() {
     fenced(async |bed| {
@@ -97,7 +97,8 @@ async fn a_counter_that_breaks_in_a_section_leaves_the_section_alone() {
             assert_eq!(guard.unlock().await.unwrap(), Released::Free, "{make:?}");
             let () = bed.admin.cmd(&["DEL", &key]).await;
         }
-        // Deleted (Redisson's `delete()` does so): the section keeps its number, and the next one begins anew.
+        // The counter is deleted (as by Redisson's `delete()`): the section keeps its number, and the next section
+        // restarts at 1.
         let me = client.owner();
         let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
         let () = bed.admin.cmd(&["SET", &key, "41"]).await;
@@ -110,14 +111,13 @@ async fn a_counter_that_breaks_in_a_section_leaves_the_section_alone() {
     .await;
 }
 
-/// A login that lacks one of these commands.
 async fn log_in(bed: &Bed, without: &str) -> distlock::Client {
     let without = format!("-{without}");
     let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "reset", "on", ">SECRET", "~*", "&*", "+@all", &without]).await;
     bed.connect(bed.builder().username("locks").password("SECRET").preflight(false)).await
 }
 
-/// A section without a number must not be: where the server refuses to count, nothing is held.
+/// A section must have a number: if the server refuses to count, nothing is held.
 #[tokio::test]
 async fn a_login_that_may_not_count_takes_nothing() {
     fenced(async |bed| {
@@ -154,7 +154,7 @@ async fn a_login_that_may_not_count_takes_nothing() {
     .await;
 }
 
-/// Names that are never used again leave no counter for ever. Numbers never begin anew under somebody who holds the lock.
+/// The counters of unused names can be given a TTL. Numbers never restart while the lock is held.
 #[tokio::test]
 async fn a_counter_ends_once_nobody_uses_it() {
     fenced(async |bed| {
@@ -172,7 +172,7 @@ async fn a_counter_ends_once_nobody_uses_it() {
         assert!(lock.expire_counter(after).await.unwrap());
         let left = bed.admin.pttl(&key).await;
         assert!(left > 0 && u128::try_from(left).unwrap() <= after.as_millis(), "{left}");
-        // Used again after all: the numbers go on.
+        // The name is used again: its numbers continue.
         let guard = lock.lock().await.unwrap();
         assert_eq!((token(&guard), bed.admin.pttl(&key).await), (2, -1));
         guard.unlock().await.unwrap();

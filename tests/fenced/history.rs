@@ -9,20 +9,19 @@ use tokio::task::JoinSet;
 use crate::rig::{Section, Storage, clock, faults, fenced, token};
 use bed::{ends, ms};
 
-/// The checker finds what it is there to find.
 #[test]
 fn the_checker_finds_planted_faults() {
     let section = |asked, granted, token| Section { asked, granted, token };
     assert!(faults(&[section(0, 10, 1), section(5, 20, 3), section(11, 30, 2), section(40, 50, 9)]).is_empty());
-    // Two at the same time, in whatever order.
+    // Concurrent acquires may be granted in either order.
     assert!(faults(&[section(0, 10, 2), section(5, 20, 1)]).is_empty());
     assert_eq!(faults(&[section(0, 10, 2), section(11, 20, 1)]).len(), 1);
     assert_eq!(faults(&[section(0, 10, 2), section(5, 20, 2)]).len(), 1);
     assert_eq!(faults(&[section(0, 10, 7), section(11, 12, 8), section(13, 14, 7)]).len(), 2);
 }
 
-/// Holders of two clients, some of whom are late: their leases end while they do something else, and they write all the same.
-/// The storage refuses every one that a later section has overtaken, and nobody who holds the lock.
+/// Some holders of two clients are late: their leases end while they do something else, and they write all the same.
+/// The storage refuses a late write after a later section has written, and never refuses the current holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_writers_of_two_clients_are_refused_and_holders_never() {
     const TASKS: u64 = 6;
@@ -40,7 +39,7 @@ async fn late_writers_of_two_clients_are_refused_and_holders_never() {
                 for _ in 0..LOOPS {
                     let late = numbers.below(4) == 0;
                     let asked = clock();
-                    // A lease that ends while its command is under way is an error.
+                    // The call fails if the lease ends while its command is in flight.
                     let guard = if late { lock.lock_leased(ms(20)).await } else { lock.lock().await };
                     let Ok(guard) = guard else {
                         assert!(late, "lock() failed: {guard:?}");
@@ -53,7 +52,7 @@ async fn late_writers_of_two_clients_are_refused_and_holders_never() {
                         tokio::time::sleep(ms(numbers.below(20))).await;
                     }
                     let done = storage.write(token);
-                    // Asked after the write: held until then.
+                    // The guard is checked after the write, so the lock was held until then.
                     assert!(done || !guard.is_held(), "a holder was refused: {token}");
                     refused += usize::from(!done);
                     drop(guard);
@@ -67,7 +66,7 @@ async fn late_writers_of_two_clients_are_refused_and_holders_never() {
         assert!(written.is_sorted(), "{written:?}");
         assert_eq!(refused + written.len(), history.len());
         assert!(refused > 0, "nobody was late");
-        // A number may be left out: of a reply that came after its lease.
+        // A number is skipped if its reply arrived after the lease.
         assert!(clients[0].fenced("job").last_token().await.unwrap() >= history.len() as u64);
     })
     .await;

@@ -1,4 +1,4 @@
-//! Commands that are lost, repeated or late: a number may be left out, and none is given twice.
+//! Commands that are lost, repeated or late: a number may be skipped, and none is given twice.
 
 use distlock::Released;
 use distlock_support::Admin;
@@ -9,19 +9,19 @@ use bed::fault::brisk;
 use bed::harm::{ACTIONS, runs};
 use bed::{becomes, ends, idle, secs, text};
 
-/// The requests that take the lock.
 fn acquires() -> Matcher {
     runs(&["common/holds", "fenced/begin", "reentrant/acquire", "fenced/number"])
 }
 
-/// The guard's number is the last that was counted, and the one hold is its own.
+/// Asserts that `token` is the counter's value, and that `owner` has the only hold.
 async fn is_the_last(admin: &Admin, name: &str, token: u64, owner: &str, label: &str) {
     assert_eq!(admin.cmd::<u64>(&["GET", &counter(name)]).await, token, "{label}");
     let holds = admin.hgetall(name).await;
     assert_eq!(holds.into_iter().collect::<Vec<_>>(), [(owner.to_owned(), "1".to_owned())], "{label}");
 }
 
-/// An acquire that waits is repeated until it is known, and has one number; an attempt that does not is undone.
+/// An acquire that waits is retried until its outcome is known, and has one number. An attempt without a wait is
+/// undone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
     fenced(async |bed| {
@@ -33,7 +33,6 @@ async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
             running.push(async move {
                 let name = format!("{action:?}").replace(['(', ')'], " ");
                 let (lock, there) = (client.fenced(&name), direct.fenced(&name));
-                // The server knows the script.
                 let mut last = token(&lock.lock().await.unwrap());
                 idle(&client).await;
                 for round in 0..3 {
@@ -59,7 +58,7 @@ async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
                     }
                     ends(&format!("{label}: the command is sent"), armed.fired()).await;
                     becomes(&format!("{label}: is locked"), false, async || admin.exists(&name).await).await;
-                    // Whoever comes next is above all that were given, known or not.
+                    // The next number is above all that were given, known or not.
                     let guard = there.lock().await.unwrap();
                     assert!(token(&guard) > last, "{label}: {} after {last}", token(&guard));
                     last = token(&guard);

@@ -1,4 +1,5 @@
-//! The fenced lock: a number for every section, on every way in, whatever happens to the lock and to its counter (M3).
+//! The fenced lock: one number for every section, on every way to acquire, whatever happens to the lock and its counter
+//! (M3).
 
 mod cancel;
 mod cost;

@@ -1,4 +1,4 @@
-//! Locks of other flavours on the same name, and locks that a fenced one is a part of.
+//! Locks of other flavours under the same name, and locks that contain a fenced lock.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use bed::{becomes, ms, secs};
 
 const OTHERS: [Flavour; 2] = [Flavour::Reentrant, Flavour::Spin];
 
-/// They exclude each other, wake each other where they are told, and only the fenced one counts.
+/// The flavours exclude each other and wake each other where messages are sent. Only the fenced lock counts.
 #[tokio::test]
 async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
     fenced(async |bed| {
-        // A spin lock's release tells nobody.
+        // A spin lock's release sends no message.
         let (client, other) = (bed.client().await, bed.connect(bed.builder().poll_cap(ms(100))).await);
         let lock = client.fenced("job");
         for (flavour, section) in OTHERS.into_iter().zip([1, 3]) {
@@ -28,7 +28,7 @@ async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
             assert_eq!((guard.token(), guard.members()[0].token), (None, None), "{flavour}");
             assert!(lock.try_lock().await.unwrap().is_none(), "{flavour}");
             assert_eq!(counted(bed, "job").await, Some(section.to_string()), "{flavour}");
-            // The other way round: who waits for a spin lock looks for itself.
+            // The other way round: a waiter behind a spin lock polls.
             let waiting = other.fenced("job");
             let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
             becomes("waiters", 1, async || other.stats().waiting).await;
@@ -50,7 +50,6 @@ async fn refused(lock: &dyn DistLock, owner: &Owner) {
     }
 }
 
-/// One owner of one client is in a section with a number, or in one without, and not in both.
 #[tokio::test]
 async fn an_owner_cannot_hold_it_with_and_without_a_number() {
     fenced(async |bed| {
@@ -65,7 +64,7 @@ async fn an_owner_cannot_hold_it_with_and_without_a_number() {
                 assert_eq!((counted(bed, "job").await, bed.admin.hgetall("job").await), (before, holders));
                 assert!(guard.is_held());
                 guard.unlock().await.unwrap();
-                // When it holds it no more, it may.
+                // After the release, the owner may use the other flavour.
                 lock(second).acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().unlock().await.unwrap();
             }
         }
@@ -73,7 +72,7 @@ async fn an_owner_cannot_hold_it_with_and_without_a_number() {
     .await;
 }
 
-/// A multi lock of fenced locks: each member has its number, which grows, and its counter gets no end.
+/// In a multi lock of fenced locks, each member has its own growing number, and its counter gets no TTL.
 #[tokio::test]
 async fn the_members_of_a_multi_lock_have_numbers_and_counters_without_end() {
     fenced(async |bed| {

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use crate::rig::{Section, Storage, enter, faults, token};
 use bed::{Bed, eventually, run_on, secs};
 
-/// Sections of two clients before and after a `kill -9` of the server; the history, and what the storage refused.
+/// Runs sections of two clients before and after a `kill -9` of the server. Returns the history and the writes that the
+/// storage refused.
 async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
     let connect = async || bed.connect(bed.builder().watchdog(secs(300))).await;
     let clients = [connect().await, connect().await];
@@ -30,7 +31,7 @@ async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
         write(&guard);
         guard.unlock().await.unwrap();
     }
-    // A lock that was taken afterwards is renewed as any (testLockAfterTimeout).
+    // A lock that was acquired after the restart is renewed as usual (testLockAfterTimeout).
     let guard = enter(&lock(0), &history).await;
     bed.admin.cmd::<()>(&["PEXPIRE", "job", "20000"]).await;
     assert_eq!(clients[0].renew_now().await.renewed, 1);
@@ -40,7 +41,7 @@ async fn around_a_restart(bed: &Bed) -> (Vec<Section>, Vec<u64>) {
     (history.into_inner(), refused)
 }
 
-/// The first acquire may still meet the connection that broke.
+/// The first acquire after the restart may still meet the broken connection.
 async fn enter_when_back(lock: &FencedLock, history: &Mutex<Vec<Section>>) -> Guard {
     eventually("the client reaches the server again", async || lock.last_token().await.is_ok()).await;
     enter(lock, history).await
@@ -50,7 +51,7 @@ fn make(client: &Client, name: &str) -> std::sync::Arc<dyn distlock::DistLock> {
     client.lock(Flavour::Fenced, name)
 }
 
-/// With its file, written before each answer, the counter goes on.
+/// The counter survives with the AOF, which is written before each reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_file_numbers_go_on() {
     run_on(RedisServer::builder().aof(true).arg("--appendfsync", "always").start(), make, async |bed| {
@@ -62,8 +63,8 @@ async fn with_the_file_numbers_go_on() {
     .await;
 }
 
-/// Without it numbers begin anew, which no client can know: the checker finds it, and the storage refuses even those who hold
-/// the lock. What is promised holds as long as the counter lives.
+/// Without the AOF numbers restart at 1, which no client can detect. The checker finds it, and the storage refuses even
+/// current holders. The guarantee holds only while the counter lives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_file_numbers_begin_anew_and_the_checker_finds_it() {
     run_on(RedisServer::start(), make, async |bed| {

@@ -1,4 +1,4 @@
-//! What the tests of the fenced lock add to the bed: its counter, a history of sections, and the storage that they write to.
+//! Helpers of the fenced lock's tests: its counter, a history of sections, and a storage that sections write to.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,22 +7,19 @@ use parking_lot::Mutex;
 
 use bed::{Bed, COUNTER};
 
-/// Runs a test body over the fenced lock.
 pub async fn fenced(body: impl AsyncFn(&Bed)) {
     bed::run(|client, name| client.lock(Flavour::Fenced, name), body).await;
 }
 
-/// The counter's key.
 pub fn counter(name: &str) -> String {
     format!("{COUNTER}{{{name}}}")
 }
 
-/// The counter, as it stands in Redis.
 pub async fn counted(bed: &Bed, name: &str) -> Option<String> {
     bed.admin.cmd(&["GET", &counter(name)]).await
 }
 
-/// The number of a guard's section, which every guard of a fenced lock has.
+/// The number of a guard's section. Every guard of a fenced lock has one.
 #[track_caller]
 pub fn token(guard: &Guard) -> u64 {
     let token = guard.token().expect("a section has a number");
@@ -30,13 +27,13 @@ pub fn token(guard: &Guard) -> u64 {
     token
 }
 
-/// A moment in the order of all events of this process.
+/// A logical time that orders all events of this process.
 pub fn clock() -> u64 {
     static EVENTS: AtomicU64 = AtomicU64::new(0);
     EVENTS.fetch_add(1, Ordering::SeqCst)
 }
 
-/// One acquire: when it was asked for, when it was granted, and the section's number.
+/// One acquire: when it was requested, when it was granted, and the section's number.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     pub asked: u64,
@@ -44,7 +41,6 @@ pub struct Section {
     pub token: u64,
 }
 
-/// Acquires and notes it.
 pub async fn enter(lock: &FencedLock, history: &Mutex<Vec<Section>>) -> Guard {
     let asked = clock();
     let guard = lock.lock().await.unwrap();
@@ -52,8 +48,8 @@ pub async fn enter(lock: &FencedLock, history: &Mutex<Vec<Section>>) -> Guard {
     guard
 }
 
-/// What is wrong with a history of one name (M3): a section whose number is not above those of all that were granted before
-/// it was asked for, or that has the number of another.
+/// Lists the violations of M3 in the history of one name: a number that is not above all that were granted before its
+/// request, or that another section has.
 pub fn faults(history: &[Section]) -> Vec<String> {
     let (mut by_grant, mut by_call) = (history.to_vec(), history.to_vec());
     by_grant.sort_by_key(|section| section.granted);
@@ -74,15 +70,14 @@ pub fn faults(history: &[Section]) -> Vec<String> {
     wrong
 }
 
-/// What a fenced lock protects: it remembers the largest number that has written, and refuses smaller ones.
+/// The storage that a fenced lock protects. It remembers the largest number that has written, and refuses smaller ones.
 #[derive(Debug, Default)]
 pub struct Storage {
-    /// The numbers that wrote, in order.
     written: Mutex<Vec<u64>>,
 }
 
 impl Storage {
-    /// Writes; false when a later section has written before.
+    /// Writes. Returns false if a later section has already written.
     pub fn write(&self, token: u64) -> bool {
         let mut written = self.written.lock();
         let last = written.last().copied().unwrap_or(0);
@@ -92,7 +87,6 @@ impl Storage {
         token >= last
     }
 
-    /// The numbers that wrote, in order.
     pub fn written(&self) -> Vec<u64> {
         self.written.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! One number a section, on every way in.
+//! One number per section, on every way to acquire.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use crate::rig::{counted, counter, fenced, token};
 use bed::{becomes, freed, idle, ms, secs, text};
 
-/// testTokenIncrease, over every way there is: 1, 2, 3, ..
+/// testTokenIncrease, for every way to acquire: 1, 2, 3, ..
 #[tokio::test]
 async fn every_way_to_acquire_counts_one() {
     fenced(async |bed| {
@@ -35,12 +35,12 @@ async fn every_way_to_acquire_counts_one() {
             expected += 1;
             assert_eq!(token(&guard), expected, "way {way}");
             assert_eq!(lock.last_token().await.unwrap(), expected, "way {way}");
-            // Whoever is refused counts nothing.
+            // A refused acquire takes no number.
             assert!(lock.try_lock().await.unwrap().is_none());
             assert_eq!(guard.unlock().await.unwrap(), Released::Free);
             assert_eq!(lock.last_token().await.unwrap(), expected, "way {way}");
         }
-        // After a wait, behind this process and behind another.
+        // After a wait behind this process, and behind another.
         for holder in [&client, &other] {
             let guard = holder.fenced("job").lock().await.unwrap();
             let waiting = lock.clone();
@@ -58,7 +58,7 @@ async fn every_way_to_acquire_counts_one() {
     .await;
 }
 
-/// Redisson counts a re-entry; here a section has one number, whoever comes in again and how often (M3-re).
+/// Redisson counts re-entries. Here a section keeps its number, whoever re-enters and how often (M3-re).
 #[tokio::test]
 async fn coming_in_again_keeps_the_number() {
     fenced(async |bed| {
@@ -75,7 +75,7 @@ async fn coming_in_again_keeps_the_number() {
             assert_eq!(token(&again), round);
             assert_eq!(bed.admin.hgetall("job").await[&text(&me)], "2");
             if shared {
-                // By another process, to which the owner went as text.
+                // Another process re-enters. It got the owner as text.
                 let me: Owner = me.to_string().parse().unwrap();
                 let guard = there.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
                 assert_eq!(token(&guard), round);
@@ -86,7 +86,7 @@ async fn coming_in_again_keeps_the_number() {
             assert_eq!(outer.unlock().await.unwrap(), Released::Free);
             assert_eq!(lock.last_token().await.unwrap(), round);
         }
-        // Given up and taken up again, here and there: still one section.
+        // A hold without a guard, re-entered by both clients, is still one section.
         let owner = lock.lock().await.unwrap().into_owner();
         for lock in [&lock, &there] {
             let guard = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
@@ -95,7 +95,7 @@ async fn coming_in_again_keeps_the_number() {
         }
         assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
         assert_eq!(token(&lock.lock().await.unwrap()), 4);
-        // The same owner anew: another section.
+        // After the last release, the same owner starts another section.
         idle(&client).await;
         let guard = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
         assert_eq!(token(&guard), 5);
@@ -104,7 +104,7 @@ async fn coming_in_again_keeps_the_number() {
     .await;
 }
 
-/// A reentrant lock would be handed over inside the process, without a word to the server: here each section asks for its number.
+/// A reentrant lock would be handed over inside the process without a command. Here each section asks for its number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_one_client_have_numbers_of_their_own_in_the_order_they_had_the_lock() {
     const TASKS: u64 = 64;
@@ -119,7 +119,7 @@ async fn tasks_of_one_client_have_numbers_of_their_own_in_the_order_they_had_the
                 for _ in 0..LOOPS {
                     let guard = lock.lock().await.unwrap();
                     tokens.lock().push(token(&guard));
-                    // Every other one by dropping.
+                    // Every other holder releases by dropping its guard.
                     if n % 2 == 0 {
                         guard.unlock().await.unwrap();
                     }
@@ -132,7 +132,6 @@ async fn tasks_of_one_client_have_numbers_of_their_own_in_the_order_they_had_the
     .await;
 }
 
-/// Under load several acquires go in one command; each name has its own numbers all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_that_share_a_command_have_numbers_of_their_own() {
     const ROUNDS: u64 = 5;
@@ -155,20 +154,19 @@ async fn acquires_that_share_a_command_have_numbers_of_their_own() {
     .await;
 }
 
-/// However a section ended, the next one has a larger number.
+/// However a section ends, the next one has a larger number.
 #[tokio::test]
 async fn no_end_of_a_section_resets_the_counter() {
     fenced(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, there) = (client.fenced("job"), other.fenced("job"));
         let boxed: Arc<dyn DistLock> = Arc::new(lock.clone());
-        // The lease ran out.
         let lapsed = lock.lock_leased(secs(600)).await.unwrap();
         let () = bed.admin.cmd(&["PEXPIRE", "job", "1"]).await;
         let next = there.lock().await.unwrap();
         assert_eq!((token(&lapsed), token(&next)), (1, 2));
         drop(lapsed);
-        // Forced open, by its own client and by another.
+        // Forced open by the lock's own client and by another.
         assert!(there.force_unlock().await.unwrap());
         let forced = lock.lock().await.unwrap();
         assert_eq!(token(&forced), 3);
@@ -176,14 +174,13 @@ async fn no_end_of_a_section_resets_the_counter() {
         assert_eq!(token(&there.lock().await.unwrap()), 4);
         drop((next, forced));
         freed(&boxed).await;
-        // Dropped, and given away.
         let owner = lock.lock().await.unwrap().into_owner();
         assert_eq!(there.release(&owner).await.unwrap(), Released::Free);
         assert!(!boxed.is_locked().await.unwrap());
         assert_eq!(lock.last_token().await.unwrap(), 5);
         let guard = lock.lock().await.unwrap();
         assert_eq!(token(&guard), 6);
-        // The hash is gone with the key of the last one; the counter stays, without an end.
+        // The last section's hash is gone. The counter stays, without a TTL.
         guard.unlock().await.unwrap();
         assert_eq!(bed.admin.keys().await, [counter("job")]);
         assert_eq!(bed.admin.pttl(&counter("job")).await, -1);

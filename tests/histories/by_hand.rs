@@ -1,4 +1,4 @@
-//! What no acknowledgement by one of two replicas can promise: the other one is made a primary beside the one that lives on.
+//! Acknowledgement by one of two replicas: the other replica is promoted while the old primary lives on.
 
 use bed::fault::refused_by;
 use distlock::{Acks, Error, Flavour};
@@ -6,19 +6,19 @@ use distlock_support::{Replicas, ReplicasOptions};
 
 use crate::{ms, secs};
 
-/// That is what `SENTINEL FAILOVER` does, and a partition that leaves the primary one of its replicas.
+/// `SENTINEL FAILOVER` does this, and so does a partition that leaves the primary one of its replicas.
 #[tokio::test]
 async fn of_two_replicas_all_have_to_acknowledge_where_one_is_promoted_beside_a_primary_that_lives_on() {
     let servers = Replicas::start(ReplicasOptions::default()).await;
     let client = async |server: usize, acks, ack_timeout| {
         let builder = bed::builder(servers.node(server).admin_url()).acks(acks).ack_timeout(ack_timeout);
-        // No renewal: it would wait for the replica that is taken away.
+        // No renewals, which would wait for the replica that is taken away.
         builder.retry_attempts(1).watchdog(secs(3600)).connect().await.unwrap()
     };
     // A replica may acknowledge late on a busy machine. An acquire that is refused for that would use up a token.
     let one = client(0, Acks::AtLeast(1), secs(600)).await;
     let all = client(0, Acks::All, ms(300)).await;
-    // All two are known.
+    // Now the client knows both replicas.
     bed::eventually("both acknowledge", async || match all.fenced("known").lock().await {
         Ok(guard) => guard.unlock().await.is_ok(),
         Err(Error::Replicas { .. }) => false,
@@ -28,11 +28,11 @@ async fn of_two_replicas_all_have_to_acknowledge_where_one_is_promoted_beside_a_
     servers.detach(1).await;
     let first = one.fenced("name").lock().await.unwrap();
     refused_by(&all, Flavour::Fenced, "other", (1, 2)).await;
-    // The replica that has the lock is put behind the new primary, which has not.
+    // The replica that has the lock follows the new primary, which does not have it.
     let leader = servers.node(1).addr();
     let (host, port) = (leader.ip().to_string(), leader.port().to_string());
     servers.node(2).admin().cmd::<()>(&["REPLICAOF", &host, &port]).await;
-    // Before that it would not acknowledge in time, and the number be left out.
+    // Until then its acknowledgement would be late, and the acquire would lose a token.
     bed::eventually("it follows the new one", async || {
         let told: String = servers.node(2).admin().cmd(&["INFO", "replication"]).await;
         let here: String = servers.node(1).admin().cmd(&["INFO", "replication"]).await;

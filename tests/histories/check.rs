@@ -1,4 +1,4 @@
-//! What a history must be like.
+//! Checks of a history.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -8,7 +8,7 @@ use distlock_support::slot_of;
 
 use crate::resource::{Event, Why};
 
-/// One stay inside a lock, in the order of entry.
+/// One stay inside a lock. Sections are in order of entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) name: String,
@@ -20,19 +20,19 @@ pub(crate) struct Section {
     pub(crate) entered: u64,
     pub(crate) ended: u64,
     pub(crate) why: Why,
-    /// Positions of entry and end in the history.
+    /// Positions of entry and exit in the history.
     from: usize,
     to: usize,
 }
 
 impl Section {
-    /// The lease ended before the entry was recorded, and the guard said so: the process stood still in between.
+    /// True if the guard reported the end of the lease before the entry was recorded: the process stood still in
+    /// between.
     fn is_void(&self) -> bool {
         self.ended < self.entered
     }
 }
 
-/// The loss of a primary.
 #[derive(Clone, Debug)]
 pub(crate) struct Failover {
     pub(crate) at: u64,
@@ -51,19 +51,17 @@ impl Failover {
 pub(crate) struct Overlap {
     pub(crate) first: Section,
     pub(crate) second: Section,
-    /// One of them has a token that was issued twice, so a primary did not know a grant.
+    /// True if a token was issued twice around this overlap, so a primary did not know a grant.
     pub(crate) is_explained: bool,
 }
 
 impl Overlap {
-    /// Time that both sections were inside together.
     pub(crate) fn lasted(&self) -> Duration {
         let [first, second] = [&self.first, &self.second];
         Duration::from_micros(first.ended.min(second.ended).saturating_sub(first.entered.max(second.entered)))
     }
 }
 
-/// All sections of a history, in order of entry.
 pub(crate) fn sections(history: &[Event]) -> Vec<Section> {
     let mut all: Vec<Section> = Vec::new();
     let mut inside = HashMap::new();
@@ -84,8 +82,8 @@ pub(crate) fn sections(history: &[Event]) -> Vec<Section> {
     all
 }
 
-/// Every pair of sections that were inside one lock at the same time: by the order in the history, and by their own times, since the
-/// entry that a section has left may arrive late.
+/// Every pair of sections that were inside one lock at the same time. They overlap by their order in the history and
+/// by their own times, because the record of an exit may arrive late.
 pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Overlap> {
     let mut names: HashMap<&str, Vec<&Section>> = HashMap::new();
     for section in sections.iter().filter(|section| !section.is_void()) {
@@ -99,8 +97,8 @@ pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Over
             for (m, second) in inside.filter(|(_, second)| second.entered <= first.ended) {
                 let is_behind_a_failover =
                     failovers.iter().any(|one| one.at < second.entered && one.concerns(&first.name));
-                // A primary that knows the first grant issues larger tokens. So did the one that granted the first, if it knew all
-                // grants before it.
+                // A primary that knows the first grant issues larger tokens. The primary of the first grant also did,
+                // if it knew all earlier grants.
                 let is_repeated = same[..n].iter().any(|earlier| earlier.token >= first.token);
                 let is_known = !is_repeated && behind[..=m].iter().all(|later| later.token > first.token);
                 let is_explained = is_behind_a_failover && !is_known;
@@ -133,12 +131,12 @@ fn overlaps_are_found_and_explained_by_repeated_tokens() {
     assert!(explained(&other_names, 0).is_empty());
     let late_note = [enter("x", "1:0", 7, 1), enter("x", "2:0", 8, 3), leave("1:0", 2), leave("2:0", 4)];
     assert!(explained(&late_note, 0).is_empty());
-    // Token of the second, time of the failover, and whether it explains the overlap.
+    // Token of the second section, time of the failover, and whether it explains the overlap.
     for (token, at, is_explained) in [(7, 2, true), (8, 2, false), (7, 7, false)] {
         let history = [enter("x", "1:0", 7, 1), enter("x", "2:0", token, 5), leave("1:0", 9), leave("2:0", 9)];
         assert_eq!(explained(&history, at), [is_explained], "{token} {at}");
     }
-    // A third section had the token of the first in between, and has left.
+    // In between, a third section had the first one's token and left.
     let between = [enter("x", "1:0", 7, 1), enter("x", "3:0", 7, 5), leave("3:0", 6), enter("x", "2:0", 8, 8)];
     assert_eq!(explained(&between, 2), [true, true]);
     let earlier = [enter("x", "3:0", 7, 3), leave("3:0", 4)];

@@ -1,4 +1,4 @@
-//! A cluster of three primaries with a replica each.
+//! A cluster of three primaries with one replica each.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::run::{Outcome, Rules, Scene, rounds, run};
 use crate::worker::Way;
 use crate::{How, TURN, ms, secs};
 
-/// A primary pauses for 5 s for a requested failover, then resumes: its grants from then on may be lost.
+/// For a requested failover a primary pauses for 5 s, then resumes, and later grants may be lost. Slower failovers
+/// than this are not judged.
 const GIVEN_UP: Duration = secs(4);
 
 struct Slots {
@@ -21,7 +22,7 @@ struct Slots {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requested_failovers_lose_nothing() {
-    // With leases that outlast the test, a machine that stands still loses none.
+    // With leases that outlast the test, a slow machine loses no lock.
     let rules = Rules::of(Acks::Redisson).watchdog(secs(3600));
     let Outcome { overlaps, lost, repeated, slowest } = failovers(How::Asked, rules).await;
     if slowest >= GIVEN_UP {
@@ -55,8 +56,8 @@ async fn failovers(how: How, rules: Rules) -> Outcome {
 /// Name prefix of all locks. It puts them into one slot, which is moved while primaries die.
 const MOVED: &str = "{moves}:";
 
-/// A slot move that a crash cuts short may break exclusion even in a strict mode, but no token is issued twice. Prints the number of
-/// overlaps, and the longest one.
+/// A slot move that a crash cuts short may break exclusion even in a strict mode, but no token is issued twice. Prints
+/// the number of overlaps, and the longest one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn moves_and_crashes_repeat_no_token() {
     let _turn = TURN.lock().await;
@@ -109,7 +110,8 @@ impl Scene for Moves {
         tokio::time::sleep(secs(1)).await;
         cluster.restart(dies);
         if round % 3 == 1 {
-            // Removes the keys that the half move left at the target. No client asks for them there, and all locks are in this slot.
+            // Removes the keys that the half move left at the target. No client asks for them there, and all locks are
+            // in this slot.
             target.admin().cmd::<()>(&["FLUSHALL"]).await;
             target.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]).await;
         }

@@ -1,4 +1,5 @@
-//! Failovers under eight processes that enter a resource under fenced locks. The resource writes down who was inside with whom.
+//! Failovers under eight processes that enter a resource under fenced locks. The resource records every entry and
+//! exit.
 
 mod by_hand;
 mod check;
@@ -11,15 +12,13 @@ mod worker;
 
 use bed::{ms, secs};
 
-/// The processes want the machine for themselves.
+/// One test at a time, because the processes need the whole machine.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// How a primary loses its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// By request.
     Asked,
     Killed,
-    /// Frozen. It resumes later, as the primary that it was.
+    /// Frozen. It resumes later, still as a primary.
     Stopped,
 }

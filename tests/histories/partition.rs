@@ -1,4 +1,5 @@
-//! A primary that is cut off from its replicas, its sentinels and half of the processes, and serves the others.
+//! A primary that is cut off from its replicas, its sentinels and half of the processes, and still serves the other
+//! half.
 
 mod cluster;
 
@@ -18,8 +19,8 @@ use crate::{TURN, secs};
 /// Leases on the old primary end within the partition.
 const LEASE: Duration = secs(3);
 
-/// Servers that everybody reaches by proxies of their own, but for every other process, which has proxies of its own to all servers and
-/// sentinels.
+/// Servers behind the proxies of `bed`. Every second process instead reaches servers and sentinels through a second
+/// set of proxies.
 struct Split {
     bed: Sentinels,
     servers: Vec<Proxy>,
@@ -38,7 +39,7 @@ async fn acknowledgement_leaves_no_overlap_with_a_primary_that_is_cut_off() {
 async fn without_acknowledgement_a_primary_that_is_cut_off_causes_overlaps() {
     let _turn = TURN.lock().await;
     let rules = Rules { acks: Acks::Off, watchdog: LEASE, is_control: true };
-    // On a slow machine the old side may stand still for the time of the partition.
+    // On a slow machine the old side may stand still during the whole partition.
     for _ in 0..5 {
         let outcome = run(&Split::start().await, rules, 1, "sentinels, cut off, a control").await;
         if !outcome.overlaps.is_empty() && outcome.repeated > 0 {
@@ -57,7 +58,6 @@ impl Split {
         Self { bed, servers, sentinels }
     }
 
-    /// Whether a primary is cut off.
     fn cut(&self, primary: usize, is_off: bool) {
         self.bed.server(primary).proxy().blackhole(is_off);
         let others = self.servers.iter().enumerate().filter(|(n, _)| *n != primary).map(|(_, proxy)| proxy);
@@ -68,7 +68,7 @@ impl Split {
 }
 
 impl Scene for Split {
-    /// Every other process is on the primary's side.
+    /// Every second process is on the primary's side.
     fn way(&self, process: usize) -> Way {
         if process.is_multiple_of(2) {
             return Way { url: self.bed.url(), map: HashMap::new(), names: "" };

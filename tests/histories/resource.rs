@@ -1,4 +1,5 @@
-//! The protected resource, on a server of its own: it keeps the largest token of each name, and a history of entries and exits.
+//! The protected resource, on a server of its own. It keeps the largest token of each name, and a history of entries
+//! and exits.
 
 use std::time::SystemTime;
 
@@ -16,25 +17,22 @@ if tonumber(ARGV[3]) > largest then redis.call('hset', 'largest', ARGV[1], ARGV[
 local at = string.format('%.0f', now[1] * 1000000 + now[2])
 redis.call('rpush', 'history', table.concat({'enter', ARGV[1], ARGV[2], ARGV[3], largest, at}, ' '))";
 
-/// The resource, as a process sees it.
 pub(crate) struct Resource(Admin);
 
-/// What has happened to it, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// A section entered with `token`; `largest` was the largest token until then.
     Enter { name: String, section: String, token: u64, largest: u64, at: u64 },
-    /// It ended, by its own account at `ended`.
+    /// A section left. It ended at `ended`, by its own clock.
     Leave { section: String, why: Why, ended: u64 },
 }
 
-/// Why somebody left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     Done,
-    /// Told that the lock is lost: the lease ran out by the local clock.
+    /// The guard reported a loss: the lease ended by the local clock.
     Expired,
-    /// Told that the lock is lost: the server does not have it.
+    /// The guard reported a loss: the server does not have the lock.
     Gone,
 }
 
@@ -51,7 +49,6 @@ impl Resource {
         self.note("history", &[format!("leave {section} {why:?} {ended}")]).await;
     }
 
-    /// Appends lines to a list.
     pub(crate) async fn note(&self, list: &str, lines: &[String]) {
         let words: Vec<&str> = ["RPUSH", list].into_iter().chain(lines.iter().map(String::as_str)).collect();
         self.0.cmd::<()>(&words).await;

@@ -14,26 +14,24 @@ use crate::worker::{self, Way};
 
 pub(crate) const PROCESSES: usize = 8;
 
-/// Servers, and how a primary loses its place.
 pub(crate) trait Scene {
-    /// How a process gets there.
+    /// How a process reaches the servers.
     fn way(&self, process: usize) -> Way;
 
     /// Runs failover `round`, until all servers are back. Also returns the time until there was a new primary.
     async fn failover(&self, round: usize) -> (Failover, Duration);
 }
 
-/// By what rules the processes lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) acks: Acks,
     pub(crate) watchdog: Duration,
-    /// A control: overlaps are expected.
+    /// True for a control, where overlaps are expected.
     pub(crate) is_control: bool,
 }
 
 impl Rules {
-    /// The acknowledgement of a test, or the one in the environment: `ACKS=off`, `redisson`, `all`, or a number.
+    /// The acknowledgement of a test, unless the environment sets one: `ACKS=off`, `redisson`, `all`, or a number.
     pub(crate) fn of(acks: Acks) -> Self {
         let acks = std::env::var("ACKS").map_or(acks, |text| worker::acks_of(&text));
         Self { acks, watchdog: secs(12), is_control: false }
@@ -53,17 +51,15 @@ pub(crate) fn rounds(otherwise: usize) -> usize {
     std::env::var("FAILOVERS").map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
-/// The checked history.
 pub(crate) struct Outcome {
     pub(crate) overlaps: Vec<Overlap>,
     pub(crate) lost: usize,
     pub(crate) repeated: usize,
-    /// Time of the slowest failover.
     pub(crate) slowest: Duration,
 }
 
-/// Runs processes at work through a number of failovers, and checks the history: asynchronous replication must explain every overlap; with strict
-/// acknowledgement there is no overlap, and no token is issued twice.
+/// Runs processes at work through a number of failovers, and checks the history. Asynchronous replication must explain
+/// every overlap. With strict acknowledgement there is no overlap, and no token is issued twice.
 pub(crate) async fn run(scene: &impl Scene, rules: Rules, rounds: usize, what: &str) -> Outcome {
     let server = RedisServer::start();
     let resource = Resource::connect(&server.url()).await;

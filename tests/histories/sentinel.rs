@@ -39,7 +39,7 @@ bed::cases!(on two threads, acknowledgement_leaves_no_overlap:
 async fn failovers(how: How, acks: Acks) {
     let _turn = TURN.lock().await;
     let rules = Rules::of(acks);
-    // With acknowledgement by one of two replicas, the other one may be behind.
+    // With acknowledgement by one of two replicas, only the other one may be behind.
     let behind = if matches!(rules.acks, Acks::AtLeast(_)) { 1 } else { 2 };
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     run(&Set { bed, how, behind }, rules, rounds(1), &format!("sentinels, {how:?}")).await;
@@ -60,7 +60,7 @@ impl Scene for Set {
             return (Failover { at: asked, slots }, promotion.took);
         }
         let replicas: Vec<usize> = (0..bed.servers().nodes().len()).filter(|n| *n != old).collect();
-        // Either replica in turn.
+        // The replicas take turns.
         let cut_off: Vec<usize> = replicas.iter().copied().cycle().skip(round / 2).take(*behind).collect();
         let cut_off = if round.is_multiple_of(2) { cut_off } else { Vec::new() };
         if !cut_off.is_empty() {

@@ -1,4 +1,4 @@
-//! A process: tasks that enter the resource under fenced locks.
+//! A process whose tasks enter the resource under fenced locks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,17 +17,16 @@ const TASKS: u64 = 24;
 const NAMES: u64 = 100;
 const WAIT: Duration = secs(5);
 
-/// How a process gets to the servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     pub(crate) url: String,
-    /// Addresses by which the process reaches servers that announce others.
+    /// For each announced address, the address that the process connects to.
     pub(crate) map: HashMap<String, String>,
-    /// How the names of its locks begin: a hash tag where all are to be in one slot.
+    /// Prefix of lock names: a hash tag if all locks must be in one slot.
     pub(crate) names: &'static str,
 }
 
-/// Starts one, at work.
+/// Starts a process, and waits until it works.
 pub(crate) async fn start(number: usize, way: &Way, resource: &str, rules: &Rules) -> Child {
     let map: Vec<String> = way.map.iter().map(|(from, to)| format!("{from}={to}")).collect();
     let env = [
@@ -44,7 +43,7 @@ pub(crate) async fn start(number: usize, way: &Way, resource: &str, rules: &Rule
     child
 }
 
-/// `off`, `redisson`, `all`, or of how many replicas at least.
+/// `off`, `redisson`, `all`, or the least number of replicas.
 fn text_of(acks: Acks) -> String {
     match acks {
         Acks::Off => "off".to_owned(),
@@ -64,7 +63,6 @@ pub(crate) fn acks_of(text: &str) -> Acks {
     }
 }
 
-/// Has one end.
 pub(crate) async fn stop(mut child: Child) {
     child.tell("stop");
     child.expect("ended").await;
@@ -106,7 +104,7 @@ async fn process_at_work() {
     child::say("ended");
 }
 
-/// One task: most sections are short, and some last beyond a failover.
+/// One task. Most sections are short, and some outlast a failover.
 async fn work(
     number: u64,
     client: &Client,
@@ -143,7 +141,7 @@ async fn work(
 
 /// Stays inside for a while, or until the lock is lost. Returns why the section ended, and when.
 ///
-/// A section whose lease ran out ended with the last lease that was seen, even where the process learned of that late.
+/// A section whose lease ran out ended with the last lease that was seen, even if the process learned of that late.
 async fn inside(guard: &Guard, stay: Duration) -> (Why, u64) {
     let over = tokio::time::sleep(stay);
     tokio::pin!(over);
@@ -167,7 +165,6 @@ async fn inside(guard: &Guard, stay: Duration) -> (Why, u64) {
     }
 }
 
-/// Why a lock is lost.
 fn why(error: &Error) -> Why {
     match error {
         Error::Lost { why: Lost::Gone, .. } => Why::Gone,

@@ -1,5 +1,5 @@
-//! A cluster that is shared with real Redisson: who holds keeps the other side out wherever the name is, releases wake across
-//! languages, and neither a failover nor a moved slot lets two in.
+//! A cluster shared with real Redisson. A holder excludes the other side wherever the name is, releases wake waiters of
+//! both languages, and neither a failover nor a moved slot lets two holders in.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -13,7 +13,6 @@ use crate::rig::{LATCH, NEVER, PATIENCE, replied, until, until_is, wait_for_lock
 use crate::rw_rig::sits;
 use crate::sides::{RIVALS, Sides, announced, flavour};
 
-/// A cluster with a client from each side.
 struct Shared {
     cluster: Cluster,
     sides: Sides,
@@ -46,21 +45,21 @@ impl Shared {
         &self.cluster.nodes()[node]
     }
 
-    /// A name of this beginning whose slot is the node's.
+    /// A name with this prefix in a slot of the node.
     async fn name(&self, node: usize, prefix: &str) -> String {
         let view = self.node(node).view().await;
         let slot = view.myself().slots.first().expect("a node with slots").start() + 1;
         key_in(slot, prefix)
     }
 
-    /// The command by which releases are announced: Redis 6.2 has no channels of a slot's own.
+    /// The command that publishes releases. Redis 6.2 has no sharded channels.
     async fn publish(&self) -> &'static str {
         let is_sharded = self.node(0).admin().raw(&["PUBSUB", "SHARDCHANNELS"]).await.is_ok();
         if is_sharded { "spublish" } else { "publish" }
     }
 
-    /// Waits until a server has so many of this name's channels, all of them its slot's own; or all servers together, where
-    /// channels are no slot's (Redis 6.2).
+    /// Waits until a server has `count` subscribed channels of this name, all of them sharded. Without sharded channels
+    /// (Redis 6.2), counts the channels on all servers.
     async fn listened_to(&self, node: &Node, name: &str, count: usize) {
         if self.publish().await != "spublish" {
             return self.listened_to_anywhere(name, count).await;
@@ -71,7 +70,7 @@ impl Shared {
         assert!(plain.is_empty(), "{plain:?}");
     }
 
-    /// Waits until all servers together have so many of this name's channels.
+    /// Waits until all servers together have `count` subscribed channels of this name.
     async fn listened_to_anywhere(&self, name: &str, count: usize) {
         let channels = async || {
             let mut all = BTreeSet::new();
@@ -84,7 +83,7 @@ impl Shared {
         until_is("channels", channels, |channels| channels.len() == count).await;
     }
 
-    /// What is told where nobody was woken.
+    /// The state to print if a waiter was not woken.
     async fn state(&self, node: usize, name: &str) -> String {
         let admin = self.node(node).admin();
         let (fields, channels) = (admin.hgetall_whole(name).await, admin.shard_channels().await);
@@ -99,7 +98,7 @@ impl Shared {
                 left.extend(node.admin().keys().await);
                 left.extend(node.admin().shard_channels().await);
             }
-            // Tokens outlive their locks, and old versions leave latches to their leases.
+            // Tokens outlive their locks, and old versions leave latches until they expire.
             left.retain(|key| !key.starts_with(LATCH) && !key.starts_with("redisson_lock_token:"));
             left
         };
@@ -108,14 +107,13 @@ impl Shared {
     }
 }
 
-/// The channels of this name.
 fn of_name(mut channels: Vec<String>, name: &str) -> Vec<String> {
     let tag = format!("{{{name}}}");
     channels.retain(|channel| channel.contains(&tag));
     channels
 }
 
-/// Where locks of a slot are.
+/// The node that has a slot's locks.
 struct AtNode<'a>(&'a Shared, &'a Node, u16);
 
 impl Spot for AtNode<'_> {
@@ -140,7 +138,7 @@ impl Spot for AtNode<'_> {
     }
 }
 
-/// No node is suspected because it is slow.
+/// A long node timeout, so that no slow node is suspected.
 async fn start(options: ClusterOptions) -> Cluster {
     Cluster::start(options.node_timeout(30_000)).await
 }
@@ -149,7 +147,7 @@ fn primaries(n: usize) -> ClusterOptions {
     ClusterOptions::default().primaries(n).replicas(0)
 }
 
-/// Every flavour, held on either side, over names at all three primaries.
+/// Every flavour is held by either side, under names on all three primaries.
 pub async fn cluster_names_exclude_on_every_primary(version: &str) {
     let shared = Shared::lasting(version, primaries(3)).await;
     for node in 0..3 {
@@ -173,7 +171,7 @@ pub async fn cluster_names_exclude_on_every_primary(version: &str) {
     shared.end().await;
 }
 
-/// The message wakes: no poll cap and no lease ends within the test.
+/// Only the message wakes the waiter: no poll cap and no lease ends within the test.
 pub async fn cluster_releases_wake_the_other_side(version: &str) {
     let shared = Shared::lasting(version, primaries(3)).await;
     for (held, waits) in announced() {
@@ -216,8 +214,9 @@ async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
     shared.listened_to(shared.node(node), &name, 0).await;
 }
 
-/// A replica takes over by request while one side holds and the other waits; then another does, the other way round. Each node takes
-/// over once: Redis would count the votes of its last election again, for four times the node timeout.
+/// A replica takes over by request while one side holds and the other waits, and then again with the sides swapped.
+/// Each node takes over only once, because Redis would still count the votes of its last election for four times the
+/// node timeout.
 pub async fn cluster_failovers_let_nobody_in(version: &str) {
     let shared = Shared::watched(version, primaries(1).replicas(3)).await;
     let primary = shared.node(0);
@@ -234,7 +233,7 @@ pub async fn cluster_failovers_let_nobody_in(version: &str) {
     held.are_kept(&AtNode(&shared, replicas[1], slot)).await;
     held.are_handed_over().await;
 
-    // Releases that find nobody subscribed yet, or nearly so.
+    // The releases happen before the waiters have subscribed at the new primary, or just after.
     let held = HeldByJava::at(&AtNode(&shared, replicas[1], slot), "java at once").await;
     shared.cluster.failover(replicas[2]).await;
     held.are_handed_over().await;
@@ -244,8 +243,8 @@ pub async fn cluster_failovers_let_nobody_in(version: &str) {
     shared.end().await;
 }
 
-/// A slot moves while one side holds and the other waits. Redisson does not listen again at the new place (its codec is null
-/// there): its waiters look when the lease that they were told of is over.
+/// A slot moves while one side holds and the other waits. Redisson does not subscribe at the new primary (its codec is
+/// null there), so its waiters ask when the lease that they know of has ended.
 pub async fn cluster_moved_slots_let_nobody_in(version: &str) {
     let shared = Shared::watched(version, primaries(2)).await;
     let (from, to) = (shared.node(0), shared.node(1));

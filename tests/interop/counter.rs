@@ -1,4 +1,4 @@
-//! Clients of both languages count up together, one after another only because of the lock.
+//! Clients of both languages increment a counter that only the lock protects.
 
 use std::sync::Arc;
 
@@ -13,12 +13,11 @@ const ROUNDS: u64 = 200;
 pub const COUNTER: &str = "counter";
 const NAME: &str = "till";
 
-/// Four Java processes, four clients of ours.
+/// Four Java processes and four of our clients.
 pub async fn four_and_four(version: &str) {
     count(version, 4).await;
 }
 
-/// Two of each.
 pub async fn two_and_two(version: &str) {
     count(version, 2).await;
 }
@@ -48,7 +47,7 @@ async fn count(version: &str, each: usize) {
     rig.end(clients).await;
 }
 
-/// The same as the agent's loop: read, add one, write back.
+/// Like the agent's loop: read, add one, write.
 pub async fn count_here(lock: Arc<dyn DistLock>, url: String, rounds: u64) {
     let admin = Admin::from_url(&url).await;
     for _ in 0..rounds {

@@ -1,4 +1,4 @@
-//! A lease that ends on one side lets the other in, and not before its end.
+//! A lease that ends on one side lets the other side in, and not earlier.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::rig::{NEVER, Rig, channel, connect, lasting, ms, renewed, replied, so
 const ROUNDS: usize = 4;
 const LEASE: Duration = ms(150);
 
-/// Leases that nobody gives back.
+/// Leases without a release.
 pub async fn leases_that_lapse(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
@@ -59,7 +59,7 @@ async fn ours_lapses(rig: &Rig, client: &Client) {
 const TO_TAKE: &str = "INTEROP_LOCK";
 const AT: &str = "INTEROP_URL";
 
-/// Holders killed while the watchdog keeps their lock.
+/// Holders that are killed while the watchdog renews their lock.
 pub async fn the_killed_are_succeeded(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
@@ -93,7 +93,7 @@ async fn java_is_killed(rig: &Rig, client: &Client) {
     guard.unlock().await.expect("unlock");
 }
 
-/// The process that [`the_killed_are_succeeded`] kills; passes over in an ordinary run.
+/// The process that [`the_killed_are_succeeded`] kills. Does nothing in an ordinary run.
 #[tokio::test]
 async fn a_holder_to_be_killed() {
     if !child::is_child() {

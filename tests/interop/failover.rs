@@ -1,5 +1,5 @@
-//! How long a failover keeps callers from their locks: ours beside Redisson's, over the same sentinels and through the same
-//! failovers. And how many locks either takes in a second where replicas acknowledge them.
+//! Compares how long a failover blocks callers of this crate and of Redisson, with the same sentinels and failovers.
+//! Also compares the number of locks per second with acknowledging replicas.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,23 +15,22 @@ use tokio::task::JoinHandle;
 
 use crate::rig::{connect, ms, replied, until};
 
-/// Both sides' time for a command.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How many locks are taken at a time, and how many are waited for of each kind.
+/// Number of concurrent tasks that take locks, and of waiters of each kind.
 const LANES: i64 = 4;
 
-/// What keeps a waiter out that no failover has anything to do with.
+/// A lease that outlasts the failover.
 const LEASE_MS: u64 = 30_000;
 
-/// What ends while nobody is the primary.
+/// A lease that ends while there is no primary.
 const BRIEF_MS: u64 = 1_500;
 
-/// Each of these, so often.
+/// Causes of the failovers. Each is repeated `ROUNDS` times.
 const CAUSES: [How; 3] = [How::Killed, How::Stopped, How::Asked];
 const ROUNDS: usize = 2;
 
-/// What may come between two sides that run on a busy machine at the same time.
+/// Tolerance for differences between two sides that run concurrently on a busy machine.
 const NOISE: Duration = ms(400);
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +40,7 @@ enum How {
     Asked,
 }
 
-/// Who takes locks.
+/// The side that takes locks.
 #[derive(Clone)]
 enum Party {
     Ours(Client),
@@ -56,7 +55,8 @@ impl Party {
         }
     }
 
-    /// Takes a lock that is free, or will be, and gives it back; when it was had. Who asks again after an error is the caller.
+    /// Takes a lock that is free or will be, and releases it. Returns the time of the acquire. The caller retries after
+    /// an error.
     async fn turn(&self, lane: i64, name: &str) -> Result<u64, String> {
         fn said(error: impl Debug) -> String {
             format!("{error:?}")
@@ -79,7 +79,7 @@ impl Party {
         }
     }
 
-    /// As [`Party::turn`], by a caller who does not give up.
+    /// Like [`Party::turn`], and retries until it succeeds.
     async fn in_the_end(&self, lane: i64, name: &str) -> u64 {
         loop {
             match self.turn(lane, name).await {
@@ -90,7 +90,7 @@ impl Party {
         }
     }
 
-    /// Takes locks until told to stop, each of a name of its own: when each was had.
+    /// Takes locks under new names until told to stop. Returns the times of the acquires.
     fn works(&self, round: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<Vec<u64>>> {
         let lanes = (0..LANES).map(|lane| {
             let (party, stop) = (self.clone(), stop.clone());
@@ -107,7 +107,7 @@ impl Party {
         lanes.collect()
     }
 
-    /// Waits for locks that others hold: when each was had.
+    /// Waits for locks that others hold. Returns the times of the acquires.
     fn waits(&self, names: &[String], first_lane: i64) -> Vec<JoinHandle<u64>> {
         let waiters = names.iter().zip(first_lane..).map(|(name, lane)| {
             let (party, name) = (self.clone(), name.clone());
@@ -117,18 +117,17 @@ impl Party {
     }
 }
 
-/// What a failover cost one side.
 #[derive(Default)]
 struct Cost {
-    /// The longest time in which nobody of it got a lock.
+    /// The longest time without an acquire.
     gap: Times,
-    /// From the promotion to when those go on whose locks ended while nobody was the primary.
+    /// Time from the promotion to the acquires of locks whose leases ended while there was no primary.
     ended: Times,
-    /// From a release at the new primary to when those go on who had waited since before the failover.
+    /// Time from a release at the new primary to the acquires of waiters that waited since before the failover.
     released: Times,
 }
 
-/// The longest time between two of these, in the order of time.
+/// Returns the longest interval between two successive times.
 fn longest(mut had: Vec<u64>) -> (u64, u64) {
     had.sort_unstable();
     let gaps = had.windows(2).map(|two| (two[0], two[1]));
@@ -139,7 +138,7 @@ fn names(party: &Party, what: &str, round: usize) -> Vec<String> {
     (0..LANES).map(|lane| format!("{what}:{}:{round}:{lane}", party.name())).collect()
 }
 
-/// Locks that somebody holds who is nobody's client.
+/// Holds locks under an owner that belongs to no client.
 async fn hold(bed: &Sentinels, names: &[String], lease: u64) {
     let admin = bed.server(bed.primary().await).admin();
     for name in names {
@@ -148,7 +147,7 @@ async fn hold(bed: &Sentinels, names: &[String], lease: u64) {
     }
 }
 
-/// Has them released as their holder would.
+/// Releases the locks as their holder would.
 async fn release(bed: &Sentinels, primary: usize, names: &[String]) {
     let admin = bed.server(primary).admin();
     for name in names {
@@ -210,7 +209,7 @@ async fn round(bed: &Sentinels, how: How, round: usize, parties: &[Party], costs
         }
         cost.ended.tell(&format!("{how:?}, {}: go on after the promotion, so far", party.name()));
     }
-    // Whoever is going to listen at the new primary has had the time to.
+    // Time for the waiters to subscribe at the new primary.
     tokio::time::sleep(ms(3_000)).await;
     for (((party, waiters), names), cost) in parties.iter().zip(released).zip(&all_names).zip(costs.iter_mut()) {
         let from = monotonic_ns();
@@ -235,7 +234,7 @@ async fn round(bed: &Sentinels, how: How, round: usize, parties: &[Party], costs
     bed.whole().await;
 }
 
-/// Neither the gap nor what waiters wait is longer than Redisson's.
+/// Neither the gap nor the waits are longer than Redisson's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "compares speed: run it by name, alone"]
 async fn sentinel_failovers_cost_no_more_than_redissons() {
@@ -246,7 +245,7 @@ async fn sentinel_failovers_cost_no_more_than_redissons() {
     let java = Agent::start(&bed.url(), options).await;
     let parties = [Party::Ours(ours.clone()), Party::Redisson(java.clone())];
     let mut costs = [Cost::default(), Cost::default()];
-    // Java's compiler has seen it before.
+    // Warms up Java's compiler.
     for party in &parties {
         for n in 0..200 {
             party.turn(1, &format!("warm:{n}")).await.expect("turn");
@@ -270,7 +269,7 @@ async fn sentinel_failovers_cost_no_more_than_redissons() {
     java.close().await;
 }
 
-/// Locks and unlocks a second, so many at a time.
+/// Returns the number of acquires and releases per second with `tasks` concurrent tasks.
 async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
     const SECONDS: u64 = 3;
     match party {
@@ -324,7 +323,7 @@ async fn sentinel_locks_a_second_are_no_fewer_than_redissons() {
             );
             all.push(pairs);
         }
-        // Not optimised, our code is compared with Java's that is.
+        // A debug build of our code is not comparable to Java's optimised code.
         assert!(cfg!(debug_assertions) || all[0] >= 0.9 * all[1], "{tasks} tasks: {all:?}");
     }
     replied(java.call(json!({"op": "ping"}))).await;
@@ -332,7 +331,6 @@ async fn sentinel_locks_a_second_are_no_fewer_than_redissons() {
     java.close().await;
 }
 
-/// Times of one kind, in nanoseconds.
 #[derive(Debug, Default)]
 struct Times(Vec<u64>);
 

@@ -1,4 +1,4 @@
-//! What ends without a message: leases that lapse, and waiters of Java's that are killed.
+//! Ends without a message: leases that expire, and killed waiters of Java.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use futures::future::join_all;
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, ms, replied, soon, until, until_is};
 
-/// Long enough for two waiters to queue up in, but on a slow machine.
+/// Long enough for two waiters to queue, except on a slow machine.
 const LEASE: Duration = ms(5000);
 
-/// The lease of one side lapses with the other at the head of the queue.
+/// One side's lease expires while the other side is at the head of the queue.
 pub async fn fair_leases_that_lapse(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
-    // A round of Java's lease, a round of ours, then each with a waiter of the other language behind the head.
+    // Once with Java's lease and once with ours, and the same with another waiter of the other language behind the
+    // head.
     join_all((0..4).map(|round| lapse(&rig, &client, round))).await;
     rig.end([client]).await;
 }
@@ -43,11 +44,11 @@ async fn lapse(rig: &Rig, client: &Client, round: i64) {
             let java = lane.java(0, 10 * round + 2);
             waiters.push(Waiter::Java(java.clone(), java.start_lock()));
         }
-        // Or the first of them holds it already.
+        // The first waiter may already hold the lock.
         let all = async || lane.queue().await.len() + lane.holders().await.keys().filter(|one| **one != holder).count();
         until(&format!("{} waiters of {name}", i + 1), async || all().await == i + 1).await;
     }
-    // The first of them keeps it until it has its turn here.
+    // The first waiter holds the lock until its turn is taken below.
     let succeeded = |held: &BTreeMap<_, _>| !held.is_empty() && !held.contains_key(&holder);
     until_is(&format!("another holder of {name}"), async || lane.holders().await, succeeded).await;
     let after = rig.now().await - from;
@@ -58,7 +59,7 @@ async fn lapse(rig: &Rig, client: &Client, round: i64) {
     lane.is_gone().await;
 }
 
-/// A waiter of Java's that was killed keeps its place until its own deadline; ours behind it is served then.
+/// A killed waiter of Java keeps its place until its own deadline. Then our waiter behind it is served.
 pub async fn fair_killed_java_waiter_is_passed_over(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version), AgentOptions::version(version).in_own_process()]).await;
     let client = rig.watched_client().await;
@@ -71,7 +72,7 @@ pub async fn fair_killed_java_waiter_is_passed_over(version: &str) {
     let ours = lane.joined(2).await;
     rig.agents[1].kill9().await;
     lane.vanish().await;
-    // The dead waiter's deadline comes soon, and not in hours.
+    // Makes the dead waiter's deadline end soon, instead of in hours.
     let due = rig.now().await + 3000;
     rig.admin.cmd::<()>(&["ZADD", &lane.deadlines_key(), "XX", &due.to_string(), &dead]).await;
     let (_, guard) = soon(waiter).await.expect("the waiter");

@@ -1,4 +1,4 @@
-//! A lock is passed on to our waiters only; Java's are told to take it, as Redisson does it.
+//! A lock is granted only to our waiters. Java's waiters are told to take it, as in Redisson.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::listener::{Listener, Message};
 use crate::rig::{Rig, replied, soon, until, until_is};
 
-/// Messages to waiters of this lock.
 async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
     let prefix = lane.channel("");
     let told = |message: &Message| {
@@ -19,7 +18,8 @@ async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
     listener.take(&lane.rig.admin).await.iter().filter_map(told).collect()
 }
 
-/// A head of Java's whose process stands still: it has been told by these messages, and nothing is done in its name.
+/// Asserts that a head of Java's, whose process is frozen, was told to take the lock, and that nothing was done on its
+/// behalf.
 async fn only_told(lane: &Lane<'_>, messages: &[(String, String)], head: &str) {
     assert_eq!(messages, [(head.to_owned(), "0".to_owned())], "{}", lane.name);
     assert!(lane.holders().await.is_empty(), "{}: {:?}", lane.name, lane.holders().await);
@@ -27,7 +27,7 @@ async fn only_told(lane: &Lane<'_>, messages: &[(String, String)], head: &str) {
     assert!(lane.score(head).await.is_some());
 }
 
-/// Lets Java go on: it takes the lock itself.
+/// Resumes Java, which then takes the lock itself.
 async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
     lane.rig.agents[0].cont();
     replied(call).await;
@@ -35,7 +35,7 @@ async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
     replied(java.unlock()).await;
 }
 
-/// Whatever of ours frees the lock or finds it free.
+/// Covers all our calls that free the lock or find it free.
 pub async fn fair_grants_never_go_to_java(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version).in_own_process()]).await;
     let client = rig.watched_client().await;
@@ -59,7 +59,7 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
         lane.is_gone().await;
     }
 
-    // One of ours gives up as the head of a free lock.
+    // Our waiter at the head of a free lock gives up.
     let lane = Lane::new(&rig, "left");
     let guard = client.fair(lane.name).lock().await.expect("lock");
     let ours = fair_wait(&client, lane.name);
@@ -81,7 +81,7 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
     let _ = guard.unlock().await;
     lane.is_gone().await;
 
-    // A waiter of ours finds it free with Java ahead.
+    // Our waiter finds the lock free while Java is ahead.
     let lane = Lane::new(&rig, "found");
     let guard = client.fair(lane.name).lock().await.expect("lock");
     let java = lane.java(0, 3);
@@ -94,7 +94,7 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
     lane.refreshed(&second).await;
     lane.vanish().await;
     lane.refreshed(&second).await;
-    // Once by each refresh that finds the lock free.
+    // Each refresh that finds the lock free sends one message.
     let mut messages = heard(&lane, &listener).await;
     messages.dedup();
     only_told(&lane, &messages, &head).await;
@@ -107,7 +107,8 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
     rig.end([client]).await;
 }
 
-/// A head of ours is made the holder by whatever of ours frees the lock, and told for how long; Java tells it to take it.
+/// If our waiter is the head, any call of ours that frees the lock grants it the lock, with its lease. Java only tells
+/// it to take the lock.
 pub async fn fair_grants_go_to_us(version: &str) {
     let rig = Rig::with(version).await;
     let (client, other) = (rig.watched_client().await, rig.watched_client().await);
@@ -117,7 +118,7 @@ pub async fn fair_grants_go_to_us(version: &str) {
         let guard = holder.fair(name).lock().await.expect("lock");
         let ours = fair_wait(&client, name);
         let head = lane.joined(1).await;
-        // Behind it, and left alone.
+        // Java's waiter behind the head must not be affected.
         let java = lane.java(0, 1);
         let call = java.start_lock();
         lane.joined(2).await;
@@ -152,7 +153,7 @@ pub async fn fair_grants_go_to_us(version: &str) {
     rig.end([client, other]).await;
 }
 
-/// Java forces our hold open: the head is served, in either language, and our guard learns of it.
+/// Java forces our hold. The head is served, in either language, and our guard learns of the loss.
 pub async fn fair_forced_open_in_java(version: &str) {
     let rig = Rig::with(version).await;
     let (client, other) = (rig.watched_client().await, rig.watched_client().await);

@@ -1,5 +1,5 @@
-//! Java's waiters are served although a waiter of ours before them was killed. The simulator's tests assert that it takes at most
-//! 5 s. Redisson passes over a killed waiter of its own only after 300 s.
+//! Java's waiters are served although our waiter ahead of them was killed. The simulator's tests assert that this takes
+//! at most 5 s. Redisson skips its own killed waiters only after 300 s.
 
 use std::time::Duration;
 
@@ -10,13 +10,12 @@ use futures::future::join_all;
 use crate::fair_rig::{Lane, USUAL_WAIT, Waiter, fair_wait};
 use crate::rig::{Rig, connect, ms, soon, watched};
 
-/// Of Java's `tryLock(wait, lease)`.
 const LEASE: Duration = Duration::from_secs(300);
 const AT: &str = "INTEROP_URL";
 const NAME: &str = "INTEROP_LOCK";
 
-/// Who waits, in order: K = ours, to be killed; R = ours, alive; J = Java's `lock()`; T = Java's `tryLock(wait, lease)`.
-/// And for how long each holds the lock.
+/// The waiters in order: K = ours, to be killed; R = ours, alive; J = Java's `lock()`; T = Java's `tryLock(wait,
+/// lease)`. And how long each holds the lock.
 const CASES: [(&str, Duration); 12] = [
     ("KRJ", ms(0)),
     ("JKRJ", ms(0)),
@@ -32,7 +31,7 @@ const CASES: [(&str, Duration); 12] = [
     ("JTKJ", ms(500)),
 ];
 
-/// A holder of ours that lives; waiters of ours that do not.
+/// Our holder lives, and some of our waiters are killed.
 pub async fn fair_waiters_killed_keep_java_from_no_turn(version: &str) {
     let rig = Rig::with(version).await;
     // A killed waiter keeps a granted lock for the holder's `fair_wait`.
@@ -46,7 +45,7 @@ pub async fn fair_waiters_killed_keep_java_from_no_turn(version: &str) {
     rig.end([holder, client]).await;
 }
 
-/// All who live have their turns, in the order in which they came.
+/// All live waiters have their turns in the order of their arrival.
 async fn case(rig: &Rig, [holder, client]: [&Client; 2], name: &str, order: &str, hold: Duration) {
     let lane = Lane::new(rig, name);
     let guard = holder.fair(name).lock().await.expect("lock");
@@ -71,13 +70,13 @@ async fn case(rig: &Rig, [holder, client]: [&Client; 2], name: &str, order: &str
     lane.is_gone().await;
 }
 
-/// A thread of its own for each waiter: the cases run beside each other in one agent.
+/// A separate thread for each waiter, because the cases run concurrently in one agent.
 fn thread(name: &str, place: usize) -> i64 {
     let case = name.split(':').nth(1).and_then(|case| case.parse::<i64>().ok()).expect("a case");
     100 * (case + 1) + place as i64
 }
 
-/// The process that is killed; passes over in an ordinary run.
+/// The process that is killed. Does nothing in an ordinary run.
 #[tokio::test]
 async fn fair_waiter_to_be_killed() {
     if !child::is_child() {

@@ -1,4 +1,4 @@
-//! Clients of both languages take turns at a counter, and some give up: no update is lost, and nothing is left.
+//! Clients of both languages take turns at a counter, and some give up. No update is lost, and nothing is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +14,11 @@ use crate::rig::{NEVER, Rig, connect, had, ms, watched};
 
 const NAME: &str = "mixed";
 const COUNTER: &str = "counter";
-/// Of each kind, in each client.
+/// Tasks of each kind in each client.
 const TASKS: u64 = 3;
-/// Two of each language.
 const CLIENTS: usize = 2;
 const ROUNDS: u64 = 1000;
 
-/// What came of all rounds.
 #[derive(Default)]
 struct Tally {
     rounds: AtomicU64,
@@ -30,12 +28,11 @@ struct Tally {
 }
 
 impl Tally {
-    /// True while there are rounds left to take.
     fn take(&self) -> bool {
         self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS
     }
 
-    /// Reads, adds one, writes back.
+    /// Reads, adds one, and writes.
     async fn count(&self, admin: &Admin) {
         assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two had the lock at once");
         let old: Option<u64> = admin.cmd(&["GET", COUNTER]).await;
@@ -74,7 +71,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Numb
                 outcome if in_vain(&outcome) => None,
                 outcome => outcome.expect("lock_for"),
             },
-            // Dropped while it waits, or while it gets the lock.
+            // Dropped while it waits, or while it acquires.
             _ => tokio::time::timeout(ms(dice.below(40)), lock.lock()).await.ok().map(|guard| guard.expect("lock")),
         };
         match guard {
@@ -91,7 +88,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Numb
     }
 }
 
-/// A thousand rounds, shared by all.
+/// All tasks share a thousand rounds.
 pub async fn fair_rounds_with_cancels_count_exactly(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); CLIENTS]).await;
     let mut clients = Vec::new();
@@ -114,7 +111,8 @@ pub async fn fair_rounds_with_cancels_count_exactly(version: &str) {
             tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), rust, Numbers::new(seed + 2))));
         }
     }
-    // A waiter of Java's that gives up when its turn comes tells nobody. When nobody comes any more, those behind it are told here.
+    // A waiter of Java's that gives up at its turn tells nobody. If no other client arrives, the test has to wake the
+    // waiters behind it.
     let wake_java = async || {
         for (i, task) in (0..CLIENTS).flat_map(|i| (0..TASKS).map(move |task| (i, task))) {
             rig.admin.publish(&lane.channel(&lane.java_owner(i, task as i64 + 1)), b"0").await;

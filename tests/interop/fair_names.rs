@@ -1,4 +1,4 @@
-//! Odd names and prefixes: both languages have the same queue, the same deadlines and the same channels.
+//! Odd names and prefixes: both languages use the same queue, deadlines and channels.
 
 use distlock::Client;
 use distlock_support::agent::{Agent, AgentOptions, Kind};
@@ -7,7 +7,8 @@ use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::names::NAMES;
 use crate::rig::{Rig, connect, lasting, ms};
 
-/// One of ours holds `key`; Java waits, one of ours, Java, by the name they have for it.
+/// Our client holds `key`. A Java waiter, one of ours and another Java waiter queue, each under its own name for the
+/// lock.
 async fn queue_up(rig: &Rig, client: &Client, agent: &Agent, name: &str, key: &str) {
     let lane = Lane::new(rig, key);
     let guard = client.fair(name).lock().await.expect("lock");
@@ -46,7 +47,7 @@ pub async fn fair_odd_names_queue_up(version: &str) {
     rig.end([client]).await;
 }
 
-/// A name mapper in Java and a name prefix with us.
+/// A name mapper in Java, and a name prefix in our client.
 pub async fn fair_prefixes_meet(version: &str) {
     let prefixes = ["p:", "{app}:"];
     let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };

@@ -1,4 +1,4 @@
-//! Waiters of both languages in one queue: served in the order in which they came.
+//! Waiters of both languages in one queue are served in the order of their arrival.
 
 use distlock::Client;
 use distlock_support::agent::AgentOptions;
@@ -7,11 +7,11 @@ use futures::future::join_all;
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, replied, soon};
 
-/// Who comes in which order: J in Java, R with us; each letter alternates between two processes or clients.
+/// Orders of arrival: J in Java, R in our client. Each letter alternates between two processes or clients.
 const ORDERS: [&str; 6] = ["JRJRJR", "RJRJRJ", "JJRRJJRR", "RRRJJJ", "JRRJRJJRJRJR", "RJJJJRRRRJ"];
 const ROUNDS: usize = 10;
 
-/// First come, first served, whoever holds it first.
+/// First come, first served, whichever side is the first holder.
 pub async fn fair_turns_are_in_order_of_arrival(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.watched_client().await, rig.watched_client().await];
@@ -52,7 +52,7 @@ async fn in_order(rig: &Rig, clients: &[Client; 2], name: &str, order: &str, jav
     }
     let turns = join_all(waiters.into_iter().map(Waiter::turn)).await;
     for (i, pair) in turns.windows(2).enumerate() {
-        // Each begins to give it back before the next can have it.
+        // Each turn begins its release before the next waiter can have the lock.
         assert!(pair[0].1 <= pair[1].0, "{order}: {} had it before {i}: {turns:?}", i + 1);
     }
     lane.is_gone().await;

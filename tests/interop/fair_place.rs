@@ -1,5 +1,5 @@
-//! A waiter of ours that lives keeps its place, however long those of Java ahead take and whatever they take off the
-//! deadlines behind them.
+//! Our live waiters keep their places, however long Java's waiters ahead of them take, and however much these reduce
+//! the deadlines behind them.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use serde_json::json;
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, connect, had, ms, replied, soon, until, watched};
 
-/// How long a place of ours lasts unless it is kept, in place of the default of 5 s: longer than a machine stands still.
+/// Our clients' `fair_wait`: longer than a standstill of the machine. The default is 5 s.
 const OUR_FAIR_WAIT: Duration = Duration::from_secs(25);
 
-/// What a waiter of Java's asks for.
 #[derive(Clone, Copy)]
 enum Ask {
     /// `lock()`.
     Lock,
     /// `tryLock(wait, lease, MILLISECONDS)`.
     Try(u64),
-    /// `tryLock(wait, SECONDS)`: queues for as many milliseconds, and takes off the seconds when it gives up.
+    /// `tryLock(wait, SECONDS)`: queues for this number of milliseconds, and reduces deadlines by the seconds when it
+    /// gives up.
     Seconds(u64),
-    /// `tryLockAsync(wait, lease)`: takes off 300 s when it gives up.
+    /// `tryLockAsync(wait, lease)`: reduces deadlines by 300 s when it gives up.
     Async(u64),
 }
 
-/// What those ahead of ours ask for, for how long we hold the lock, and for how long each of them holds it after.
+/// The calls of Java's waiters ahead of ours, how long we hold the lock, and how long each of them holds it afterwards.
 struct Case {
     name: &'static str,
     ahead: &'static [Ask],
@@ -37,7 +37,7 @@ struct Case {
 
 use Ask::{Async, Lock, Seconds, Try};
 
-/// They acquire, or give up, or both; for longer than a place of ours lasts unkept.
+/// The waiters acquire, or give up, or both. They take longer than an unrefreshed place lasts.
 const CASES: [Case; 10] = [
     Case { name: "lock", ahead: &[Lock], held: ms(30_000), hold: ms(30_000) },
     Case { name: "two locks", ahead: &[Lock, Lock], held: ms(0), hold: ms(25_000) },
@@ -51,10 +51,10 @@ const CASES: [Case; 10] = [
     Case { name: "tries for ever", ahead: &[Lock, Try(FOR_EVER), Try(FOR_EVER / 2)], held: ms(0), hold: ms(12_500) },
 ];
 
-/// Java's `Long.MAX_VALUE`: deadlines behind it are without room for a stamp.
+/// Java's `Long.MAX_VALUE`. Deadlines behind it have no room for a stamp.
 const FOR_EVER: u64 = i64::MAX as u64;
 
-/// The holder's lease is shorter than what they take off: their deadlines do not tell how much that is.
+/// The holder's lease is shorter than the reduction, so the deadlines do not show the reduction's size.
 const BRIEF: [Case; 3] = [
     Case { name: "seconds, brief lease", ahead: &[Seconds(40)], held: ms(47_500), hold: ms(0) },
     Case { name: "seconds in a row, brief lease", ahead: &[Seconds(40), Seconds(40)], held: ms(47_500), hold: ms(0) },
@@ -64,19 +64,19 @@ const BRIEF: [Case; 3] = [
 const ASYNCS: [Case; 1] =
     [Case { name: "async behind a lock", ahead: &[Lock, Async(7500)], held: ms(20_000), hold: ms(0) }];
 
-/// Ours behind those of Java, and another of Java's behind ours; at every moment somebody purges what is out of date.
+/// Our waiter is behind Java's, and another waiter of Java's is behind ours. Expired places are purged all the time.
 pub async fn fair_place_of_ours_is_kept(version: &str) {
-    // The lease is longer than what waiters that give up after some seconds take off.
+    // The lease is longer than the reduction by waiters that give up after some seconds.
     keep(version, &CASES, Duration::from_secs(150)).await;
 }
 
-/// The same under a lease of 22.5 s, renewed.
+/// The same with a renewed lease of 22.5 s.
 pub async fn fair_place_of_ours_is_kept_under_brief_leases(version: &str) {
     keep(version, &BRIEF, ms(22_500)).await;
 }
 
-/// The same behind a waiter that gives up with more than it came with, unseen, and behind a `lock()` that stays. With nobody
-/// else ahead, ours may lose its place: see the docs.
+/// The same behind a `lock()` that stays, and a waiter that gives up with a larger reduction than its queueing added.
+/// Without another waiter ahead, ours may lose its place: see the docs.
 pub async fn fair_place_of_ours_is_kept_behind_a_lock_and_an_async(version: &str) {
     keep(version, &ASYNCS, Duration::from_secs(30)).await;
 }
@@ -97,7 +97,7 @@ async fn keep(version: &str, cases: &'static [Case], watchdog: Duration) {
     rig.end([client, holder]).await;
 }
 
-/// Starts a request; the answer in Java is true or false.
+/// Starts a call. In Java it returns true or false.
 fn start(java: &JavaLock, ask: Ask) -> Call {
     let lease = NEVER.as_millis() as u64;
     match ask {
@@ -108,7 +108,7 @@ fn start(java: &JavaLock, ask: Ask) -> Call {
     }
 }
 
-/// What was the least left to the deadline of ours.
+/// Returns the least time that was left until our waiter's deadline.
 async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64) -> i64 {
     let lane = Lane::new(rig, case.name);
     let guard = holder.fair(case.name).lock().await.expect("lock");
@@ -143,7 +143,7 @@ async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64
                     Some(left) => margin = margin.min(left),
                     None => assert!(lane.holders().await.contains_key(&ours), "{}: ours lost its place", case.name),
                 }
-                // What a look of any other client does, too.
+                // Any other client's attempt purges expired places, too.
                 assert!(!purger.try_lock().await.expect("try_lock"), "{}: got in past the queue", case.name);
             }
         }
@@ -160,7 +160,7 @@ async fn run(rig: &Rig, [client, holder]: [&Client; 2], case: &Case, thread: i64
     margin
 }
 
-/// What is left to a deadline, if it stands there.
+/// The time left until a deadline, if there is one.
 async fn left(lane: &Lane<'_>, owner: &str) -> Option<i64> {
     let look = "local now = redis.call('time') \
                 local due = redis.call('zscore', KEYS[1], ARGV[1]) \
@@ -168,7 +168,7 @@ async fn left(lane: &Lane<'_>, owner: &str) -> Option<i64> {
     lane.rig.admin.cmd(&["EVAL", look, "1", &lane.deadlines_key(), owner]).await
 }
 
-/// Waits, and holds for this long if it gets it.
+/// Waits, and holds the lock for this time if it acquires.
 async fn turn(java: JavaLock, call: Call, hold: Duration) {
     if had(call.await).is_some() {
         tokio::time::sleep(hold).await;
@@ -176,8 +176,8 @@ async fn turn(java: JavaLock, call: Call, hold: Duration) {
     }
 }
 
-/// Java's waiters of the unit bug keep their places behind ours for as long as behind Java's: their deadlines are of
-/// milliseconds, and live by what those ahead have left.
+/// Java's waiters with the unit bug keep their places behind ours as long as behind Java's. Their deadlines are a few
+/// milliseconds, plus the remaining time of the waiters ahead.
 pub async fn fair_place_of_javas_is_kept_behind_ours(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let client = rig.client().await;

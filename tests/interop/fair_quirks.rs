@@ -1,4 +1,4 @@
-//! What Redisson's fair lock does wrong (protocol 9.8), shown, and that ours does not.
+//! Bugs of Redisson's fair lock (protocol 9.8), and that our lock does not have them.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use crate::fair_rig::{GHOST, Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, connect, had, ms, replied, soon, until, watched};
 use crate::rw_rig::sits;
 
-/// Another one that does not exist.
+/// Another waiter that does not exist.
 const SHADE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:2";
 
-/// What scripts call inside is counted too, but not among these.
+/// Counts the commands of clients. `commandstats` also counts commands inside scripts, but those are not in this list.
 async fn asked(rig: &Rig) -> u64 {
     let stats = rig.admin.commandstats().await;
     let sent = ["evalsha", "eval", "script|load", "subscribe", "unsubscribe", "ping"];
     sent.iter().filter_map(|command| stats.get(*command)).sum()
 }
 
-/// Somebody holds it who will not give it back, for this long.
+/// Makes a foreign owner hold the lock for this long.
 async fn held_by_nobody(lane: &Lane<'_>, lease: Duration) {
     lane.rig.admin.cmd::<()>(&["HSET", lane.name, SHADE, "1"]).await;
     lane.rig.admin.cmd::<()>(&["PEXPIRE", lane.name, &lease.as_millis().to_string()]).await;
 }
 
-/// A free lock with a head that is dead: Redisson asks without a pause.
+/// The lock is free and its head is dead: Redisson asks without a pause.
 pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version).in_own_process()]).await;
     let client = rig.watched_client().await;
@@ -35,7 +35,7 @@ pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
     lane.haunt(GHOST, 600_000).await;
     let _spins = lane.java(0, 1).start_lock();
     let java = lane.joined(2).await;
-    // One that waited would ask for next to nothing.
+    // A waiting client would ask much less often.
     rig.scripts_since(rig.scripts().await, 200).await;
     rig.agents[0].kill9().await;
     lane.exorcise(&java).await;
@@ -46,14 +46,14 @@ pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
     });
     let waiters: Vec<_> = waiters.collect();
     lane.joined(65).await;
-    // Every subscription has been followed by its look.
+    // Every waiter has asked once after subscribing.
     until("quiet", async || {
         let from = asked(&rig).await;
         tokio::time::sleep(ms(250)).await;
         asked(&rig).await <= from + 1
     })
     .await;
-    // Our 64 keep their places by one command a beat, which is a second.
+    // Our 64 waiters keep their places by one command a beat (1 s).
     let (began, from) = (rig.now().await, asked(&rig).await);
     tokio::time::sleep(ms(2000)).await;
     let ours = asked(&rig).await - from;
@@ -67,18 +67,18 @@ pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
     rig.end([client]).await;
 }
 
-/// The head gives up while the lock is free: Redisson tells nobody.
+/// The head gives up while the lock is free: Redisson notifies nobody.
 pub async fn fair_giver_up_wakes_the_next(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version), AgentOptions::version(version).in_own_process()]).await;
     let client = rig.watched_client().await;
 
     let lane = Lane::new(&rig, "theirs");
-    // The scripts are known to the server: each attempt is one command.
+    // The server knows the scripts, so that each attempt is one command.
     replied(lane.java(0, 1).start_lock()).await;
     replied(lane.java(0, 1).unlock()).await;
     with_longer_waits(ms(1000), async |wait| redisson_tells_nobody(&lane, wait).await).await;
 
-    // Ours, with Java behind it.
+    // Our head gives up, with Java behind it.
     let lane = Lane::new(&rig, "ours");
     held_by_nobody(&lane, NEVER).await;
     let first = fair_wait(&client, lane.name);
@@ -89,20 +89,21 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
     lane.vanish().await;
     first.abort();
     drop(first);
-    // Its own next look would come in an hour.
+    // Its own next attempt would come in an hour.
     replied(second).await;
     replied(lane.java(0, 3).unlock()).await;
 
-    // Java's, with ours behind it, and Java's with Java's and ours.
+    // Java's head gives up with our waiter behind it, and then with one of Java's and ours.
     for java_between in [false, true] {
         with_longer_waits(ms(1500), async |wait| javas_head_gives_up(&rig, &client, java_between, wait).await).await;
     }
     rig.end([client]).await;
 }
 
-/// Java's head gives up while the lock is free, and those behind it have their turns. `None` if the head gave up before that.
+/// Java's head gives up while the lock is free, and the waiters behind it have their turns. Returns `None` if the head
+/// gave up earlier.
 ///
-/// The head's process stands still until the wait is over: our looks tell it, and it does not hear.
+/// The head's process is frozen until the wait has ended, so the head does not receive our messages.
 async fn javas_head_gives_up(rig: &Rig, client: &Client, java_between: bool, wait: Duration) -> Option<()> {
     let (name, agent) = (format!("behind:{java_between}"), &rig.agents[1]);
     let lane = Lane::new(rig, &name);
@@ -131,7 +132,8 @@ async fn javas_head_gives_up(rig: &Rig, client: &Client, java_between: bool, wai
     in_time.then_some(())
 }
 
-/// Java's head gives up while the lock is free, and the next sleeps on. `None` if the head gave up before that.
+/// Java's head gives up while the lock is free, and the next waiter sleeps on. Returns `None` if the head gave up
+/// earlier.
 async fn redisson_tells_nobody(lane: &Lane<'_>, wait: Duration) -> Option<()> {
     let agent = &lane.rig.agents[0];
     held_by_nobody(lane, NEVER).await;
@@ -154,14 +156,15 @@ async fn redisson_tells_nobody(lane: &Lane<'_>, wait: Duration) -> Option<()> {
     in_time.then_some(())
 }
 
-/// A wait of our clients here, in place of the default of 5 s: shorter than the test, and longer than a machine stands still.
+/// Our clients' `fair_wait`, instead of the default of 5 s: shorter than the test, and longer than a standstill of the
+/// machine.
 const OUR_FAIR_WAIT: Duration = Duration::from_secs(40);
 
-/// Longer waits than deadlines were reckoned for: Redisson throws out who lives.
+/// The waits exceed the computed deadlines, so Redisson removes live waiters.
 pub async fn fair_long_waits_keep_places(version: &str) {
     let options = AgentOptions { fair_wait: Some(ms(1000)), ..AgentOptions::version(version) };
     let rig = Rig::start(vec![options]).await;
-    // Java's deadlines are reckoned from the holder's lease: the default one, which is renewed.
+    // Java computes deadlines from the holder's lease, here the default one, which is renewed.
     let holder = rig.watched_client().await;
     let client = connect(watched(rig.builder()).fair_wait(OUR_FAIR_WAIT)).await;
     tokio::join!(
@@ -172,7 +175,7 @@ pub async fn fair_long_waits_keep_places(version: &str) {
     rig.end([holder, client]).await;
 }
 
-/// Java's head is thrown out by the next of Java's.
+/// Java's head is removed by the next waiter of Java's.
 async fn java_behind_java(rig: &Rig, holder: &Client) {
     let lane = Lane::new(rig, "theirs");
     let guard = holder.fair(lane.name).lock().await.expect("lock");
@@ -180,17 +183,17 @@ async fn java_behind_java(rig: &Rig, holder: &Client) {
     let head = lane.joined(1).await;
     let second = lane.java(0, 2).start_lock();
     lane.joined(2).await;
-    // Who comes in again has another deadline. Whether that is behind the other is chance.
+    // A removed waiter queues again with another deadline. Whether it is behind the other waiter then is random.
     let due = lane.score(&head).await;
     until("the head thrown out", async || lane.score(&head).await != due).await;
     guard.unlock().await.expect("unlock");
-    // By now the other may have been thrown out as well.
+    // By now the other waiter may have been removed as well.
     let waiters = [(1, first), (2, second)].map(|(thread, call)| Waiter::Java(lane.java(0, thread), call).turn());
     join_all(waiters).await;
     lane.is_gone().await;
 }
 
-/// One of ours as the head holds its place, and that of Java behind it.
+/// Our waiter at the head keeps its place and the place of Java's waiter behind it.
 async fn both_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     let lane = Lane::new(rig, "ours");
     let guard = holder.fair(lane.name).lock().await.expect("lock");
@@ -203,13 +206,13 @@ async fn both_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     let fourth = lane.java(0, 4).start_lock();
     lane.joined(4).await;
     let queue = lane.queue().await;
-    // Through several deadlines of a waiter of Java's, and longer than a place of ours lasts unless it is kept.
+    // Longer than several deadlines of Java's waiters, and than an unrefreshed place of ours.
     for _ in 0..450 {
         assert_eq!(lane.queue().await, queue, "a waiter lost its place");
         tokio::time::sleep(ms(100)).await;
     }
     guard.unlock().await.expect("unlock");
-    // From here on Java's deadlines run, by Java's rules: one may be out of date when its turn comes.
+    // From here on Java's deadlines run by Java's rules, so one may have expired when its turn comes.
     let [second, fourth] = [(3, second), (4, fourth)].map(|(thread, call)| Waiter::Java(lane.java(0, thread), call));
     let waiters = [Waiter::Ours(first), second, Waiter::Ours(third), fourth].map(Waiter::turn);
     let turns = join_all(waiters).await;
@@ -217,7 +220,7 @@ async fn both_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     lane.is_gone().await;
 }
 
-/// Ours behind Java's: that is thrown out by its own rules, and comes in behind.
+/// Java's waiter ahead of ours is removed by Java's own rules, and queues again behind ours.
 async fn java_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     let lane = Lane::new(rig, "behind");
     let guard = holder.fair(lane.name).lock().await.expect("lock");
@@ -237,10 +240,11 @@ async fn java_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     lane.is_gone().await;
 }
 
-/// A queue whose end is out of date, but not its head: who comes behind that is told of a time in the past.
+/// The last waiter's deadline has expired, and the head's has not. A new waiter behind them gets a remaining time in
+/// the past.
 pub async fn fair_negative_times_are_bounded(version: &str) {
     let rig = Rig::with(version).await;
-    // A waiter whose only hope is its own look.
+    // Only its own polls can wake this waiter.
     let client = connect(watched(rig.builder()).poll_cap(ms(500))).await;
     let lane = Lane::new(&rig, "negative");
     held_by_nobody(&lane, NEVER).await;

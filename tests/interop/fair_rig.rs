@@ -1,4 +1,4 @@
-//! What the tests of the fair lock look at: the keys of one, and who waits for it.
+//! Helpers for the fair lock: its keys and its waiters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,11 @@ use crate::rig::{FAIR_WAIT, Rig, soon, until, until_is};
 
 /// Redisson's `fairLockWaitTimeout`, the wait of its `lock()`.
 pub const JAVAS_WAIT: i64 = 300_000;
-/// The wait of our clients here, less half a beat.
+/// Our clients' `fair_wait` here, less half a beat.
 pub const OUR_WAIT: i64 = FAIR_WAIT.as_millis() as i64 - 500;
-/// `fair_wait` by default. Who stands still for longer loses its place, and nothing else.
+/// The default of `fair_wait`. A waiter that stands still for longer loses its place, and nothing else.
 pub const USUAL_WAIT: Duration = Duration::from_secs(5);
 
-/// A fair lock as it stands in Redis.
 #[derive(Clone, Copy)]
 pub struct Lane<'a> {
     pub rig: &'a Rig,
@@ -28,7 +27,7 @@ impl<'a> Lane<'a> {
         Self { rig, name }
     }
 
-    /// In the same slot as the lock itself.
+    /// Adds a hash tag, so that the key is in the lock's slot.
     fn tagged(&self, prefix: &str) -> String {
         if self.name.contains('{') { format!("{prefix}:{}", self.name) } else { format!("{prefix}:{{{}}}", self.name) }
     }
@@ -41,7 +40,7 @@ impl<'a> Lane<'a> {
         self.tagged("redisson_lock_timeout")
     }
 
-    /// The waiters of ours.
+    /// Our waiters' nonces.
     pub fn waiters_key(&self) -> String {
         format!("{}:{}", self.deadlines_key().replace("redisson_lock_timeout", "redisson_lock_waiters"), self.name)
     }
@@ -50,7 +49,6 @@ impl<'a> Lane<'a> {
         format!("{}:{owner}", self.tagged("redisson_lock__channel"))
     }
 
-    /// This lock in an agent.
     pub fn java(&self, agent: usize, thread: i64) -> JavaLock {
         self.rig.agents[agent].at(Kind::Fair, self.name, thread)
     }
@@ -68,7 +66,7 @@ impl<'a> Lane<'a> {
         score.map(|score| score as i64)
     }
 
-    /// All deadlines, at one time.
+    /// All deadlines, read at one time.
     pub async fn scores(&self) -> BTreeMap<String, i64> {
         let flat: Vec<(String, f64)> =
             self.rig.admin.cmd(&["ZRANGE", &self.deadlines_key(), "0", "-1", "WITHSCORES"]).await;
@@ -79,7 +77,7 @@ impl<'a> Lane<'a> {
         self.rig.admin.hgetall(self.name).await
     }
 
-    /// Waits until so many wait and the last of them hears its own channel; who that is.
+    /// Waits until `count` waiters are queued and the last one is subscribed to its own channel. Returns the last one.
     pub async fn joined(&self, count: usize) -> String {
         let queue = async || self.queue().await;
         until_is(&format!("{count} in the queue of {:?}", self.name), queue, |queue| queue.len() == count).await;
@@ -88,18 +86,18 @@ impl<'a> Lane<'a> {
         last
     }
 
-    /// Whether this one is in the queue and hears its own channel.
+    /// Returns true if this waiter is queued and subscribed to its own channel.
     pub async fn hears(&self, owner: &str) -> bool {
         self.queue().await.iter().any(|waiter| waiter == owner)
             && self.rig.admin.numsub(&self.channel(owner)).await == 1
     }
 
-    /// Waits until this one is in the queue and hears its own channel.
+    /// Waits until this waiter is queued and subscribed to its own channel.
     pub async fn waits(&self, owner: &str) {
         until(&format!("{owner} in the queue of {:?}", self.name), async || self.hears(owner).await).await;
     }
 
-    /// Waits until this client is in the queue and hears its own channel; as whom.
+    /// Waits until this client is queued and subscribed to its own channel. Returns the waiter's owner.
     pub async fn waits_as(&self, client: &Client) -> String {
         let of_client = async || self.queue().await.into_iter().find(|owner| owner.starts_with(client.id()));
         until_is(&format!("our client in the queue of {:?}", self.name), of_client, Option::is_some).await;
@@ -108,31 +106,30 @@ impl<'a> Lane<'a> {
         owner
     }
 
-    /// Waits until this one is the only holder.
     pub async fn held_by(&self, owner: &str) {
         let alone = |held: &BTreeMap<String, String>| held.len() == 1 && held.contains_key(owner);
         until_is(&format!("{owner} to hold {:?}", self.name), async || self.holders().await, alone).await;
     }
 
-    /// Waits until just after a refresh of this waiter of ours, so that none comes for most of a beat.
+    /// Waits until our waiter has just refreshed its place, so that the next refresh is most of a beat away.
     pub async fn refreshed(&self, owner: &str) {
         let before = self.score(owner).await;
         until("a refresh", async || self.score(owner).await != before).await;
     }
 
-    /// Nothing of it is left.
+    /// Waits until none of its keys is left.
     pub async fn is_gone(&self) {
         for key in [self.name, &self.queue_key(), &self.deadlines_key()] {
             until(&format!("{key:?} gone"), async || !self.rig.admin.exists(key).await).await;
         }
     }
 
-    /// The lock is gone and nobody is told.
+    /// Deletes the lock without a message.
     pub async fn vanish(&self) {
         assert!(self.rig.admin.cmd::<bool>(&["DEL", self.name]).await, "nobody held it");
     }
 
-    /// Puts a waiter into the queue that does not exist, with so many ms left; the queue's end.
+    /// Appends a waiter without a process to the queue, whose deadline is `left` ms from now.
     pub async fn haunt(&self, owner: &str, left: i64) {
         let due = (self.rig.now().await + left).to_string();
         self.rig.admin.cmd::<()>(&["ZADD", &self.deadlines_key(), &due, owner]).await;
@@ -145,10 +142,10 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// A waiter of Java that never existed.
+/// A waiter of Java's that never existed.
 pub const GHOST: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
 
-/// Waits for a fair lock of ours in a task of its own; tells when it had it.
+/// Waits for our fair lock in a separate task. Returns when it acquired, and the guard.
 pub fn fair_wait(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
     let lock = client.fair(name);
     tokio::spawn(async move {
@@ -157,19 +154,19 @@ pub fn fair_wait(client: &Client, name: &str) -> JoinHandle<(u64, Guard)> {
     })
 }
 
-/// A waiter, and what it is to do when it has the lock.
 pub enum Waiter {
     Java(JavaLock, Call),
     Ours(JoinHandle<(u64, Guard)>),
 }
 
 impl Waiter {
-    /// Waits until it has the lock and gives that back at once; when it had it and when it began to give it back.
+    /// Waits until it has the lock, and releases the lock at once. Returns the times of the acquire and of the
+    /// beginning of the release.
     pub async fn turn(self) -> (u64, u64) {
         soon(self.hold(Duration::ZERO)).await
     }
 
-    /// The same, however long it waits, and holding the lock for a while.
+    /// The same without a time limit, and holding the lock for a while.
     pub async fn hold(self, hold: Duration) -> (u64, u64) {
         match self {
             Self::Java(lock, call) => {

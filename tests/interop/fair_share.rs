@@ -1,4 +1,4 @@
-//! In a crowd of ours Java gets its turn, whatever it asks with, and the other way round.
+//! Java gets its turns in a crowd of ours, whichever call it uses, and we get ours in a crowd of Java's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,11 +10,10 @@ use distlock_support::agent::JavaLock;
 use crate::fair_rig::{Lane, USUAL_WAIT};
 use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, soon, until, watched};
 
-/// Waiters of the crowd.
 const CROWD: u64 = 6;
 const HOLD: Duration = ms(10);
 const TURNS: usize = 8;
-/// Turns that the crowd may have from the question to the lock: one each, and as much again for who was asking already.
+/// Limit of the crowd's turns between the request and the acquire: one each, and again as many for calls in flight.
 const FAIR: u64 = 2 * CROWD;
 
 fn median(turns: &[u64]) -> u64 {
@@ -40,7 +39,7 @@ async fn java_hammers(java: JavaLock, enough: Arc<AtomicBool>) {
     }
 }
 
-/// Tasks of ours that come again and again; Java by `lock()`, `tryLock(wait, lease)` and `tryLock(wait, SECONDS)`.
+/// Our tasks acquire again and again, while Java uses `lock()`, `tryLock(wait, lease)` and `tryLock(wait, SECONDS)`.
 pub async fn fair_java_gets_its_turn(version: &str) {
     let rig = Rig::with(version).await;
     let client = async || connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
@@ -76,7 +75,7 @@ pub async fn fair_java_gets_its_turn(version: &str) {
     rig.end([client, other]).await;
 }
 
-/// Threads in Java that come again and again; one of ours among them.
+/// Threads in Java acquire again and again, and so does one of our tasks.
 pub async fn fair_we_get_our_turn(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;

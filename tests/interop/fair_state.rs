@@ -1,4 +1,4 @@
-//! What stands in Redis after each step of a fair lock: the same, whichever language takes which step.
+//! The state in Redis after each step of a fair lock is the same, whichever language takes which step.
 
 use std::time::Duration;
 
@@ -11,13 +11,11 @@ use tokio::task::JoinHandle;
 use crate::fair_rig::{JAVAS_WAIT, Lane, OUR_WAIT, fair_wait};
 use crate::rig::{NEVER, Rig, had, ms, replied, soon, until};
 
-/// Long enough for the next waiter to queue up, but on a slow machine.
+/// Long enough for the next waiter to queue, except on a slow machine.
 const SHORT: Duration = ms(4000);
 const LEASE: Duration = NEVER;
-/// How many take part.
 const CAST: usize = 4;
 
-/// One who takes the steps, in either language.
 struct Actor {
     owner: String,
     side: Side,
@@ -28,7 +26,6 @@ enum Side {
     Ours(Client, Owner, Vec<Guard>),
 }
 
-/// How a wait ended.
 enum Had {
     Nothing,
     InJava,
@@ -44,7 +41,7 @@ impl Actor {
         Self { owner: owner.as_str().to_owned(), side: Side::Ours(client.clone(), owner, Vec::new()) }
     }
 
-    /// Comes to wait, and perhaps gives up after this time.
+    /// Starts to wait, and gives up after this time if there is one.
     fn ask(&self, name: &str, wait: Option<Duration>) -> JoinHandle<Had> {
         match &self.side {
             Side::Java(lock) => {
@@ -64,7 +61,7 @@ impl Actor {
         }
     }
 
-    /// Hears how the wait ended: true with the lock.
+    /// Waits for the end of the wait. Returns true if it acquired.
     async fn hear(&mut self, waiting: JoinHandle<Had>) -> bool {
         let had = soon(waiting).await.expect("the waiter");
         let held = !matches!(had, Had::Nothing);
@@ -89,7 +86,7 @@ impl Actor {
     }
 }
 
-/// The names of holders and waiters as letters, in the order of the cast.
+/// Prints holders and waiters as letters, in the order of the cast.
 async fn seen(lane: &Lane<'_>, cast: &[Actor], step: &str) -> String {
     let letter = |owner: &String| {
         let at = cast.iter().position(|actor| &actor.owner == owner);
@@ -102,7 +99,8 @@ async fn seen(lane: &Lane<'_>, cast: &[Actor], step: &str) -> String {
     format!("{step}: held [{}] queue [{}] deadlines [{}]", held.join(" "), queue.join(" "), due.join(" "))
 }
 
-/// Takes all steps with this cast; what was seen after each. `None` if C gave up too early, for want of speed.
+/// Takes all steps with this cast. Returns the state after each step, or `None` if the machine was too slow and C gave
+/// up too early.
 async fn play(rig: &Rig, client: &Client, name: &str, java: u32, short: Duration) -> Option<Vec<String>> {
     let lane = Lane::new(rig, name);
     let mut cast: Vec<_> =
@@ -121,12 +119,12 @@ async fn play(rig: &Rig, client: &Client, name: &str, java: u32, short: Duration
     let d = cast[3].ask(name, None);
     lane.waits(&cast[3].owner).await;
     all.push(seen(&lane, &cast, "D waits").await);
-    // Past the queue.
+    // A re-entry goes past the queue.
     cast[0].lock(name).await;
     all.push(seen(&lane, &cast, "A holds three times").await);
     let in_time = lane.queue().await.contains(&cast[2].owner);
     assert!(!cast[2].hear(c).await);
-    // Our giver-up does not wait for the answer.
+    // Our waiter gives up without waiting for the reply.
     until("C gone", async || lane.queue().await.len() == 2).await;
     all.push(seen(&lane, &cast, "C gave up").await);
     for step in ["A holds twice", "A holds once"] {
@@ -145,7 +143,7 @@ async fn play(rig: &Rig, client: &Client, name: &str, java: u32, short: Duration
     in_time.then_some(all)
 }
 
-/// Every cast of the two languages leaves what Redisson alone leaves.
+/// Every cast of both languages leaves the same state as Redisson alone.
 pub async fn fair_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -162,13 +160,14 @@ pub async fn fair_states_are_the_same(version: &str) {
     rig.end([client]).await;
 }
 
-/// Java's deadlines behind ours: further by Java's wait, and nearer when ours goes.
+/// Java's deadlines behind our waiter are later by Java's wait, and earlier again when our waiter leaves.
 pub async fn fair_deadlines_move_with_us(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
-    // Repeated where a slow machine refreshed our place between two looks: then the exact deadline is unknown. No wait is longer.
+    // Repeated if a slow machine refreshed our place between two readings, because the exact deadline is then unknown.
+    // The wait is not lengthened.
     with_longer_waits(ms(1), async |_| ours_acquires(&rig, &client).await).await;
-    // Behind one of Java's, and behind one of ours; then as the head.
+    // Behind a waiter of Java's, and behind one of ours. Then the waiter is the head.
     for java_ahead in [true, false] {
         with_longer_waits(ms(1), async |_| ours_gives_up(&rig, &client, java_ahead).await).await;
     }
@@ -176,7 +175,6 @@ pub async fn fair_deadlines_move_with_us(version: &str) {
     rig.end([client]).await;
 }
 
-/// A waiter of Java's.
 struct Java(JavaLock, Call, String);
 
 impl Java {
@@ -195,7 +193,8 @@ impl Java {
     }
 }
 
-/// After ours leaves, Java's deadline is its wait plus our last refresh. Returns false if that came after the look at `ours_before`.
+/// After our waiter has left, Java's deadline is its wait plus our last refresh. Returns false if that refresh came
+/// after `ours_before` was read.
 async fn is_nearer(lane: &Lane<'_>, java: i64, ours_before: i64) -> bool {
     let (from, now) = (ours_before - OUR_WAIT, lane.rig.now().await);
     assert!((from..=now).contains(&(java - JAVAS_WAIT)), "{}: {java}, {ours_before} before, now {now}", lane.name);
@@ -252,7 +251,7 @@ async fn ours_gives_up(rig: &Rig, client: &Client, java_ahead: bool) -> Option<(
     until("it gone", async || lane.queue().await.len() == 2).await;
     let after = lane.scores().await;
     let mut is_exact = after[&head] == before[&head];
-    // Ours holds its place in the meantime.
+    // Our waiter refreshes its place in the meantime.
     assert!(is_exact || !java_ahead && after[&head] > before[&head], "{before:?} {after:?}");
     assert_eq!(after[&behind.2] - after[&head], JAVAS_WAIT, "{before:?} {after:?}");
     if let Some(other) = other {
@@ -272,7 +271,7 @@ async fn ours_gives_up(rig: &Rig, client: &Client, java_ahead: bool) -> Option<(
     is_exact.then_some(())
 }
 
-/// J R J R J: each of Java's stands behind the one ahead of it, to the end.
+/// J R J R J: each waiter of Java's stays behind the waiter ahead of it.
 async fn java_between(rig: &Rig, client: &Client) {
     let lane = Lane::new(rig, "between");
     let guard = client.fair(lane.name).lock().await.expect("lock");

@@ -1,4 +1,4 @@
-//! Our fenced lock and Redisson's: one counter for both.
+//! Our fenced lock and Redisson's share one counter.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use crate::wake::{java_to_us, us_to_java};
 
 const FENCED: (Kind, Flavour) = (Kind::Fenced, Flavour::Fenced);
 
-/// The key that counts a lock's sections.
 pub fn counter(name: &str) -> String {
     format!("redisson_lock_token:{{{name}}}")
 }
@@ -25,7 +24,7 @@ pub fn java_fenced(rig: &Rig, name: &str, thread: i64) -> JavaLock {
     rig.agents[0].at(Kind::Fenced, name, thread)
 }
 
-/// Forgets the counters, which no lock does.
+/// Deletes the counters, which outlive their locks.
 pub async fn forget(rig: &Rig, names: &[&str]) {
     for name in names {
         rig.admin.cmd::<()>(&["DEL", &counter(name)]).await;
@@ -35,8 +34,8 @@ pub async fn forget(rig: &Rig, names: &[&str]) {
 const SEEN: &str = "tokens";
 const ROUNDS: u64 = 130;
 
-/// Two of Java's and two of ours take a lock in every way there is, and note each token while they hold it: the list grows
-/// strictly (M3; Redisson's `testTokenIncrease`). When Java comes in again, that counts as well.
+/// Two clients of Java's and two of ours acquire a lock in all ways, and append each token to a list while they hold
+/// the lock. The list grows strictly (M3; Redisson's `testTokenIncrease`). Java's re-entries count as well.
 pub async fn fenced_tokens_grow_over_both(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
@@ -63,7 +62,7 @@ pub async fn fenced_tokens_grow_over_both(version: &str) {
     rig.end(clients).await;
 }
 
-/// Every way of ours, in its turn.
+/// Uses all our ways to acquire in turn.
 async fn note_tokens(client: Client, name: &'static str, url: String) {
     let admin = Admin::from_url(&url).await;
     let lock = client.fenced(name);
@@ -94,13 +93,13 @@ async fn note_tokens(client: Client, name: &'static str, url: String) {
     }
 }
 
-/// Steps, each with the counter it leaves in Redisson and with us.
+/// Steps, each with the counter it leaves in Redisson and in our client.
 type Row = &'static [(Step, u64, u64)];
 
 const ROWS: [Row; 3] = [
     &[(Lock, 1, 1), (Unlock, 1, 1), (Try, 2, 2), (Unlock, 2, 2), (Leased(6_000), 3, 3), (Unlock, 3, 3)],
     &[(Stray, 0, 0), (TryLeased(7_000), 1, 1), (Unlock, 1, 1), (Stray, 1, 1), (Lock, 2, 2), (Unlock, 2, 2)],
-    // Redisson counts who comes in again: one section with two numbers.
+    // Redisson counts re-entries, so one section has two numbers.
     &[
         (Lock, 1, 1),
         (Lock, 2, 1),
@@ -113,7 +112,7 @@ const ROWS: [Row; 3] = [
     ],
 ];
 
-/// State, lease, messages and counter after every step.
+/// State, lease, messages and counter are compared after every step.
 pub async fn fenced_states_are_the_same(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
@@ -146,7 +145,7 @@ pub async fn fenced_states_are_the_same(version: &str) {
             }
             compared += 1;
         }
-        // Each reads the other's counter.
+        // Each side reads the other's counter.
         assert_eq!(java_fenced(&rig, &b, 1).token().await, Ok(lock.last_token().await.expect("last_token") as i64));
         forget(&rig, &[&a, &b]).await;
         rig.latches_gone().await;
@@ -156,7 +155,7 @@ pub async fn fenced_states_are_the_same(version: &str) {
     rig.end([client]).await;
 }
 
-/// As for the reentrant lock, whose messages these are.
+/// The messages are the same as for the reentrant lock.
 pub async fn fenced_releases_wake_the_other_side(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;

@@ -1,4 +1,4 @@
-//! Where Redisson's fenced lock does not what its documentation says, and ours does.
+//! Differences between Redisson's fenced lock and its documentation. Our lock does what the documentation says.
 
 use bed::in_vain;
 use distlock::{Acquire, DistLock as _, Flavour, MultiLock};
@@ -10,7 +10,7 @@ use crate::multi::{java_multi, named};
 use crate::rig::{NEVER, Rig, channel, lasting, ms, replied, until_is};
 use crate::several::take;
 
-/// A lease that is asked for with the token is not kept by Redisson: the watchdog's is. Ours is what was asked for.
+/// Redisson ignores the lease of `lockAndGetToken` and uses the watchdog's. Our lock uses the requested lease.
 pub async fn fenced_leases_with_tokens(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
@@ -25,7 +25,7 @@ pub async fn fenced_leases_with_tokens(version: &str) {
     replied(java.unlock()).await;
     guard.unlock().await.expect("unlock");
 
-    // Without a time, its try waits for as long as it takes; ours does not wait.
+    // Without a time, Redisson's `tryLockAndGetToken` waits without a limit. Our `try_lock` does not wait.
     let guard = take(&client.fenced(a)).await;
     let mut theirs = java.start("lock_token", json!({"try": true}));
     rig.listeners(&channel(a), 1).await;
@@ -39,7 +39,7 @@ pub async fn fenced_leases_with_tokens(version: &str) {
     rig.end([client]).await;
 }
 
-/// A lock that has no end and is somebody else's: Redisson takes the refusal for a grant with the token -1. We wait.
+/// A foreign lock without a TTL: Redisson treats the refusal as a grant with the token -1. Our client waits.
 pub async fn fenced_refusals_are_no_tokens(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -57,8 +57,9 @@ pub async fn fenced_refusals_are_no_tokens(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's `delete()` forgets the counter, and the next section is number 1 once more. Nothing of ours does: not
-/// `force_unlock`, nor the end of a lease, nor a lock of another flavour on the same name, which counts nothing either.
+/// Redisson's `delete()` deletes the counter, and the next section has number 1 again. In this crate nothing deletes
+/// it: neither `force_unlock`, nor the end of a lease, nor a lock of another flavour under the same name, which does
+/// not count either.
 pub async fn fenced_counters_are_kept(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -81,18 +82,16 @@ pub async fn fenced_counters_are_kept(version: &str) {
     assert!(lock.force_unlock().await.expect("force_unlock"));
     assert!(first.unlock().await.is_err());
     assert_eq!(lock.last_token().await.expect("last_token"), 1);
-    // Freed by Java's force.
     let second = take(&lock).await;
     assert_eq!(second.token(), Some(2));
     assert_eq!(java_fenced(&rig, b, 1).force_unlock().await, Ok(true));
     drop(second);
-    // By the end of its lease.
     let third = lock.acquire(Acquire::new().lease(NEVER)).await.expect("acquire").expect("a free lock");
     assert_eq!(third.token(), Some(3));
     assert!(rig.admin.cmd::<bool>(&["PEXPIRE", b, "80"]).await, "the lock is not there");
     until_is("a lapsed lease", async || rig.admin.exists(b).await, |there| !there).await;
     drop(third);
-    // By others, who keep it out all the same.
+    // Other flavours exclude it, and do not count.
     for (kind, flavour) in [(Kind::Reentrant, Flavour::Reentrant), (Kind::Spin, Flavour::Spin)] {
         let other = rig.agents[0].at(kind, b, 2);
         replied(other.lock()).await;
@@ -108,8 +107,8 @@ pub async fn fenced_counters_are_kept(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's multi lock gives the counter of a fenced member an end, the lease. Our next section takes it
-/// away, if it comes in time; after that, numbers begin anew. Our multi lock leaves the counter alone.
+/// Redisson's multi lock sets a TTL on the counter of a fenced member: the lease. Our next section removes the TTL if
+/// it comes in time. Otherwise numbers restart at 1. Our multi lock does not change the counter.
 pub async fn fenced_counters_in_multi_locks(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -138,10 +137,9 @@ pub async fn fenced_counters_in_multi_locks(version: &str) {
     guard.unlock().await.expect("unlock");
     replied(java.unlock()).await;
 
-    // The first is taken by us in time.
+    // We use the first lock in time.
     sections(a, 5).await;
     assert_eq!(rig.admin.pttl(&counter(a)).await, -1, "the counter of {a} was not mended");
-    // The other is not.
     for key in [b.to_owned(), counter(b)] {
         until_is(&format!("{key} lapsed"), async || rig.admin.exists(&key).await, |there| !there).await;
     }

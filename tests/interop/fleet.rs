@@ -1,5 +1,5 @@
-//! Mixed fleets: processes of both languages at the same locks, each with several at work, one of either side killed and replaced.
-//! Nobody is beside anybody it must not be beside, somebody always gets in, and nothing is left.
+//! Mixed fleets: processes of both languages use the same locks with several workers each, and one process of either
+//! side is killed and replaced. Exclusion holds, both sides make progress, and nothing is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,29 +14,27 @@ use crate::fleet_parts::{Span, in_rust, lock_of};
 use crate::fleet_processes::Fleet;
 use crate::rig::{PATIENCE, Rig, connect, ms, until, until_is};
 
-/// Processes of each language.
 const EACH: usize = 2;
-/// Of both sides: no lease in here is longer. A hold that a slow machine loses by it counts for nothing.
+/// The watchdog of both sides, and the longest lease. A hold that a slow machine loses by it is not counted.
 pub const WATCHDOG: Duration = Duration::from_secs(6);
-/// Nobody waits for longer.
 pub const LONGEST: Duration = Duration::from_secs(3);
-/// How many turns each side has before and after every kill.
+/// Number of turns of each side before and after every kill.
 const TURNS: u64 = 20;
-/// As many fleets at a time.
+/// Number of concurrent fleets.
 static FLEETS: Semaphore = Semaphore::const_new(2);
-/// Of ours, in each process. Of Java's there are [`THREADS`].
+/// Our tasks per process. Java has [`THREADS`].
 pub const TASKS: u64 = 3;
 pub const THREADS: i64 = 2;
 pub const AT: &str = "INTEROP_URL";
 pub const FLAVOUR: &str = "INTEROP_FLAVOUR";
 pub const SEED: &str = "INTEROP_SEED";
-/// What the locks are called: multi locks are over some of them, the others have the first.
+/// Names of the locks. Multi locks use some of them, and all other locks the first.
 pub const NAMES: [&str; 3] = ["fleet:a", "fleet:b", "fleet:c"];
 
 /// The keys that count the turns of Java and of ours.
 pub const TURNS_OF: [&str; 2] = ["turns:java", "turns:ours"];
 
-/// A fleet's share of the machine.
+/// Waits for a free place among the concurrent fleets.
 pub async fn with_room() -> impl Sized {
     FLEETS.acquire().await.expect("never closed")
 }
@@ -84,7 +82,6 @@ async fn play(flavour: &'static str, version: &str) {
     nothing_left(rig, flavour).await;
 }
 
-/// Waits until each side has had some turns more.
 async fn both_have_turns(rig: &Rig, flavour: &str) {
     for key in TURNS_OF {
         let turns = async || rig.admin.cmd::<Option<u64>>(&["GET", key]).await.unwrap_or(0);
@@ -93,9 +90,9 @@ async fn both_have_turns(rig: &Rig, flavour: &str) {
     }
 }
 
-/// No two at once at the same lock where one of them is alone in it; and every token is above those before it.
+/// Asserts that exclusive spans of the same lock do not overlap, and that each token is above all earlier ones.
 fn judge(flavour: &str, mut spans: Vec<Span>) {
-    // A span that was over before its holder knew of it proves nothing.
+    // A span that was over before its holder learned of it proves nothing.
     spans.retain(|span| span.from < span.to);
     spans.sort_by_key(|span| span.from);
     for (at, one) in spans.iter().enumerate() {
@@ -111,7 +108,7 @@ fn judge(flavour: &str, mut spans: Vec<Span>) {
     }
 }
 
-/// By how much a deadline was further away than a lease, a place of ours and the longest waits of all that stand there.
+/// Measures by how much a deadline exceeded a lease, a place of ours and the longest waits of all waiters.
 async fn furthest(url: String, excess: Arc<AtomicI64>) {
     let look = "local t = redis.call('time') local last = redis.call('zrange', KEYS[1], -1, -1, 'withscores')[2] \
                 return last and {math.floor(last - t[1] * 1000 - t[2] / 1000), redis.call('zcard', KEYS[1])}";
@@ -126,7 +123,7 @@ async fn furthest(url: String, excess: Arc<AtomicI64>) {
     }
 }
 
-/// Once the leases are over, every lock can be had, and then nothing is there any more.
+/// After the leases have ended, every lock can be acquired, and then nothing is left.
 async fn nothing_left(rig: Rig, flavour: &str) {
     let client = rig.client().await;
     let locks = if flavour == "multi" { NAMES.len() } else { 1 };
@@ -138,19 +135,19 @@ async fn nothing_left(rig: Rig, flavour: &str) {
     rig.admin.cmd::<()>(&["DEL", TURNS_OF[0], TURNS_OF[1]]).await;
     let left = async || {
         let mut left = rig.keys().await;
-        // Who was killed while it waited stays registered for a minute where a client of Java's took it out of the queue.
+        // A waiter that was killed stays registered for a minute if a client of Java's removed it from the queue.
         left.retain(|key| *key != counter(NAMES[0]) && !key.starts_with("redisson_lock_waiters:"));
         left.extend(rig.admin.channels().await);
         left
     };
     until_is("no key and no channel", left, Vec::is_empty).await;
-    // What makes Redisson's unlocks idempotent stays for a while when it is killed.
+    // Redisson's unlock latches stay for a while when their process is killed.
     for key in rig.admin.keys().await {
         assert!(key == counter(NAMES[0]) || rig.admin.pttl(&key).await != -1, "{key} has no end");
     }
 }
 
-/// A process of ours; passes over in an ordinary run.
+/// A process of ours. Does nothing in an ordinary run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fleet_member() {
     if !child::is_child() {

@@ -1,4 +1,4 @@
-//! What those of a mixed fleet do, and what is known of it for certain.
+//! The workers of a mixed fleet, and the spans in which they certainly held a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,11 +12,11 @@ use serde_json::json;
 use crate::fleet::{LONGEST, NAMES, TURNS_OF, WATCHDOG};
 use crate::rig::{had, ms};
 
-/// Somebody was inside for certain, on the clock of [`monotonic_ns`]: from having the lock to giving it back, or to the end
-/// of its process or of its lease.
+/// A span in which a worker certainly held a lock, on the clock of [`monotonic_ns`]: from the acquire to the release,
+/// or to the end of its process or of its lease.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
-    /// A bit a name.
+    /// One bit per name.
     pub locks: u64,
     pub alone: bool,
     pub token: u64,
@@ -24,7 +24,6 @@ pub struct Span {
     pub to: u64,
 }
 
-/// What one of either side asks for.
 #[derive(Debug)]
 struct Ask {
     locks: u64,
@@ -37,7 +36,7 @@ struct Ask {
 impl Ask {
     fn roll(flavour: &str, dice: &mut Numbers) -> Self {
         let longest = LONGEST.as_millis() as u64;
-        // As many brief waits as long ones.
+        // Short, medium and long waits are equally frequent.
         let most = [20, 200, longest][dice.below(3) as usize];
         Self {
             locks: if flavour == "multi" { [3, 5, 6, 7][dice.below(4) as usize] } else { 1 },
@@ -58,13 +57,12 @@ impl Ask {
         asked + self.lease.unwrap_or(WATCHDOG).as_nanos() as u64
     }
 
-    /// Whether it cannot have lost the lock by its lease: half of that is not over. Then it holds it.
+    /// Returns true if the lease cannot have ended, because less than half of it has passed.
     fn must_hold(&self, asked: u64) -> bool {
         monotonic_ns() < asked.midpoint(self.holds_until(asked))
     }
 }
 
-/// A lock of ours.
 pub fn lock_of(client: &Client, flavour: &str, names: &[&str], alone: bool) -> Arc<dyn DistLock> {
     let flavour = match flavour {
         "multi" => return Arc::new(client.multi(names)),
@@ -78,7 +76,7 @@ pub fn lock_of(client: &Client, flavour: &str, names: &[&str], alone: bool) -> A
     client.lock(flavour, names[0])
 }
 
-/// A task of ours. Each hold is told before it ends: what was told of is so, however the process ends.
+/// A task of ours. Each hold is reported before it ends, so the report is true however the process ends.
 pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, over: Arc<AtomicBool>) {
     let (mut dice, admin) = (Numbers::new(seed), Admin::from_url(&url).await);
     while !over.load(Ordering::Relaxed) {
@@ -88,7 +86,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         let wish = ask.lease.map_or(wish.clone(), |lease| wish.lease(lease));
         let asked = monotonic_ns();
         let got = if dice.below(4) == 0 {
-            // Dropped while it waits, or while it comes in.
+            // Dropped while it waits, or while it acquires.
             tokio::time::timeout(ms(1 + dice.below(100)), lock.acquire(wish)).await.unwrap_or(Ok(None))
         } else {
             lock.acquire(wish).await
@@ -96,7 +94,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         let from = monotonic_ns();
         let guard = match got {
             Ok(Some(guard)) => guard,
-            // The machine was busy. The acquire is undone, and so is a grant that comes too late.
+            // The machine was busy. The acquire is undone, and so is a late grant.
             Ok(None) | Err(Error::Timeout { .. } | Error::Connection { .. }) => continue,
             Err(error) => panic!("acquire: {error:?}"),
         };
@@ -139,14 +137,12 @@ fn start(lock: &JavaLock, flavour: &str, ask: &Ask) -> Call {
     lock.start("lock_token", json!({"wait_ms": ms(ask.wait), "lease_ms": ask.lease.map(ms)}))
 }
 
-/// How a process of Java's ends.
 #[derive(Default)]
 pub struct End {
     pub over: AtomicBool,
     pub killed: AtomicU64,
 }
 
-/// A thread of Java's.
 pub async fn in_java(
     agent: Agent,
     url: String,
@@ -158,7 +154,7 @@ pub async fn in_java(
     let (mut dice, mut spans, admin) = (Numbers::new(seed), Vec::new(), Admin::from_url(&url).await);
     while !end.over.load(Ordering::Relaxed) {
         let ask = Ask::roll(flavour, &mut dice);
-        // A lease of another thread's would be this one's too.
+        // A fresh lock object, because Redisson's would keep another thread's lease.
         let lock = in_java_of(&agent, flavour, &ask, thread).fresh();
         let got = match start(&lock, flavour, &ask).await {
             Err(error) if is_gone(&error) => break,
@@ -167,7 +163,7 @@ pub async fn in_java(
         let Some(got) = got else { continue };
         let token = got.value.as_u64().unwrap_or(0);
         tokio::time::sleep(ask.hold).await;
-        // Redisson's multi lock takes its members for twice the wait first, however short that is.
+        // Redisson's multi lock first takes its members for twice the wait, however short that is.
         let robs_itself = flavour == "multi" && ask.lease.is_some();
         admin.cmd::<u64>(&["INCR", TURNS_OF[0]]).await;
         let sent = monotonic_ns();

@@ -1,4 +1,4 @@
-//! The processes of a mixed fleet: started, killed, asked what they did.
+//! The processes of a mixed fleet: start, kill, and reports.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ struct Theirs {
     threads: Vec<JoinHandle<Vec<Span>>>,
 }
 
-/// All processes, and what is known of those that are gone.
+/// All processes, and the spans of the ended ones.
 pub struct Fleet {
     url: String,
     flavour: &'static str,
@@ -72,7 +72,7 @@ impl Fleet {
         self.theirs.push(Theirs { agent, end, threads });
     }
 
-    /// The oldest of one side is killed, and another takes its place.
+    /// Kills the oldest process of one side, and starts another.
     pub async fn kill_one(&mut self, java: bool) {
         if java {
             let theirs = self.theirs.remove(0);
@@ -95,8 +95,8 @@ impl Fleet {
         }
     }
 
-    /// All that a process of ours has told. `killed`: when; what it was inside of then, it was inside of until then, or until the
-    /// lease ended.
+    /// Reads all reports of a process of ours. `killed`: the time of its kill. Its open spans end then, or at the end
+    /// of the lease.
     async fn told_by(&mut self, mut child: Child, killed: Option<u64>) {
         let (mut inside, mut done) = (HashMap::new(), false);
         while let Some(line) = child.line().await {
@@ -111,7 +111,7 @@ impl Fleet {
                     let span = inside.remove(&number(1)).expect("in before out");
                     self.spans.push(Span { to: number(2), ..span });
                 }
-                // Its lease was over before: the machine was busy.
+                // The lease was over before: the machine was busy.
                 "late" => drop(inside.remove(&number(1))),
                 "done" => done = true,
                 _ => panic!("{}: {line}", self.flavour),
@@ -125,7 +125,7 @@ impl Fleet {
         }
     }
 
-    /// All come to an end by themselves; every hold there was.
+    /// Stops all processes, and returns all spans.
     pub async fn end(mut self) -> Vec<Span> {
         for theirs in &self.theirs {
             theirs.end.over.store(true, Ordering::Relaxed);

@@ -1,6 +1,7 @@
-//! A mixed fleet at one lock that everybody wants all the time: neither language stands still beside the other.
+//! A mixed fleet competes for one lock without pause. Neither language is starved.
 //!
-//! Eight clients, four of each language and ours in processes of their own, two at work in each, sections of a millisecond.
+//! Eight clients, four of each language, ours in separate processes. Each has two workers with sections of a
+//! millisecond.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,21 +19,20 @@ use crate::fleet::{AT, FLAVOUR, TURNS_OF, with_room};
 use crate::fleet_parts::lock_of;
 use crate::rig::{Rig, connect, ms, patient, until};
 
-/// Clients of each language.
 const EACH: usize = 4;
 const AT_WORK: i64 = 2;
 const HOLD: Duration = ms(1);
 const NAME: &str = "fleet:shared";
-/// Of a thread of Java's, after which it asks us whether to go on.
+/// Rounds of a Java thread before it asks whether to continue.
 const ROUNDS: u64 = 100;
 
-/// In each window both languages have so many turns, and one of them perhaps more.
+/// In each window, both languages have at least this number of turns.
 const TURNS: u64 = 20;
-/// An odd number: a standstill of a slow machine spoils one window or two, and the median is one of the others.
+/// An odd number: a standstill of a slow machine spoils one or two windows, and the median is one of the others.
 const WINDOWS: usize = 9;
 
-/// The least part of all turns that a language has with half of the clients, in most windows. Without letting each other go first, Java
-/// had 1 in 66.
+/// Minimum share of the turns for a language with half of the clients, in most windows. Before processes let each other
+/// go first, Java's share was 1 in 66.
 const LEAST: f64 = 0.1;
 
 pub async fn fleet_of_reentrant_neighbours(version: &str) {
@@ -96,7 +96,7 @@ async fn beside(version: &str, flavour: &'static str, kind: Kind) {
     rig.end([]).await;
 }
 
-/// Of the turns in a window: it lasts until each language has had some.
+/// Java's share of the turns in a window, which lasts until each language has had [`TURNS`].
 async fn javas_share(rig: &Rig, flavour: &str) -> f64 {
     let turns = async || {
         let turns: [Option<u64>; 2] = rig.admin.cmd(&["MGET", TURNS_OF[0], TURNS_OF[1]]).await;
@@ -113,7 +113,7 @@ async fn javas_share(rig: &Rig, flavour: &str) -> f64 {
     had[0] as f64 / (had[0] + had[1]) as f64
 }
 
-/// A process of ours; passes over in an ordinary run.
+/// A process of ours. Does nothing in an ordinary run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn neighbour() {
     if !child::is_child() {

@@ -1,10 +1,10 @@
-//! Locks forced open from the other language: waiters enter, holders learn of it.
+//! Locks that the other language forces: waiters get in, and holders learn of the loss.
 
 use distlock::{DistLock as _, Error, Lost};
 
 use crate::rig::{Rig, channel, lasting, replied, soon, wait_for};
 
-/// Java forces our lock open and takes it: the guard is told by its next renewal, which touches nothing.
+/// Java forces our lock and takes it. Our guard learns of the loss at its next renewal, which changes nothing.
 pub async fn our_guard_learns_of_javas_force(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
@@ -19,19 +19,18 @@ pub async fn our_guard_learns_of_javas_force(version: &str) {
     assert!(matches!(error, Error::Lost { why: Lost::Gone, .. }), "{error:?}");
     assert!(!guard.is_held());
     assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
-    // Neither our renewal nor our release has touched the lock that is Java's now.
+    // Neither our renewal nor our release has changed Java's lock.
     let held = rig.admin.hgetall(name).await;
     assert_eq!(held.into_iter().collect::<Vec<_>>(), [(rig.java_holder(1), "1".to_owned())]);
     replied(rig.java(name, 1).unlock()).await;
     rig.end([client]).await;
 }
 
-/// Each language forces the other's lock open while each waits.
+/// Each language forces the other's lock while each waits.
 pub async fn waiters_enter_after_a_force(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
 
-    // We force Java's; Java waits.
     let (holder, waiter) = (rig.java("a", 1), rig.java("a", 2));
     replied(holder.lock()).await;
     let before = rig.scripts().await;
@@ -43,7 +42,6 @@ pub async fn waiters_enter_after_a_force(version: &str) {
     replied(waiter.unlock()).await;
     assert!(!client.reentrant("a").force_unlock().await.expect("force_unlock"), "it was free");
 
-    // We force Java's; we wait.
     let holder = rig.java("b", 1);
     replied(holder.lock()).await;
     let waiting = wait_for(&client, "b");
@@ -54,7 +52,6 @@ pub async fn waiters_enter_after_a_force(version: &str) {
     assert_eq!(holder.is_held().await, Ok(false));
     guard.unlock().await.expect("unlock");
 
-    // Java forces Java's; we wait.
     replied(rig.java("c", 1).lock()).await;
     let waiting = wait_for(&client, "c");
     rig.listeners(&channel("c"), 1).await;
@@ -62,7 +59,6 @@ pub async fn waiters_enter_after_a_force(version: &str) {
     let guard = soon(waiting).await.expect("the waiter");
     guard.unlock().await.expect("unlock");
 
-    // Java forces ours; another client of ours waits.
     let other = rig.client().await;
     let held = other.reentrant("d").lock().await.expect("lock");
     let waiting = wait_for(&client, "d");

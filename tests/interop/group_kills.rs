@@ -1,4 +1,4 @@
-//! Holders of RedLocks, multi locks and fenced locks that are killed: the other side is in when the lease ends.
+//! Killed holders of RedLocks, multi locks and fenced locks: the other side acquires when the lease ends.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const SERVERS: usize = 3;
 const AT: &str = "INTEROP_URLS";
 const FENCED: &str = "killed:fenced";
 
-/// The same three locks for both: over three servers, of two names, fenced.
+/// The same three locks for both sides: a RedLock over three servers, a multi lock of two names, and a fenced lock.
 fn java_locks(rig: &Rig, agent: usize) -> [JavaLock; 3] {
     [
         java_red(rig, agent, "killed:red", 1),
@@ -29,7 +29,6 @@ fn our_locks(clients: &[Client]) -> [Arc<dyn DistLock>; 3] {
     [red(clients, "killed:red"), multi(&clients[0], &named("killed", "ab")), clients[0].lock(Flavour::Fenced, FENCED)]
 }
 
-/// Ours in Java's place.
 pub async fn killed_java_holders_are_succeeded(version: &str) {
     let rig = Rig::several(SERVERS, vec![AgentOptions::version(version).in_own_process()]).await;
     let clients = clients_of(&rig).await;
@@ -53,7 +52,6 @@ pub async fn killed_java_holders_are_succeeded(version: &str) {
     rig.end(clients).await;
 }
 
-/// Java in our place.
 pub async fn our_killed_holders_are_succeeded(version: &str) {
     let rig = Rig::several(SERVERS, vec![AgentOptions::version(version)]).await;
     let urls: Vec<_> = rig.servers().map(|server| server.url()).collect();
@@ -77,7 +75,7 @@ pub async fn our_killed_holders_are_succeeded(version: &str) {
     rig.end([]).await;
 }
 
-/// The process that [`our_killed_holders_are_succeeded`] kills; passes over in an ordinary run.
+/// The process that [`our_killed_holders_are_succeeded`] kills. Does nothing in an ordinary run.
 #[tokio::test]
 async fn a_holder_of_several_to_be_killed() {
     if !child::is_child() {

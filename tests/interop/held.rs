@@ -1,4 +1,5 @@
-//! Locks of every flavour, held by one side and waited for by the other, before and after another server has them.
+//! Locks of every flavour that are held by one side and waited for by the other, before and after they move to another
+//! server.
 
 use std::time::Duration;
 
@@ -12,35 +13,33 @@ use tokio::task::JoinHandle;
 use crate::rig::{renewed, replied, soon, until, wait_for_lock};
 use crate::sides::{Sides, answered, came_to_nothing, flavour};
 
-/// Where locks are for now, for both sides.
+/// The current location of locks, for both sides.
 pub trait Spot {
     fn sides(&self) -> &Sides;
 
-    /// Of the server that has them.
+    /// The admin connection of the server that has the locks.
     fn admin(&self) -> &Admin;
 
-    /// A name of this beginning.
     fn name(&self, prefix: &str) -> String;
 
-    /// Waits until our client listens for the release of this lock, at the server that has the lock.
+    /// Waits until our client is subscribed to this lock's channel, at the server that has the lock.
     async fn ours_listens(&self, name: &str);
 
-    /// Waits until Redisson listens. After a failover it may not know yet which server has the lock.
+    /// Waits until Redisson is subscribed. After a failover Redisson may not know yet which server has the lock.
     async fn java_listens(&self, name: &str);
 }
 
-/// The kinds of lock that have one holder.
 const ALONE: [Kind; 5] = [Kind::Reentrant, Kind::Fair, Kind::Write, Kind::Fenced, Kind::Spin];
 
 type Ours = JoinHandle<Guard>;
 
-/// Locks of Java's that are waited for by us.
+/// Locks that Java holds and our client waits for.
 pub struct HeldByJava {
     locks: Vec<(Kind, String, JavaLock, Ours)>,
 }
 
 impl HeldByJava {
-    /// One of each flavour, all at this spot.
+    /// Acquires one lock of each kind at this spot.
     pub async fn at(spot: &impl Spot, prefix: &str) -> Self {
         let shared = spot.sides();
         let mut locks = Vec::new();
@@ -58,7 +57,7 @@ impl HeldByJava {
         Self { locks }
     }
 
-    /// They are held as before, and renewed where they are now.
+    /// Asserts that the locks are still held, and renewed where they are now.
     pub async fn are_kept(&self, spot: &impl Spot) {
         let shared = spot.sides();
         for (kind, name, java, _) in &self.locks {
@@ -83,7 +82,7 @@ impl HeldByJava {
     }
 }
 
-/// Locks of ours that are waited for by Java.
+/// Locks that our client holds and Java waits for.
 pub struct HeldByUs {
     locks: Vec<(Kind, String, Guard, Call, JavaLock)>,
 }

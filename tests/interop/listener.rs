@@ -1,4 +1,4 @@
-//! A bare connection that hears every message on the server, to compare what is published.
+//! A connection that receives every message on the server, to compare published messages.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,10 +12,9 @@ use tokio::task::JoinHandle;
 
 use crate::rig::until;
 
-/// Marks that all before it has been heard. On no lock's channel.
+/// A channel of no lock, for a message that marks the end of all earlier ones.
 const MARK: &str = "interop:mark";
 
-/// A message.
 #[derive(Clone, Debug)]
 pub struct Message {
     pub channel: String,
@@ -24,14 +23,14 @@ pub struct Message {
 
 type Heard = Arc<Mutex<VecDeque<Message>>>;
 
-/// Hears all messages; stops when dropped.
+/// Receives all messages until dropped.
 pub struct Listener {
     heard: Heard,
     task: JoinHandle<()>,
 }
 
 impl Listener {
-    /// Subscribes to everything at this server.
+    /// Subscribes to all channels of this server.
     pub async fn open(addr: SocketAddr) -> Self {
         let mut wire = BufReader::new(TcpStream::connect(addr).await.expect("a connection"));
         wire.write_all(b"PSUBSCRIBE *\r\n").await.expect("to subscribe");
@@ -48,7 +47,7 @@ impl Listener {
         Self { heard, task }
     }
 
-    /// What was published since the last time, in order.
+    /// Returns the messages since the last call, in order.
     pub async fn take(&self, admin: &Admin) -> Vec<Message> {
         admin.publish(MARK, b"0").await;
         until("the mark", async || self.heard.lock().iter().any(|message| message.channel == MARK)).await;
@@ -63,7 +62,7 @@ impl Drop for Listener {
     }
 }
 
-/// One flat reply: a list of texts and numbers. None at the end of the connection.
+/// Reads one flat reply: a list of texts and numbers. None at the end of the connection.
 async fn reply(wire: &mut BufReader<TcpStream>) -> Option<Vec<Vec<u8>>> {
     let count: usize = line(wire).await?.strip_prefix('*')?.parse().ok()?;
     let mut words = Vec::with_capacity(count);

@@ -1,4 +1,4 @@
-//! Our client beside real Redisson on one redis-server, and in a cluster: every body below, a line a version of Redisson.
+//! This crate and real Redisson on one server, and in a cluster. Each body below runs with each version of Redisson.
 
 use std::time::Duration;
 
@@ -162,7 +162,7 @@ beside!(redisson_3_52_0, "3.52.0":
     sentinel::replicated_failovers_let_nobody_in,
 );
 
-/// A test that takes longer hangs. A test on a busy machine may wait for several events.
+/// A test that takes longer hangs. On a busy machine, a test may wait for several events.
 const LIMIT: Duration = Duration::from_secs(540);
 
 async fn in_time(name: &str, body: impl Future<Output = ()>) {

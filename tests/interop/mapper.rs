@@ -1,4 +1,4 @@
-//! A name mapper in Java and a name prefix with us: the same key, the same channel.
+//! A name mapper in Java and a name prefix in this crate result in the same key and the same channel.
 
 use distlock_support::agent::{AgentOptions, Kind};
 
@@ -8,7 +8,8 @@ use crate::rig::{Rig, connect, lasting, replied, soon, wait_for};
 const PREFIXES: [(&str, &str, &str); 2] =
     [("p:", "p:job", "redisson_lock__channel:{p:job}"), ("{app}:", "{app}:job", "redisson_lock__channel:{app}:job")];
 
-/// Prefixed clients of both languages exclude and wake each other; to others it is just a longer name.
+/// Prefixed clients of both languages exclude and wake each other. For other clients the prefix is just part of the
+/// name.
 pub async fn prefixes_meet(version: &str) {
     let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };
     let rig = Rig::start(PREFIXES.map(|(prefix, ..)| options(prefix)).to_vec()).await;
@@ -35,7 +36,7 @@ pub async fn prefixes_meet(version: &str) {
         let before = rig.scripts().await;
         let theirs = java.start_lock();
         rig.scripts_since(before, 2).await;
-        // One channel for both: nobody listens on any other, but for what lingers from the round before.
+        // Both sides use one channel. Other channels are subscribed only if they linger from the previous round.
         let mut heard = rig.admin.channels().await;
         heard.retain(|heard| PREFIXES.iter().all(|(.., known)| known == &channel || known != heard));
         assert_eq!(heard, [channel]);

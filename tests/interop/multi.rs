@@ -1,4 +1,4 @@
-//! Our multi lock and Redisson's over the same names.
+//! Our multi lock and Redisson's under the same names.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ pub fn named(prefix: &str, letters: &str) -> Vec<String> {
     letters.chars().map(|letter| format!("{prefix}:{letter}:x")).collect()
 }
 
-/// After every step each member is as Redisson leaves it: fields, counts, leases; and as many messages were sent.
+/// After every step each member has the fields, counts and leases that Redisson leaves, and the same number of messages
+/// was sent.
 pub async fn multi_states_are_the_same(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
@@ -66,13 +67,13 @@ pub async fn multi_states_are_the_same(version: &str) {
     rig.end([client]).await;
 }
 
-/// Two of Java's in one order and four tasks of ours whose lists are in others: exact, and nobody waits for each other for
-/// ever. In our order, which is that of the keys, nobody even waits for long.
+/// Two clients of Java's list the names in one order, and four of our tasks in other orders. The count is exact, and no
+/// deadlock lasts. If Java uses our order, which is the order of the keys, there are not even long waits.
 pub async fn multi_reversed_lists_count_exactly(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
     let (straight, mixed, reversed) = (named("m", "abc"), named("m", "bca"), named("m", "cba"));
-    // Redisson among itself would wait for its time to run out, were its own orders different.
+    // With different orders, Redisson's own clients would wait for each other until their time runs out.
     let java = |names| [0, 1].map(|agent| java_multi(&rig, agent, Kind::Reentrant, names, 5));
     let ours = || {
         let lists = [(0, &reversed), (0, &mixed), (1, &straight), (1, &reversed)];
@@ -81,14 +82,14 @@ pub async fn multi_reversed_lists_count_exactly(version: &str) {
     let what = format!("{version}, multi locks, Java's list in our order");
     count_together(&what, &rig, &java(&straight), ours(), (40, 40)).await;
     if version == "4.7.0" {
-        // Here each may hold what the other waits for, until one of them gives up: we after a second or two.
+        // Here each side may hold what the other waits for, until one gives up. Ours gives up after a second or two.
         let what = format!("{version}, multi locks, Java's list against our order");
         count_together(&what, &rig, &java(&reversed)[..1], ours()[1..3].to_vec(), (2, 8)).await;
     }
     rig.end(clients).await;
 }
 
-/// One member held by a third: neither side gets any, and neither leaves one behind.
+/// A third client holds one member. Neither side gets any member, and neither leaves one held.
 pub async fn multi_is_all_or_nothing(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -102,7 +103,6 @@ pub async fn multi_is_all_or_nothing(version: &str) {
         }
     };
     for held in &names {
-        // By Java.
         let third = rig.java(held, 9);
         replied(third.lock()).await;
         for wait in [0, 120] {
@@ -111,14 +111,12 @@ pub async fn multi_is_all_or_nothing(version: &str) {
             only(&[held], is_javas).await;
         }
         replied(third.unlock()).await;
-        // By us.
         let third = take(&client.reentrant(held)).await;
         assert_eq!(java.try_lock().await, Ok(false));
         assert_eq!(had(java.start_try_lock(ms(120), None).await), None);
         only(&[held], is_ours).await;
         third.unlock().await.expect("unlock");
     }
-    // And all of them.
     let guard = ours.lock().await.expect("lock");
     only(&names.iter().collect::<Vec<_>>(), is_ours).await;
     assert_eq!(had(java.start_try_lock(ms(50), None).await), None);
@@ -132,8 +130,8 @@ pub async fn multi_is_all_or_nothing(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's unlock stops at the first member that fails, and those after it stay held; ours gives back all
-/// of them and then tells.
+/// Redisson's unlock stops at the first member that fails, and the members after it stay held. Ours releases all
+/// members and then reports the error.
 pub async fn multi_unlock_goes_on(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -152,15 +150,15 @@ pub async fn multi_unlock_goes_on(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's `lock(lease, unit)` takes its lease, in milliseconds already, for one in its unit once more
-/// with every attempt: a second attempt at a second holds for a quarter of an hour. Ours is what was asked for.
+/// Redisson's `lock(lease, unit)` converts its lease to milliseconds again with every attempt. With a lease of one
+/// second, the second attempt holds for a quarter of an hour. Our lock uses the requested lease.
 pub async fn multi_leases_are_what_was_asked_for(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (a, b) = (named("java", "ab"), named("rust", "ab"));
     let third = take(&client.reentrant(&a[0])).await;
     let java = java_multi(&rig, 0, Kind::Reentrant, &a, 1);
-    // An attempt asks two or three times, and waits for half a second to one.
+    // An attempt asks two or three times, and waits for half a second to one second.
     let before = rig.scripts().await;
     let theirs = java.start("lock", serde_json::json!({"lease_s": 1}));
     rig.scripts_since(before, 4).await;
@@ -186,8 +184,8 @@ pub async fn multi_leases_are_what_was_asked_for(version: &str) {
     rig.end([client]).await;
 }
 
-/// A read member: with a wait, Redisson asks for twice the wait first; then the hash gets the lease, and the
-/// cover of the hold does not. With ours both have the lease.
+/// A read member: with a wait, Redisson first asks for twice the wait. Then it sets the lease on the hash, and not on
+/// the hold's cover. Our lock sets the lease on both.
 pub async fn multi_read_members_have_one_lease(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -199,7 +197,7 @@ pub async fn multi_read_members_have_one_lease(version: &str) {
     let cover = async |name: &str| {
         let keys = rig.keys().await;
         let key = keys.iter().find(|key| key.starts_with(&format!("{{{name}}}:"))).expect("a cover");
-        // Of one moment.
+        // Reads both at one moment.
         let both = "return {redis.call('pttl', KEYS[1]), redis.call('pttl', KEYS[2])}";
         rig.admin.cmd::<(i64, i64)>(&["EVAL", both, "2", name, key]).await
     };
@@ -212,8 +210,8 @@ pub async fn multi_read_members_have_one_lease(version: &str) {
     rig.end([client]).await;
 }
 
-/// A fair member: Redisson gives the queue and the deadlines of those who wait an end as well, the lease, and
-/// with it they lose their places; ours does not.
+/// A fair member: Redisson also sets the lease as TTL of the queue and its deadlines, so that waiters lose their
+/// places. Our lock does not.
 pub async fn multi_fair_members_keep_their_queue(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -233,15 +231,15 @@ pub async fn multi_fair_members_keep_their_queue(version: &str) {
     }
     guard.unlock().await.expect("unlock");
     replied(java.unlock()).await;
-    // The second in each queue.
+    // The second waiter of each queue.
     for (name, thread) in [("java:a:x", 4), ("rust:a:x", 5)] {
-        // On its thread, so done when it has the lock.
+        // Runs on the waiter's thread, so it completes after the waiter's lock call.
         replied(rig.agents[0].at(Kind::Fair, name, thread).unlock()).await;
     }
     rig.end([client]).await;
 }
 
-/// Has a head wait for a fair lock, and a thread of Java's behind it, then frees it.
+/// Queues a head for a fair lock and a Java thread behind it, then releases the lock.
 async fn queued<T>(rig: &Rig, name: &str, second: i64, head: impl FnOnce() -> T) -> T {
     let in_queue = async |count: u64| {
         let key = format!("redisson_lock_queue:{{{name}}}");

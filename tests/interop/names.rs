@@ -1,8 +1,8 @@
-//! Odd names: both sides have the same key and the same channel, exclude each other and wake each other.
+//! Odd names: both sides use the same key and the same channel, and exclude and wake each other.
 
 use crate::rig::{Rig, connect, lasting, ms, replied, soon, until_is, wait_for};
 
-/// Names with the channel that belongs to each.
+/// Names, each with its channel.
 pub const NAMES: [(&str, &str); 19] = [
     ("plain", "redisson_lock__channel:{plain}"),
     ("a:b:c", "redisson_lock__channel:{a:b:c}"),
@@ -17,9 +17,9 @@ pub const NAMES: [(&str, &str); 19] = [
     (" ", "redisson_lock__channel:{ }"),
     ("line\nbreak\r\ntab\t", "redisson_lock__channel:{line\nbreak\r\ntab\t}"),
     ("Größe ☃ 锁 قفل", "redisson_lock__channel:{Größe ☃ 锁 قفل}"),
-    // One character, but two in Java's reckoning; and one made of several.
+    // One character that Java counts as two, and one that consists of several.
     ("🔒👩‍👩‍👧", "redisson_lock__channel:{🔒👩‍👩‍👧}"),
-    // Looks the same as the next, and is another name.
+    // Looks the same as the next name, and is another one.
     ("e\u{301}", "redisson_lock__channel:{e\u{301}}"),
     ("\u{e9}", "redisson_lock__channel:{\u{e9}}"),
     ("we*rd?[n]ame\\ \"'%s $1", "redisson_lock__channel:{we*rd?[n]ame\\ \"'%s $1}"),
@@ -27,10 +27,10 @@ pub const NAMES: [(&str, &str); 19] = [
     ("redisson_lock__channel:{plain}", "redisson_lock__channel:redisson_lock__channel:{plain}"),
 ];
 
-/// Keys and channels as in the table, exclusion and wake-ups in both directions.
+/// Keys and channels are as in the table. Exclusion and wake-ups work in both directions.
 pub async fn odd_names_exclude_and_wake(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
-    // No subscription stays that could be taken for the next name's.
+    // The subscription ends at once, so that it does not count for the next name.
     let client = connect(rig.builder().subscription_linger(ms(1))).await;
     for (name, channel) in NAMES {
         let (java, other) = (rig.java(name, 1), rig.java(name, 2));
@@ -42,12 +42,12 @@ pub async fn odd_names_exclude_and_wake(version: &str) {
         let before = rig.scripts().await;
         let ours = wait_for(&client, name);
         let theirs = other.start_lock();
-        // One channel for both.
+        // Both sides use one channel.
         rig.listeners(channel, 2).await;
         rig.scripts_since(before, 4).await;
         until_is("channels", async || rig.admin.channels().await, |channels| channels[..] == [channel]).await;
         replied(java.unlock()).await;
-        // Whoever is first, the other follows.
+        // Either side may be first, and the other follows.
         let mut ours = std::pin::pin!(soon(ours));
         let mut theirs = std::pin::pin!(soon(theirs));
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Redisson's non-reentrant locks (since 4.4.0) beside locks of ours that are asked not to come in again.
+//! Redisson's non-reentrant locks (since 4.4.0) and our locks with `not_reentrant`.
 
 use distlock::{Acquire, Client, Deadlock, Error, Flavour};
 use distlock_support::agent::Kind;
@@ -10,7 +10,7 @@ use crate::rig::{LATCH, Rig, lasting, ms, replied, soon, until, wait_for_lock};
 
 const BOTH: [(Kind, Flavour); 2] = [(Kind::NonReentrant, Flavour::Reentrant), (Kind::NonReentrantFair, Flavour::Fair)];
 
-/// Whoever holds it is told at once that he does and keeps it, and the other side waits (Redisson's
+/// A holder that asks again gets an error at once and keeps its hold, and the other side waits (Redisson's
 /// `testSameThreadReacquireThrows`). State, lease and messages are the same after every step.
 pub async fn nonreentrant_states_are_the_same(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
@@ -53,7 +53,7 @@ pub async fn nonreentrant_states_are_the_same(version: &str) {
     rig.end([client]).await;
 }
 
-/// On one name the two keep each other out, and each wakes the other (`testContendingThreadBlocksAndAcquiresOnRelease`).
+/// Under one name, both sides exclude and wake each other (`testContendingThreadBlocksAndAcquiresOnRelease`).
 pub async fn nonreentrant_locks_exclude_each_other(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;

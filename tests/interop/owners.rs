@@ -1,4 +1,4 @@
-//! Owners across languages: a Java holder's text is an owner of ours.
+//! Owners across languages: the text of a Java holder is an owner in this crate.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use distlock_support::agent::AgentOptions;
 
 use crate::rig::{Rig, channel, replied, wait_for};
 
-/// What Java holds is given back by us, who know only its text.
+/// We release a hold of Java's, knowing only its text.
 pub async fn a_java_owner_is_released_by_us(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -36,7 +36,7 @@ pub async fn a_java_owner_is_released_by_us(version: &str) {
     rig.end([client]).await;
 }
 
-/// We come in as a Java thread that holds the lock: one holder, two counts, and whoever is last frees it.
+/// We re-enter as a Java thread that holds the lock: one holder with two counts. The last release frees the lock.
 pub async fn a_java_owner_is_joined_by_us(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -68,7 +68,7 @@ pub async fn a_java_owner_is_joined_by_us(version: &str) {
     rig.end([client]).await;
 }
 
-/// Clients of both languages have ids of their own, and every acquire of ours an owner of its own.
+/// Clients of both languages have different ids, and each of our acquires has a fresh owner.
 pub async fn nobody_shares_an_id(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
@@ -82,13 +82,13 @@ pub async fn nobody_shares_an_id(version: &str) {
             let held = rig.admin.hgetall("job").await;
             assert!(held.keys().eq([guard.owner().as_str()]), "{held:?}");
             owners.insert(guard.owner().to_string());
-            // The guard may go where it likes: the owner is its own, not the thread's.
+            // The guard may move to another thread, because its owner is not bound to a thread.
             let released = tokio::task::spawn_blocking(move || futures::executor::block_on(guard.unlock())).await;
             assert_eq!(released.expect("the thread").expect("held"), Released::Free);
         }
     }
     assert_eq!(owners.len(), 200);
-    // The same thread number in two agents is two holders.
+    // The same thread number in two agents makes two holders.
     let [a, b] = [0, 1].map(|at| rig.agents[at].at(distlock_support::agent::Kind::Reentrant, "job", 1));
     replied(a.lock()).await;
     assert_eq!(b.try_lock().await, Ok(false));

@@ -21,13 +21,12 @@ const ROWS: [&[Step]; 4] = [
     &[Try, Unlock, TryLeased(7_000), Unlock],
 ];
 
-/// How many servers: five beside the newest, three beside the oldest.
+/// Number of servers: five with the newest version, three with the oldest.
 fn servers(version: &str) -> usize {
     if version == "4.7.0" { 5 } else { 3 }
 }
 
-/// On every server, each step of ours leaves what Redisson's leaves: fields, counts, leases,
-/// messages.
+/// On every server, each of our steps leaves the same fields, counts, leases and messages as Redisson's step.
 pub async fn red_states_are_the_same(version: &str) {
     let rig = Rig::several(servers(version), vec![lasting(version)]).await;
     let clients = clients_of(&rig).await;
@@ -41,7 +40,7 @@ pub async fn red_states_are_the_same(version: &str) {
         let theirs = Theirs::of(&rig, &listeners[0], &a, java_red(&rig, 0, &a, 7));
         let mut ours = Ours::of(&rig, &listeners[0], &b, red(&clients, &b), clients[0].owner());
         for (at, step) in steps.iter().enumerate() {
-            // Redisson's unlock ignores every error, ours tells.
+            // Redisson's unlock ignores every error. Ours reports it.
             let took = match step {
                 Stray => {
                     replied(theirs.lock.unlock()).await;
@@ -61,7 +60,7 @@ pub async fn red_states_are_the_same(version: &str) {
                 _ => holds + 1,
             });
             let there = if holds > 0 { rig.servers().count() } else { 0 };
-            // The servers that were not needed for the majority may be later than the answer.
+            // Servers beyond the majority may be updated after the reply.
             held_by(&rig, &a, there, is_javas).await;
             held_by(&rig, &b, there, is_ours).await;
             rig.latches_gone().await;
@@ -86,7 +85,7 @@ pub async fn red_states_are_the_same(version: &str) {
     rig.end(clients).await;
 }
 
-/// Waits until both have so many holds on this server.
+/// Waits until both sides have `holds` holds on this server.
 async fn counted(rig: &Rig, server: usize, a: &str, b: &str, holds: usize) {
     let admin = rig.admins().nth(server).expect("a server");
     let counts = async || [admin.hgetall(a).await, admin.hgetall(b).await];
@@ -94,8 +93,8 @@ async fn counted(rig: &Rig, server: usize, a: &str, b: &str, holds: usize) {
         .await;
 }
 
-/// Whoever holds most of the servers keeps the other out, and the loser leaves nothing behind; a minority held by a third
-/// keeps nobody out (Redisson's `testLockFailed`, `testLockSuccess`).
+/// The side that holds most servers excludes the other, and the loser leaves nothing. A minority that a third client
+/// holds excludes neither (Redisson's `testLockFailed`, `testLockSuccess`).
 pub async fn red_locks_exclude_each_other(version: &str) {
     let rig = Rig::several(3, vec![AgentOptions::version(version)]).await;
     let clients = clients_of(&rig).await;
@@ -118,7 +117,7 @@ pub async fn red_locks_exclude_each_other(version: &str) {
     assert!(state.is_locked(), "{state:?}");
     replied(java.unlock()).await;
 
-    // A third holds one of the servers, the first: where both would wait.
+    // A third client holds the first server, at which both sides would wait.
     let third = take(&clients[0].reentrant(name)).await;
     assert_eq!(java.try_lock().await, Ok(true));
     assert!(ours.try_lock().await.expect("try_lock").is_none());
@@ -128,7 +127,6 @@ pub async fn red_locks_exclude_each_other(version: &str) {
     guard.unlock().await.expect("unlock");
     held_by(&rig, name, 1, is_ours).await;
 
-    // A third holds two.
     let more = take(&clients[1].reentrant(name)).await;
     assert_eq!(java.try_lock().await, Ok(false));
     let outcome = ours.lock_for(wait).await;
@@ -139,31 +137,30 @@ pub async fn red_locks_exclude_each_other(version: &str) {
     rig.end(clients).await;
 }
 
-/// Four of Java's and four of ours count; first over three servers, then with one of them killed.
+/// Four threads of Java's and four tasks of ours count, over three servers. Then one server is killed.
 pub async fn red_counts_are_exact(version: &str) {
-    // Redisson gives up a server that is down after one more attempt.
+    // Redisson gives up on a dead server after one retry.
     let options = AgentOptions { retries: Some(1), ..AgentOptions::version(version) };
     let rig = Rig::several(3, vec![options; 2]).await;
     let clients = [clients_of(&rig).await, clients_of(&rig).await];
     let name = "till";
     let java = [(0, 1), (0, 2), (1, 1), (1, 2)].map(|(agent, thread)| java_red(&rig, agent, name, thread));
-    // Nor do we wait for long for a server that is down.
+    // Our client does not wait long for a dead server either.
     let ours =
         || [0, 0, 1, 1].map(|at| Arc::new(RedLock::new(clients[at].clone(), name)) as Arc<dyn DistLock>).to_vec();
     count_together(&format!("{version}, RedLock over three servers"), &rig, &java, ours(), (20, 40)).await;
 
     let (gone, _) = &rig.more[1];
     gone.kill9();
-    // Redisson asks the dead one as well, and waits for its own retries; so few rounds.
+    // Redisson also asks the dead server, and waits for its own retries. So there are few rounds.
     let what = format!("{version}, RedLock, one of three servers down");
     count_together(&what, &rig, &java[..1], ours()[1..3].to_vec(), (2, 15)).await;
     gone.restart();
-    // What they asked of the dead one ends by itself.
+    // Calls to the dead server end by themselves.
     held_by(&rig, name, 0, |_| true).await;
     rig.end(clients.into_iter().flatten()).await;
 }
 
-/// A waiter of either side is in after the release of the other.
 pub async fn red_releases_wake_the_other_side(version: &str) {
     let rig = Rig::several(3, vec![AgentOptions::version(version)]).await;
     let clients = clients_of(&rig).await;
@@ -172,7 +169,7 @@ pub async fn red_releases_wake_the_other_side(version: &str) {
     for _ in 0..5 {
         replied(java.lock()).await;
         let waiter = wait_for_lock(ours.clone());
-        // At one of them, the first of those that said no.
+        // The waiter waits at one server: the first that refused.
         waiting(&clients, 1).await;
         replied(java.unlock()).await;
         let guard = soon(waiter).await.expect("the waiter");

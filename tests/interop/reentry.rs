@@ -1,4 +1,5 @@
-//! The same steps by Java on one name and by us on another leave the same state and send the same messages.
+//! The same steps by Java under one name and by this crate under another leave the same state and send the same
+//! messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,26 +12,23 @@ use serde_json::json;
 use crate::listener::{Listener, Message};
 use crate::rig::{LATCH, Rig, channel, lasting, ms, replied, soon};
 
-/// Leases in seconds.
+/// Steps. Leases are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// `lock()`.
     Lock,
     /// `lock(lease)`.
     Leased(u64),
-    /// `tryLock()`.
     Try,
     /// `tryLock(0, lease)`.
     TryLeased(u64),
-    /// `unlock()`.
     Unlock,
-    /// `unlock()` of what is not held.
+    /// `unlock()` of a lock that is not held.
     Stray,
 }
 
 use Step::{Leased, Lock, Stray, Try, TryLeased, Unlock};
 
-/// Mixtures in which Redisson does what its documentation says; the others are in `unlike`.
+/// Sequences in which Redisson does what its documentation says. `unlike` has the others.
 const SAME: [&[Step]; 7] = [
     &[Lock, Lock, Unlock, Unlock, Stray],
     &[Try, Lock, Try, Unlock, Unlock, Unlock],
@@ -41,17 +39,17 @@ const SAME: [&[Step]; 7] = [
     &[Stray, Lock, Unlock],
 ];
 
-/// How far two leases may be apart, in ms: less than those that a test tells apart, and more than a slow machine takes for its steps.
+/// Tolerance between two leases, in ms: less than the differences that a test detects, and more than the steps take on
+/// a slow machine.
 const ALIKE: i64 = 500_000;
 
-/// What a step left.
 #[derive(Debug)]
 pub struct Left {
     kind: String,
     encoding: String,
     pub fields: Vec<String>,
     pub counts: Vec<String>,
-    /// What is left of the lease, in ms. None: no key, or no lease.
+    /// The remaining lease in ms. None: no key, or no lease.
     pub lease: Option<i64>,
     pub messages: Vec<Message>,
     pub others: Vec<String>,
@@ -72,7 +70,6 @@ impl Left {
         Self { kind, encoding: encoding.unwrap_or_default(), fields, counts, lease, messages, others }
     }
 
-    /// The lease is as long as this one, in seconds.
     pub fn assert_lease(&self, what: &str, seconds: u64) {
         let (ms, lease) = (1000 * seconds as i64, self.lease.unwrap_or_else(|| panic!("{what}: no lease in {self:?}")));
         assert!((lease - ms).abs() <= ALIKE, "{what}: the lease is {lease} ms, not {ms}");
@@ -102,7 +99,7 @@ impl Left {
     }
 }
 
-/// A lock in Java, seen from one thread.
+/// A lock in Java, used by one thread.
 pub struct Theirs<'a> {
     pub rig: &'a Rig,
     pub listener: &'a Listener,
@@ -115,7 +112,6 @@ impl<'a> Theirs<'a> {
         Self::of(rig, listener, name, rig.java(name, 7))
     }
 
-    /// Of any kind.
     pub fn of(rig: &'a Rig, listener: &'a Listener, name: &str, lock: JavaLock) -> Self {
         Self { rig, listener, name: name.to_owned(), lock }
     }
@@ -154,7 +150,7 @@ impl<'a> Theirs<'a> {
     }
 }
 
-/// A lock of ours, seen by one owner.
+/// A lock of ours, used by one owner.
 pub struct Ours<'a> {
     pub rig: &'a Rig,
     pub listener: &'a Listener,
@@ -169,7 +165,6 @@ impl<'a> Ours<'a> {
         Self::of(rig, listener, name, Arc::new(client.reentrant(name)), client.owner())
     }
 
-    /// Of any kind.
     pub fn of(rig: &'a Rig, listener: &'a Listener, name: &str, lock: Arc<dyn DistLock>, me: Owner) -> Self {
         Self { rig, listener, name: name.to_owned(), lock, me, guards: Vec::new() }
     }
@@ -197,7 +192,8 @@ impl<'a> Ours<'a> {
                 assert_eq!(guard.unlock().await.expect("unlock"), left);
             }
             Stray => {
-                // As somebody whom nobody else knows: this owner's own count stays ours to keep.
+                // The stranger is unknown to other clients, so that this owner's count stays known to this client
+                // alone.
                 let stranger = "71b96ce8-2746-8c3a-9d0e-0123456789ab:1".parse().expect("an owner");
                 let error = self.lock.release(&stranger).await.expect_err("not held");
                 assert!(matches!(error, distlock::Error::NotHeld { .. }), "{error:?}");
@@ -207,7 +203,6 @@ impl<'a> Ours<'a> {
     }
 }
 
-/// State, leases and messages after every step.
 pub async fn states_are_the_same(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
@@ -225,7 +220,7 @@ pub async fn states_are_the_same(version: &str) {
             }
             compared += 1;
         }
-        // What is held at the end of a row goes the same way on both sides.
+        // Both sides release the remaining holds in the same way.
         while let Some(guard) = ours.guards.pop() {
             replied(theirs.lock.unlock()).await;
             guard.unlock().await.expect("unlock");

@@ -1,5 +1,5 @@
-//! Readers and writers that are killed: their holds end with their leases, whoever else goes on; and dead readers never
-//! keep a writer out, nor are live ones taken for dead.
+//! Killed readers and writers: their holds end with their leases, whatever other holders do. Dead readers do not
+//! exclude writers, and live readers do not count as dead.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::rig::{Rig, connect, ms, renewed, replied, soon};
 use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, sits, wait_for_half};
 
 const AT: &str = "INTEROP_URL";
-/// `<half> <name>` for each to take, with commas between.
+/// `<half> <name>` of each lock to take, separated by commas.
 const TO_TAKE: &str = "INTEROP_HALVES";
-/// How many clients take them, and how often each.
+/// Number of clients that take them. `HOLDS`: how often each takes them.
 const CLIENTS: &str = "INTEROP_CLIENTS";
 const HOLDS: usize = 3;
 
-/// A reader and a writer of each side, killed while their watchdog keeps what they hold and the other side waits.
+/// A reader and a writer of each side are killed while their watchdog renews their holds and the other side waits.
 pub async fn rw_the_killed_are_succeeded(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
@@ -56,7 +56,7 @@ pub async fn rw_the_killed_are_succeeded(version: &str) {
     rig.end([client]).await;
 }
 
-/// The process that is killed; passes over in an ordinary run.
+/// The process that is killed. Does nothing in an ordinary run.
 #[tokio::test]
 async fn rw_holder_to_be_killed() {
     if !child::is_child() {
@@ -84,7 +84,7 @@ async fn rw_holder_to_be_killed() {
     panic!("held until killed: {lost}");
 }
 
-/// The covers of the dead run out although somebody reads on, and they do not count any more.
+/// The dead readers' covers expire although another reader stays, and then no longer count.
 pub async fn rw_zombie_readers_keep_nobody_out(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
@@ -93,7 +93,6 @@ pub async fn rw_zombie_readers_keep_nobody_out(version: &str) {
     rig.end([client]).await;
 }
 
-/// How many read, and are killed.
 const DEAD: usize = 20;
 
 async fn java_died(rig: &Rig, client: &Client) {
@@ -112,7 +111,6 @@ async fn java_died(rig: &Rig, client: &Client) {
     assert_eq!(theirs.within(ms(0)).await, None, "our reader was taken for dead");
     refused(client, Kind::Write, doc.name).await;
     assert!(guard.is_held());
-    // Their fields are still there.
     assert_eq!(doc.look().await.fields.len(), DEAD + 2);
     guard.unlock().await.expect("unlock");
     replied(theirs).await;
@@ -146,7 +144,8 @@ async fn ours_died(rig: &Rig, client: &Client) {
     soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
 }
 
-/// Before 4.0.0 Redisson's watchdog fails where any reader has come in twice (protocol 12): it loses its own, but not ours.
+/// Before 4.0.0, Redisson's watchdog fails if any reader has re-entered (protocol 12). Redisson loses its own holds,
+/// but not ours.
 pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -171,7 +170,8 @@ pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
     rig.end([client]).await;
 }
 
-/// The last reader of one side leaves: who still reads on the other keeps the lock, for exactly as long as it is covered.
+/// The last reader of one side leaves. The reader of the other side keeps the lock for exactly as long as it is
+/// covered.
 pub async fn rw_the_last_live_reader_decides(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -181,7 +181,7 @@ pub async fn rw_the_last_live_reader_decides(version: &str) {
             let name = format!("last:{number}:{java_leaves}");
             let doc = Doc::new(&rig, &name);
             let reader = doc.java(0, Kind::Read, 1);
-            // Java comes in twice, we three times; the longest is the first or the last.
+            // Java has two holds, and we have three. The longest is the first or the last.
             for lease in [secs(java), secs(java / 2)] {
                 replied(reader.lock_for(lease)).await;
             }
@@ -191,7 +191,7 @@ pub async fn rw_the_last_live_reader_decides(version: &str) {
                 guards.push(enter(&client, Kind::Read, &name, &owner, Some(lease)).await);
             }
             doc.look().await.assert_as_long_as_covered(&name);
-            // A dead one beside them.
+            // A dead reader in addition.
             rig.admin.cmd::<()>(&["HSET", &name, "ffffffff-ffff-4fff-8fff-ffffffffffff:1", "3"]).await;
             if java_leaves {
                 for left in [1, 0] {
@@ -223,7 +223,7 @@ pub async fn rw_the_last_live_reader_decides(version: &str) {
                     replied(reader.unlock()).await;
                 }
             }
-            // The dead one goes with the last.
+            // The last release removes the dead reader, too.
             doc.is_gone().await;
             let guard = half_of(&client, Kind::Write, &name).try_lock().await.expect("try_lock");
             guard.expect("nobody reads").unlock().await.expect("unlock");

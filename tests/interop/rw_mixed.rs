@@ -1,4 +1,4 @@
-//! Readers and writers of both languages and several processes at one page: no writer beside anybody, ever.
+//! Readers and writers of both languages and several processes use one page. A writer is always alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,17 +16,17 @@ use crate::rig::{Rig, connect, had, ms, until, watched};
 use crate::rw_rig::{Doc, HALVES, half_of};
 
 const NAME: &str = "mixed";
-/// Two copies of a number: a writer sets one after the other, a reader finds them the same.
+/// Two copies of a number. A writer sets one after the other, and a reader must find them equal.
 const PAGE: [&str; 2] = ["page:left", "page:right"];
-/// Of each kind, in each client.
+/// Tasks of each kind in each client.
 const TASKS: u64 = 3;
-/// Two of each language, and one of ours in a process of its own.
+/// Clients of each language. One more client of ours has its own process.
 const CLIENTS: usize = 2;
 const ROUNDS: u64 = 1000;
 const AT: &str = "INTEROP_URL";
 const SEED: &str = "INTEROP_SEED";
 
-/// Somebody was inside for certain: from having the lock to giving it back, in real time.
+/// A span in which a worker certainly held the lock, from the acquire to the release.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     writer: bool,
@@ -35,7 +35,6 @@ struct Span {
     to: u64,
 }
 
-/// What came of all rounds.
 #[derive(Default)]
 struct Tally {
     rounds: AtomicU64,
@@ -47,7 +46,6 @@ struct Tally {
 }
 
 impl Tally {
-    /// True while there are rounds left to take.
     fn take(&self) -> bool {
         self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS
     }
@@ -73,7 +71,6 @@ impl Tally {
     }
 }
 
-/// A thread of Java's.
 async fn in_java(tally: Arc<Tally>, [read, write]: [JavaLock; 2], admin: Admin, who: u64) {
     let mut dice = Numbers::new(who);
     while tally.take() {
@@ -110,7 +107,6 @@ async fn in_java(tally: Arc<Tally>, [read, write]: [JavaLock; 2], admin: Admin, 
     }
 }
 
-/// A task of ours.
 async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, who: u64) {
     let mut dice = Numbers::new(who);
     let halves = HALVES.map(|half| half_of(&client, half, NAME));
@@ -124,7 +120,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, who: u64) {
                 got if in_vain(&got) => None,
                 got => got.expect("acquire"),
             },
-            // Dropped while it waits, or while it comes in.
+            // Dropped while it waits, or while it acquires.
             _ => tokio::time::timeout(wait, lock.acquire(ask())).await.ok().and_then(|got| got.expect("acquire")),
         };
         let from = monotonic_ns();
@@ -163,7 +159,7 @@ async fn give_back(guard: Guard, drops: bool) {
     }
 }
 
-/// No two at once where one of them writes.
+/// Asserts that a writer's span overlaps no other one.
 fn judge(spans: &mut [Span]) {
     spans.sort_by_key(|span| span.from);
     for (at, one) in spans.iter().enumerate() {
@@ -174,14 +170,13 @@ fn judge(spans: &mut [Span]) {
     }
 }
 
-/// A thousand rounds and those of another process.
 pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
-    // A waiter of Java's that misses its message sleeps for as long as a lease: it is the default one.
+    // A waiter of Java's that misses its message sleeps until the lease ends. So the lease is the default one.
     let rig = Rig::start(vec![AgentOptions::version(version); CLIENTS]).await;
     let mut clients = Vec::new();
     for prefer in [Prefer::Readers, Prefer::Writers] {
         let builder = watched(rig.builder()).prefer(prefer);
-        // A mark outlives whoever set it by twice as long.
+        // A mark outlives its writer by twice the poll cap.
         clients.push(connect(builder.poll_cap(Duration::from_secs(2))).await);
     }
     let doc = Doc::new(&rig, NAME);
@@ -233,7 +228,7 @@ pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
     rig.end(clients).await;
 }
 
-/// The other process; passes over in an ordinary run.
+/// The other process. Does nothing in an ordinary run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rw_another_process() {
     if !child::is_child() {
@@ -260,6 +255,6 @@ async fn rw_another_process() {
         child::say(&format!("span {} {who} {from} {to}", u64::from(writer)));
     }
     child::say(&format!("written {}", tally.written.load(Ordering::Relaxed)));
-    // The parent has read it all when it closes our input.
+    // When the parent closes our input, it has read everything.
     child::hear().await;
 }

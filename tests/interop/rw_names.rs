@@ -1,4 +1,4 @@
-//! Odd names and prefixes: both languages have the same hash, the same covers and the same channel, in both halves.
+//! Odd names and prefixes: in both halves, both languages use the same hash, covers and channel.
 
 use distlock::Client;
 use distlock_support::agent::{Agent, AgentOptions, Call, Kind};
@@ -8,7 +8,7 @@ use crate::names::NAMES;
 use crate::rig::{Rig, connect, lasting, ms, replied, soon, until_is};
 use crate::rw_rig::{enter, refused, sits, wait_for_half};
 
-/// What a name comes to in Redis.
+/// A name and its forms in Redis.
 struct Spelt<'a> {
     name: &'a str,
     key: &'a str,
@@ -16,7 +16,7 @@ struct Spelt<'a> {
     tag: &'a str,
 }
 
-/// Both read, both wait for writing, each writes while the other waits for reading.
+/// Both sides read, both wait to write, and each writes while the other waits to read.
 async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
     let Spelt { name, key, tag } = *spelt;
     let channel = format!("redisson_rwlock:{tag}");
@@ -41,11 +41,11 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
     let before = rig.scripts().await;
     ours.unlock().await.expect("unlock");
 
-    // Whoever is first, the other follows.
+    // Either side may be first, and the other follows.
     let (mut mine, mut theirs) = (std::pin::pin!(soon(mine)), std::pin::pin!(replied(theirs)));
     tokio::select! {
         first = &mut mine => {
-            // Java has looked too, and sleeps again: our release, our acquire, its look.
+            // Java has asked, too, and sleeps again: our release, our acquire, its attempt.
             rig.scripts_since(before, 3).await;
             sits(agent, 3).await;
             assert_eq!(reader.try_lock().await, Ok(false), "{name:?}");
@@ -81,7 +81,7 @@ async fn java_waits(rig: &Rig, agent: &Agent, half: Kind, name: &str) -> Call {
     call
 }
 
-/// On this channel and no other.
+/// Waits for a half, and asserts that only this channel is subscribed.
 async fn we_wait(
     rig: &Rig,
     client: &Client,
@@ -90,7 +90,7 @@ async fn we_wait(
     channel: &str,
     listeners: u64,
 ) -> JoinHandle<distlock::Guard> {
-    // What lingers would spare it the second look.
+    // A lingering subscription would save the second attempt.
     rig.listeners(channel, listeners - 1).await;
     let before = rig.scripts().await;
     let task = wait_for_half(client, half, name);
@@ -104,7 +104,7 @@ async fn we_wait(
 /// Keys and channels of every odd name.
 pub async fn rw_odd_names_exclude_and_wake(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
-    // No subscription stays that could be taken for the next one.
+    // The subscription ends at once, so that it does not count for the next name.
     let client = connect(rig.builder().subscription_linger(ms(1))).await;
     for (name, plain_channel) in NAMES {
         let tag = plain_channel.strip_prefix("redisson_lock__channel:").expect("the channel of a plain lock");
@@ -115,7 +115,7 @@ pub async fn rw_odd_names_exclude_and_wake(version: &str) {
     rig.end([client]).await;
 }
 
-/// A name mapper in Java and a name prefix with us.
+/// A name mapper in Java, and a name prefix in our client.
 pub async fn rw_prefixes_meet(version: &str) {
     let prefixes = [("p:", "p:job", "{p:job}"), ("{app}:", "{app}:job", "{app}:job")];
     let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };

@@ -1,4 +1,4 @@
-//! Writers of ours that are preferred, beside Java: they hold back readers of ours and nobody else, and leave no marks.
+//! Preferred writers of ours next to Java: they hold back only our readers, and leave no marks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,16 +12,15 @@ use futures::future::join_all;
 use crate::rig::{NEVER, PATIENCE, Rig, connect, lasting, ms, replied, soon, until, watched};
 use crate::rw_rig::{Doc, HALVES, half_of, refused, sits, wait_for_half};
 
-/// Lives for nearly as long as the default of `hold_back`.
+/// A key that lives nearly as long as the default of `hold_back`.
 const TIMER: &str = "prefers:timer";
 const LIFE: Duration = ms(950);
 
-/// Whose mark outlasts the test, and whose readers are held back as by default.
+/// A client whose writers' marks outlast the test, and whose readers are held back as by default.
 async fn preferring(rig: &Rig) -> Client {
     connect(rig.builder().prefer(Prefer::Writers).poll_cap(NEVER)).await
 }
 
-/// Who is held up by a writer that waits.
 pub async fn rw_only_our_readers_are_held_back(version: &str) {
     // The test counts scripts, so no renewal may come between.
     let rig = Rig::start(vec![lasting(version)]).await;
@@ -44,7 +43,7 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
         assert!(!rig.admin.exists(TIMER).await, "a reader of ours was held back for less than {LIFE:?}");
         guard.unlock().await.expect("unlock");
     }
-    // A writer of Java's that waits as well is no writer of ours, nor behind one.
+    // A waiting writer of Java's neither counts as one of ours nor waits for one.
     let theirs = doc.java_waits(0, Kind::Write, 4).await;
     replied(first.unlock()).await;
     assert!(!writer.is_finished());
@@ -54,7 +53,8 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     let (mut ours, mut theirs) = (std::pin::pin!(soon(writer)), std::pin::pin!(replied(theirs)));
     tokio::select! {
         first = &mut ours => {
-            // Java has looked too, and sleeps again: its release, our acquire, its look. A message before that would be lost on it.
+            // Java has asked, too, and sleeps again: its release, our acquire, its attempt. An earlier message would be
+            // lost on it.
             rig.scripts_since(before, 3).await;
             sits(&rig.agents[0], 4).await;
             first.expect("the writer").unlock().await.expect("unlock");
@@ -68,7 +68,7 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     }
     assert!(!marked().await, "a mark of nobody");
 
-    // Given up, whatever way: the mark goes.
+    // However a writer gives up, its mark is removed.
     replied(first.lock()).await;
     let lock = half_of(&client, Kind::Write, doc.name);
     let outcome = lock.lock_for(ms(150)).await;
@@ -83,10 +83,10 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     rig.end([client, plain]).await;
 }
 
-/// How many of each kind in each language; all go on until each has had so many turns.
+/// Number of tasks of each kind in each language. All continue until each has had `TURNS` turns.
 const TASKS: i64 = 3;
 const TURNS: usize = 6;
-/// Everybody at it at once: all of them get their turns.
+/// All tasks compete at once, and all get their turns.
 pub async fn rw_preferred_writers_disturb_nobody(version: &str) {
     let rig = Rig::with(version).await;
     let builder = watched(rig.builder()).prefer(Prefer::Writers);
@@ -108,13 +108,13 @@ pub async fn rw_preferred_writers_disturb_nobody(version: &str) {
                 all = &mut all => return all,
                 () = tokio::time::sleep(ms(500)) => {}
             }
-            // A thread of Java's that waits when the others have stopped may have missed the last message (protocol 3.5).
+            // A waiting Java thread may have missed the last message (protocol 3.5).
             if lacking.load(Ordering::Relaxed) <= 0 {
                 rig.admin.publish(&doc.channel(), b"1").await;
             }
         }
     };
-    // As long as several events take on a slow machine.
+    // Long enough for several events on a slow machine.
     let ended = tokio::time::timeout(4 * PATIENCE, ended).await;
     let all = ended.unwrap_or_else(|_| panic!("{} tasks never had {TURNS} turns", lacking.load(Ordering::Relaxed)));
     all.into_iter().for_each(|ended| ended.expect("one of them"));

@@ -1,4 +1,4 @@
-//! What Redisson's read-write lock does wrong with leases (protocol 10.7, 13.2), shown, and that ours does not.
+//! Lease bugs of Redisson's read-write lock (protocol 10.7, 13.2), and that our lock does not have them.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,10 +10,9 @@ use distlock_support::agent::{AgentOptions, Kind};
 use crate::rig::{NEVER, Rig, WATCHDOG, ms, replied, soon, until};
 use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, wait_for_half};
 
-/// As Redis tells it.
 const WATCHDOG_MS: i64 = WATCHDOG.as_millis() as i64;
 
-/// It is as it should be until this has happened, and for a round of the watchdog more.
+/// Asserts that the state stays fine until the event, and for one more watchdog round.
 async fn stays_until(doc: &Doc<'_>, fine: impl Fn(&Seen) -> bool, event: impl Future<Output = ()>) {
     let event = async {
         event.await;
@@ -35,8 +34,8 @@ async fn lapses(doc: &Doc<'_>, what: &str) {
     until(&format!("{} to lapse: Redisson has learnt to {what}", doc.name), gone).await;
 }
 
-/// A read inside a write, both by the watchdog: giving back the read stops the renewal of the write in Redisson
-/// (10.7 a, 13.2.4).
+/// A read inside a write, both renewed by the watchdog. In Redisson, the release of the read stops the renewal of the
+/// write (10.7 a, 13.2.4).
 pub async fn rw_a_nested_read_leaves_the_write_watched(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -56,8 +55,8 @@ pub async fn rw_a_nested_read_leaves_the_write_watched(version: &str) {
     rig.end([client]).await;
 }
 
-/// A watchdog's renewal cuts the lease of the whole lock to its own, and the long-leased reader goes with it when the other
-/// dies (10.7 b). Under a reader of ours the lease is kept up; and our watchdog cuts nobody's.
+/// Redisson's watchdog cuts the lease of the whole lock to its own. When its reader dies, a reader with a long lease
+/// loses the lock, too (10.7 b). Our reader keeps the lock's lease up, and our watchdog cuts no other reader's lease.
 pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
@@ -73,7 +72,7 @@ pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
     }
     let watching = enter(&client, Kind::Read, beside.name, &client.owner(), None).await;
 
-    // Java cuts both; ours is set right again, and that again and again.
+    // Java cuts both leases. Ours is restored again and again.
     let last = Cell::new((i64::MAX, 0));
     let mended_twice = async || {
         let (left, mended) = last.get();
@@ -92,7 +91,7 @@ pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
         lapses(&theirs, "keep up long leases").await;
         let covers: Vec<_> = theirs.look().await.covers.values().copied().collect();
         assert!(covers.iter().any(|left| *left > long), "the reader's own lease was over: {covers:?}");
-        // It reads, as it believes, and a writer comes in.
+        // The Java reader believes that it reads, and a writer gets in.
         let writer = half_of(&client, Kind::Write, theirs.name).try_lock().await.expect("try_lock");
         writer.expect("the lock lapsed").unlock().await.expect("unlock");
         rig.admin.cmd::<()>(&["DEL", &theirs.cover(&theirs.java_owner(0, 1), 1)]).await;
@@ -107,7 +106,7 @@ pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
     rig.end([client]).await;
 }
 
-/// From a watched write to a leased read: the lock lasts as long as the last renewal of the write says (10.7 c).
+/// From a watched write to a leased read: in Redisson the lock lasts only as long as the write's last renewal (10.7 c).
 pub async fn rw_a_leased_read_outlives_its_downgrade(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -119,7 +118,7 @@ pub async fn rw_a_leased_read_outlives_its_downgrade(version: &str) {
     let writing = enter(&client, Kind::Write, ours.name, &owner, None).await;
     let reading = enter(&client, Kind::Read, ours.name, &owner, Some(NEVER)).await;
     theirs.until("a renewal that cuts", |seen| seen.ttl <= WATCHDOG_MS).await;
-    // Ours has been renewed as well by then.
+    // By then our lock has been renewed, too.
     assert_eq!(client.renew_now().await.lost, 0);
     replied(write.unlock()).await;
     writing.unlock().await.expect("unlock");
@@ -134,8 +133,8 @@ pub async fn rw_a_leased_read_outlives_its_downgrade(version: &str) {
     rig.end([client]).await;
 }
 
-/// A downgrade to a short lease whose owner dies: the lock's own lease is the writer's. Java's writers wait for that, ours
-/// see that nobody is covered; and both halves say so.
+/// A downgrade to a short lease whose owner dies. The lock's own lease is the writer's. Java's writers wait for its
+/// end. Our writers see that no reader is covered, and both halves report this.
 pub async fn rw_dead_readers_under_a_long_lease(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -145,7 +144,7 @@ pub async fn rw_dead_readers_under_a_long_lease(version: &str) {
     rig.end([client]).await;
 }
 
-/// `None` if the lease of the dead reader was over before a writer came, for want of speed.
+/// Returns `None` if the machine was too slow, and the dead reader's lease was over before a writer came.
 async fn dead_reader(rig: &Rig, client: &Client, java_dies: bool, lease: Duration) -> Option<()> {
     let name = format!("dead:{java_dies}");
     let doc = Doc::new(rig, &name);
@@ -177,7 +176,7 @@ async fn dead_reader(rig: &Rig, client: &Client, java_dies: bool, lease: Duratio
     in_time.then_some(())
 }
 
-/// The lease of a lock object that sticks (13.2.3): what lapsed is the next hold's in Redisson, in both halves.
+/// In Redisson, an expired lease sticks to the lock object and applies to the next hold, in both halves (13.2.3).
 pub async fn rw_a_lapsed_lease_does_not_stick(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -201,7 +200,7 @@ pub async fn rw_a_lapsed_lease_does_not_stick(version: &str) {
     rig.end([client]).await;
 }
 
-/// A watched hold with a leased one inside, given back: Redisson stops the watchdog of the outer one (13.2.3).
+/// A leased hold inside a watched one is released: Redisson stops the watchdog of the outer hold (13.2.3).
 pub async fn rw_the_outer_hold_stays_watched(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -223,7 +222,7 @@ pub async fn rw_the_outer_hold_stays_watched(version: &str) {
     rig.end([client]).await;
 }
 
-/// Holds that were forced open: Redisson goes on asking for them first, and who came after lapses while watched (13.2.3).
+/// Forced holds: Redisson still renews them first, and later holds expire although they are watched (13.2.3).
 pub async fn rw_forced_holds_delay_no_renewal(version: &str) {
     const DEEP: usize = 6;
     let rig = Rig::with(version).await;
@@ -248,7 +247,7 @@ pub async fn rw_forced_holds_delay_no_renewal(version: &str) {
     rig.end([client, other]).await;
 }
 
-/// Who reads without a cover is dead to everybody (13.1.3), on either side; so covers are what we renew.
+/// A reader without a cover counts as dead on both sides (13.1.3). Therefore our client renews covers.
 pub async fn rw_without_a_cover_nobody_reads(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -268,7 +267,7 @@ pub async fn rw_without_a_cover_nobody_reads(version: &str) {
         } else {
             replied(doc.java(0, Kind::Read, 1).unlock()).await;
             doc.is_gone().await;
-            // Unless a renewal of its own has told it already.
+            // A renewal may have reported it already.
             client.renew_now().await;
             assert!(!guard.is_held());
         }

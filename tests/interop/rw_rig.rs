@@ -1,4 +1,4 @@
-//! What the tests of the read-write lock look at: its hash and its covers, and who waits for which half.
+//! Helpers for the read-write lock: its hash, its covers, and the waiters of each half.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::rig::{Rig, WATCHDOG, soon, until, until_is, wait_for_lock};
 
 pub const HALVES: [Kind; 2] = [Kind::Read, Kind::Write];
 
-/// Everything at one moment: the lease of the hash, its fields, the covers with what is left of each.
+/// Reads at one moment the lease of the hash, its fields, and the covers with their remaining times.
 const LOOK: &str = "local covers = {}
 for _, key in ipairs(redis.call('keys', '*:rwlock_timeout:*')) do
   if string.sub(key, 1, #ARGV[1]) == ARGV[1] then
@@ -22,16 +22,15 @@ for _, key in ipairs(redis.call('keys', '*:rwlock_timeout:*')) do
 end
 return {redis.call('pttl', KEYS[1]), redis.call('hgetall', KEYS[1]), covers}";
 
-/// More than any machine stands still within one script, in ms.
+/// Longer than any standstill of a machine within one script, in ms.
 pub const STALL: i64 = 30_000;
 
-/// What stands in Redis.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Of the hash, in ms; -2 = it is not there.
+    /// The lease of the hash, in ms. -2: there is no hash.
     pub ttl: i64,
     pub fields: BTreeMap<String, String>,
-    /// By `<owner>:rwlock_timeout:<n>`, in ms.
+    /// Remaining ms, by `<owner>:rwlock_timeout:<n>`.
     pub covers: BTreeMap<String, i64>,
 }
 
@@ -40,25 +39,23 @@ impl Seen {
         self.fields.get("mode").map(String::as_str)
     }
 
-    /// How often this field holds it.
     pub fn count(&self, field: &str) -> u64 {
         self.fields.get(field).map_or(0, |count| count.parse().expect("a count"))
     }
 
-    /// The covers of this owner, or of this whole client.
+    /// The covers of this owner, or of a whole client.
     pub fn covers_of<'a>(&'a self, owner: &'a str) -> impl Iterator<Item = i64> + 'a {
         self.covers.iter().filter(move |(cover, _)| cover.starts_with(owner)).map(|(_, left)| *left)
     }
 
-    /// The hash lasts as long as the longest cover. Before Redis 7.2 every command of a script reads the clock, so the two
-    /// differ by as long as the machine stood still in between. To the millisecond: `tests/sim/states`.
+    /// Asserts that the hash lasts as long as the longest cover. Before Redis 7.2 every command of a script reads the
+    /// clock, so the two may differ by a standstill of the machine. `tests/sim/states` tests this to the millisecond.
     pub fn assert_as_long_as_covered(&self, what: &str) {
         let longest = self.covers.values().copied().max().unwrap_or(-2);
         assert!((self.ttl - longest).abs() < STALL, "{what}: {self:?}");
     }
 }
 
-/// A read-write lock as it stands in Redis.
 #[derive(Clone, Copy)]
 pub struct Doc<'a> {
     pub rig: &'a Rig,
@@ -83,17 +80,15 @@ impl<'a> Doc<'a> {
         format!("{}:{owner}:rwlock_timeout:{n}", self.tag())
     }
 
-    /// The key of the writers of ours that wait.
+    /// The key of our waiting writers' marks.
     pub fn waiting(&self) -> String {
         format!("{}:rwlock_waiting", self.tag())
     }
 
-    /// A half of it in an agent.
     pub fn java(&self, agent: usize, half: Kind, thread: i64) -> JavaLock {
         self.rig.agents[agent].at(half, self.name, thread)
     }
 
-    /// The agent's owner for this thread.
     pub fn java_owner(&self, agent: usize, thread: i64) -> String {
         self.rig.agents[agent].holder(Kind::Read, thread)
     }
@@ -102,33 +97,31 @@ impl<'a> Doc<'a> {
         let args = ["EVAL", LOOK, "1", self.name, &format!("{}:", self.tag())];
         let (ttl, fields, covers) = self.rig.admin.cmd(&args).await;
         let mut fields: BTreeMap<String, String> = fields;
-        // What Redisson knows nothing of.
+        // Lists that Redisson does not know.
         fields.retain(|field, _| !field.ends_with(":holds"));
         Seen { ttl, fields, covers }
     }
 
-    /// Waits until what stands there is fine.
     pub async fn until(&self, what: &str, fine: impl Fn(&Seen) -> bool) {
         until_is(&format!("{what} in {:?}", self.name), async || self.look().await, fine).await;
     }
 
-    /// Waits until nothing of it is left.
     pub async fn is_gone(&self) {
         self.until("nothing", |seen| seen.fields.is_empty() && seen.covers.is_empty()).await;
         until("no mark", async || !self.rig.admin.exists(&self.waiting()).await).await;
     }
 
-    /// Has Java wait for a half, and waits until it sleeps.
+    /// Makes Java wait for a half, and returns once it sleeps.
     pub async fn java_waits(&self, agent: usize, half: Kind, thread: i64) -> Call {
         let before = self.rig.scripts().await;
         let call = self.java(agent, half, thread).start_lock();
-        // It looks, subscribes, and looks once more.
+        // It asks, subscribes, and asks once more.
         self.rig.scripts_since(before, 2).await;
         sits(&self.rig.agents[agent], thread).await;
         call
     }
 
-    /// Has this client wait for a half, and waits until it has looked so often: twice where it has to subscribe, once where
+    /// Makes this client wait for a half, and returns after this number of attempts: two if it has to subscribe, one if
     /// a subscription lingers.
     pub async fn we_wait(&self, client: &Client, half: Kind, looks: u64) -> JoinHandle<Guard> {
         let (before, waiting) = (self.rig.scripts().await, client.stats().waiting);
@@ -139,23 +132,21 @@ impl<'a> Doc<'a> {
     }
 }
 
-/// Waits until a thread of Java's sleeps: a message for all is lost to one that is about to sit down (protocol 3.5).
+/// Waits until a thread of Java's sleeps. A message to all is lost on a thread that is about to sleep (protocol 3.5).
 pub async fn sits(agent: &Agent, thread: i64) {
     until(&format!("thread {thread} of Java's sleeps"), async || agent.sleeps(thread).await).await;
 }
 
-/// A half of a lock of ours.
 pub fn half_of(client: &Client, half: Kind, name: &str) -> Arc<dyn DistLock> {
     client.lock(if half == Kind::Write { Flavour::Write } else { Flavour::Read }, name)
 }
 
-/// Waits for a half in a task of its own.
 pub fn wait_for_half(client: &Client, half: Kind, name: &str) -> JoinHandle<Guard> {
     wait_for_lock(half_of(client, half, name))
 }
 
-/// Takes a free half as this owner. Without a lease the watchdog renews. Only a brief lease may wait: a grant that arrives after
-/// its own end is asked for again.
+/// Acquires a free half as this owner. Without a lease the watchdog renews. Only an acquire with a short lease may
+/// wait, because a grant that arrives after its own end is requested again.
 pub async fn enter(client: &Client, half: Kind, name: &str, owner: &Owner, lease: Option<Duration>) -> Guard {
     let how = Acquire::new().owner(owner);
     let how = lease.map_or(how.clone(), |lease| how.lease(lease));
@@ -164,7 +155,7 @@ pub async fn enter(client: &Client, half: Kind, name: &str, owner: &Owner, lease
     soon(half_of(client, half, name).acquire(how)).await.expect("acquire").expect("a half to be had")
 }
 
-/// Nobody of ours who comes now gets it.
+/// Asserts that no other owner of ours gets this half now.
 pub async fn refused(client: &Client, half: Kind, name: &str) {
     let got = half_of(client, half, name).try_lock().await.expect("try_lock");
     assert!(got.is_none(), "{name}: {half:?} was to be had");

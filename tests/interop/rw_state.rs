@@ -1,5 +1,5 @@
-//! What stands in Redis after each step of a read-write lock: the same, whichever language takes which step, but where we
-//! differ on purpose.
+//! The state in Redis after each step of a read-write lock is the same, whichever language takes which step, except for
+//! intended differences.
 
 use std::time::Duration;
 
@@ -10,31 +10,31 @@ use crate::listener::Listener;
 use crate::rig::{Rig, replied};
 use crate::rw_rig::{Doc, HALVES, enter, half_of};
 
-/// The unit of leases, in ms: so long that a slow machine does not blur which is which.
+/// The unit of leases, in ms. Large, so that a slow machine does not blur them.
 const UNIT: i64 = 100_000;
 
-/// What one of the cast does. Leases in units.
+/// An act of an actor. Leases are in units.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Read(u64),
     Write(u64),
     Unread,
     Unwrite,
-    /// Tries in vain.
+    /// Tries without success.
     NoRead,
     NoWrite,
-    /// From the write half, held for so long, to the read half.
+    /// Downgrades a write hold with this lease.
     Downgrade(u64),
-    /// Forces this half open; whether it was held.
+    /// Forces this half, and whether it was held.
     Force(Kind, bool),
-    /// Learns that its hold is gone.
+    /// Learns of the loss of its hold.
     Lost(Kind),
 }
 
 use Act::{Downgrade, Force, Lost, NoRead, NoWrite, Read, Unread, Unwrite, Write};
 
-/// Who does what, and what that leaves: mode, holders (`*` a writer), the hash's lease, the covers; the messages. Where
-/// it is one of ours who does it, perhaps something else.
+/// The actor, the act, and the state after it: mode, holders (`*`: a writer), the lease of the hash, the covers, and
+/// the messages. If this crate differs, the last field has its state.
 type Row = (usize, Act, &'static str, Option<&'static str>);
 
 const A: usize = 0;
@@ -43,7 +43,7 @@ const C: usize = 2;
 const CAST: usize = 3;
 
 const STEPS: &[Row] = &[
-    // The trace of protocol 17.2, and more on the way.
+    // The trace of protocol 17.2, and more steps in between.
     (A, Read(100), "read A1 100 [A/1 100]", None),
     (B, Read(300), "read A1 B1 300 [A/1 100, B/1 300]", None),
     (C, NoWrite, "read A1 B1 300 [A/1 100, B/1 300]", None),
@@ -52,39 +52,39 @@ const STEPS: &[Row] = &[
     (C, NoWrite, "read A1 B1 C2 300 [A/1 100, B/1 300, C/1 50, C/2 200]", None),
     (C, Unread, "read A1 B1 C1 300 [A/1 100, B/1 300, C/1 50]", None),
     (C, Unread, "read A1 B1 300 [A/1 100, B/1 300]", None),
-    // Redisson tells nobody that the end has come nearer.
+    // Redisson does not announce that the end has moved forward.
     (B, Unread, "read A1 100 [A/1 100]", Some("read A1 100 [A/1 100] told 0")),
     (A, Unread, "free told 0", None),
     (C, Write(200), "write C*1 200", None),
-    // Redisson takes the sum of both leases, and keeps it until a release.
+    // Redisson uses the sum of both leases until a release.
     (C, Write(200), "write C*2 400", Some("write C*2 200")),
     (A, NoRead, "write C*2 400", Some("as it was")),
     (A, NoWrite, "write C*2 400", Some("as it was")),
     (C, Read(50), "write C1 C*2 400 [C/1 50]", Some("write C1 C*2 200 [C/1 50]")),
     (C, Read(100), "write C2 C*2 400 [C/1 50, C/2 100]", Some("write C2 C*2 200 [C/1 50, C/2 100]")),
-    // Redisson cuts the writer's lease down to that of its covers.
+    // Redisson cuts the writer's lease to the lease of its covers.
     (C, Unread, "write C1 C*2 50 [C/1 50]", Some("write C1 C*2 200 [C/1 50]")),
     (C, Unwrite, "write C1 C*1 200 [C/1 50]", None),
-    // Redisson tells nobody.
+    // Redisson sends no message.
     (C, Unwrite, "read C1 200 [C/1 50]", Some("read C1 200 [C/1 50] told 1")),
     (C, NoWrite, "read C1 200 [C/1 50]", None),
     (B, Read(100), "read B1 C1 200 [B/1 100, C/1 50]", None),
     (A, NoWrite, "read B1 C1 200 [B/1 100, C/1 50]", None),
     (C, Unread, "read B1 100 [B/1 100]", Some("read B1 100 [B/1 100] told 0")),
     (B, Unread, "free told 0", None),
-    // A read inside a write, given back first.
+    // A read inside a write, released first.
     (A, Write(100), "write A*1 100", None),
     (A, Read(300), "write A1 A*1 300 [A/1 300]", None),
     (B, NoRead, "write A1 A*1 300 [A/1 300]", None),
     (A, Unread, "write A*1 300", None),
     (A, Unwrite, "free told 1", None),
-    // The downgrade as one.
+    // The downgrade as one call.
     (B, Write(100), "write B*1 100", None),
     (B, Downgrade(100), "read B1 100 [B/1 100]", Some("read B1 100 [B/1 100] told 1")),
     (C, Read(50), "read B1 C1 100 [B/1 100, C/1 50]", None),
     (B, Unread, "read C1 50 [C/1 50]", Some("read C1 50 [C/1 50] told 0")),
     (C, Unread, "free told 0", None),
-    // Force: only the mode it is in. Covers run out by themselves.
+    // A force affects only the current mode. Covers expire by themselves.
     (C, Force(Kind::Read, false), "free", None),
     (C, Force(Kind::Write, false), "free", None),
     (A, Read(100), "read A1 100 [A/1 100]", None),
@@ -99,7 +99,6 @@ const STEPS: &[Row] = &[
     (C, Lost(Kind::Write), "free", None),
 ];
 
-/// One who takes steps, in either language.
 struct Actor<'a> {
     doc: Doc<'a>,
     client: &'a Client,
@@ -211,12 +210,12 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// Rounded up, so that what has passed since does not matter; a release of ours may add some milliseconds.
+/// Rounds up, so that the elapsed time does not matter. A release of ours may add some milliseconds.
 fn units(ms: i64) -> i64 {
     (ms - 100 + 50 * UNIT - 1) / (50 * UNIT) * 50
 }
 
-/// What stands there, owners as letters of the cast.
+/// Prints the state, with owners as letters of the cast.
 async fn seen(doc: &Doc<'_>, cast: &[Actor<'_>], listener: &Listener, mute: bool) -> String {
     let messages = listener.take(&doc.rig.admin).await;
     let seen = doc.look().await;
@@ -253,14 +252,13 @@ async fn seen(doc: &Doc<'_>, cast: &[Actor<'_>], listener: &Listener, mute: bool
     text
 }
 
-/// Takes all steps with this cast.
 async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java: u32) {
     let doc = Doc::new(rig, name);
     let mut cast: Vec<_> = (0..CAST).map(|i| Actor::new(doc, client, java >> i & 1 == 1, i)).collect();
     let mut before = String::new();
     for (at, (who, act, left, by_us)) in STEPS.iter().enumerate() {
         cast[*who].act(*act).await;
-        // Whoever forces ends guards, and what has ended need not be given back.
+        // `Lost` compares no messages: the hold's late release may send one.
         let now = seen(&doc, &cast, listener, matches!(act, Lost(_))).await;
         let what = format!("step {at}, {who} {act:?}, with Java at {java:03b}");
         let is_ours = |who: usize| matches!(cast[who].side, Side::Ours(..));
@@ -273,7 +271,7 @@ async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java:
         for half in HALVES {
             let theirs = doc.java(0, half, 99).is_locked().await.expect("is_locked");
             let ours = half_of(client, half, name).is_locked().await.expect("is_locked");
-            // Java counts the fields beside a writer's, the list of its holds among them (docs/wire-format.md).
+            // Java counts all fields besides a writer's own, including its list of holds (docs/wire-format.md).
             let lists = rig.admin.hgetall_whole(name).await.keys().any(|field| field.ends_with(":write:holds"));
             let counted = half == HALVES[0] && lists && theirs && !ours;
             assert!(ours == theirs || counted, "{what}: is the half {half:?} locked: {ours}, Java {theirs}");
@@ -282,7 +280,7 @@ async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java:
     doc.is_gone().await;
 }
 
-/// Java alone leaves what the table says; every other cast the same.
+/// Java alone leaves the state of the table, and so does every other cast.
 pub async fn rw_states_are_the_same(version: &str) {
     let rig = Rig::with(version).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);

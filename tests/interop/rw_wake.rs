@@ -1,5 +1,5 @@
-//! A release on one side lets waiters in on the other side, on both halves. The message does it: no waiter here has a poll cap or a
-//! lease that ends within the test.
+//! A release on one side lets waiters of the other side in, for both halves. Only the message wakes them: no waiter
+//! here has a poll cap or a lease that ends within the test.
 
 use distlock::{Acquire, Client};
 use distlock_support::agent::Kind;
@@ -9,10 +9,10 @@ use crate::rig::{NEVER, Rig, connect, ms, replied, soon};
 use crate::rw_rig::{Doc, enter, half_of, sits};
 
 const ROUNDS: usize = 5;
-/// How many readers wait together.
+/// Number of readers that wait together.
 const READERS: usize = 20;
 
-/// One waits for one: Java for us, and we for Java, each half for the other.
+/// A waiter of one side behind a holder of the other, for each pair of halves.
 pub async fn rw_releases_wake_the_other_side(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -35,7 +35,7 @@ async fn rust_to_java(rig: &Rig, client: &Client, (held, wanted): (Kind, Kind)) 
         guard.unlock().await.expect("unlock");
         replied(waiter).await;
         replied(doc.java(0, wanted, 1).unlock()).await;
-        // Redisson subscribes for each wait; our subscription is not there.
+        // Redisson subscribes for each wait. Our client has no subscription.
         rig.listeners(&doc.channel(), 0).await;
     }
 }
@@ -52,7 +52,7 @@ async fn java_to_rust(rig: &Rig, client: &Client, (held, wanted): (Kind, Kind)) 
     }
 }
 
-/// All readers that wait come in together when a writer of the other side leaves.
+/// All waiting readers get in together when a writer of the other side releases.
 pub async fn rw_readers_come_in_together(version: &str) {
     let rig = Rig::with(version).await;
     let clients = [rig.client().await, rig.client().await];
@@ -82,7 +82,7 @@ async fn we_read(rig: &Rig, clients: &[Client; 2]) {
     replied(java.lock_for(NEVER)).await;
     let mut tasks = Vec::new();
     for reader in 0..READERS {
-        // One of each client asks for all of it.
+        // One waiter of each client asks for all of its waiters.
         tasks.push(doc.we_wait(&clients[reader % 2], Kind::Read, if reader < 2 { 2 } else { 0 }).await);
     }
     replied(java.unlock()).await;
@@ -97,7 +97,7 @@ async fn we_read(rig: &Rig, clients: &[Client; 2]) {
     doc.is_gone().await;
 }
 
-/// A writer that becomes a reader: ours tells Java's readers.
+/// Our downgrade announces itself to Java's readers.
 pub async fn rw_downgrades_of_ours_let_readers_in(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -110,7 +110,7 @@ pub async fn rw_downgrades_of_ours_let_readers_in(version: &str) {
         let before = rig.scripts().await;
         let guard = guard.downgrade().await.expect("downgrade");
         replied(reader).await;
-        // The downgrade's two scripts, and one look by each of Java's waiters.
+        // The downgrade's two scripts, and one attempt of each Java waiter.
         rig.scripts_since(before, 4).await;
         assert_eq!(writer.within(ms(5)).await, None, "a writer beside readers");
         replied(doc.java(0, Kind::Read, 1).unlock()).await;
@@ -122,7 +122,7 @@ pub async fn rw_downgrades_of_ours_let_readers_in(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's downgrade tells nobody: our readers look for themselves, Java's sleep on.
+/// Redisson's downgrade sends no message: our readers poll, and Java's sleep on.
 pub async fn rw_downgrades_of_javas_are_seen_by_us_alone(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().poll_cap(ms(400))).await;
@@ -135,7 +135,7 @@ pub async fn rw_downgrades_of_javas_are_seen_by_us_alone(version: &str) {
     replied(writing.unlock()).await;
     let guard = soon(ours).await.expect("the reader");
     assert_eq!(theirs.within(ms(500)).await, None, "Redisson tells its readers of a downgrade");
-    // Nor does Java hear of a reader that leaves beside others.
+    // A reader that leaves other readers behind sends Java no message either.
     guard.unlock().await.expect("unlock");
     assert_eq!(theirs.within(ms(100)).await, None);
     replied(reading.unlock()).await;
@@ -144,7 +144,7 @@ pub async fn rw_downgrades_of_javas_are_seen_by_us_alone(version: &str) {
     rig.end([client]).await;
 }
 
-/// A reader who wants to write: Redisson waits for itself, ours is told at once.
+/// A reader that asks to write: Redisson waits for itself, and our call returns an error at once.
 pub async fn rw_an_upgrade_never_hangs(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -155,7 +155,7 @@ pub async fn rw_an_upgrade_never_hangs(version: &str) {
     let error = soon(half_of(&client, Kind::Write, doc.name).acquire(Acquire::new().owner(&owner))).await;
     assert!(matches!(error, Err(distlock::Error::WouldDeadlock { .. })), "{error:?}");
     guard.unlock().await.expect("unlock");
-    // Alone, and still it waits.
+    // Java's reader is alone now, and still waits.
     let mut hangs = doc.java_waits(0, Kind::Write, 1).await;
     assert_eq!(hangs.within(ms(300)).await, None, "Redisson upgrades");
     rig.admin.cmd::<()>(&["DEL", doc.name, &doc.cover(&doc.java_owner(0, 1), 1)]).await;

@@ -1,4 +1,5 @@
-//! Readers and writers of both sides that the watchdog keeps, for longer than a lease, while the other side waits and asks.
+//! Readers and writers of both sides that the watchdog renews for longer than a lease, while the other side waits and
+//! asks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,8 +10,8 @@ use distlock_support::agent::Kind;
 use crate::rig::{Rig, ms, replied, soon, until};
 use crate::rw_rig::{Doc, HALVES, Seen, enter, refused, wait_for_half};
 
-/// Waits until every lease here, of locks and of covers, has been renewed three times, which takes as long as a lease; `check` looks
-/// in between. How many leases there are.
+/// Waits until every lease here, of locks and of covers, has been renewed three times, which takes as long as a lease.
+/// Calls `check` in between. Returns the number of leases.
 async fn renewed(docs: &[Doc<'_>], check: impl AsyncFn()) -> usize {
     let leases = RefCell::new(BTreeMap::<String, (i64, u32)>::new());
     let all = async || {
@@ -32,7 +33,7 @@ async fn renewed(docs: &[Doc<'_>], check: impl AsyncFn()) -> usize {
     leases.into_inner().len()
 }
 
-/// Every hold is kept: of both halves, of both sides, and of readers of both sides together.
+/// All holds are kept: of both halves, of both sides, and of readers of both sides together.
 pub async fn rw_both_keep_what_they_hold(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -42,7 +43,7 @@ pub async fn rw_both_keep_what_they_hold(version: &str) {
     let all = ["ours:read", "ours:write", "java:read", "java:write", "both:read"].map(|name| Doc::new(&rig, name));
     let [ours_read, ours_write, java_read, java_write, both] = all;
 
-    // Readers come in twice: every cover is to be kept.
+    // Readers re-enter, so that several covers have to be renewed.
     let mut guards = Vec::new();
     for (doc, half) in [(ours_read, Kind::Read), (ours_write, Kind::Write), (both, Kind::Read)] {
         for _ in 0..2 {
@@ -66,7 +67,7 @@ pub async fn rw_both_keep_what_they_hold(version: &str) {
             refused(&waiter, Kind::Write, doc.name).await;
         }
     };
-    // Five locks, and a cover for each time that somebody reads.
+    // Five locks, and one cover for each read hold.
     assert_eq!(renewed(&all, check).await, 5 + 2 + 2 + 4);
     assert!(guards.iter().all(distlock::Guard::is_held));
     for call in &mut theirs {
@@ -92,7 +93,7 @@ pub async fn rw_both_keep_what_they_hold(version: &str) {
     rig.end([client, waiter]).await;
 }
 
-/// The order of calls for a downgrade, both ways of giving back, by the watchdog: what is left is kept.
+/// The calls of a downgrade, with both orders of release, under the watchdog: the remaining hold is kept.
 pub async fn rw_what_is_left_is_kept(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;

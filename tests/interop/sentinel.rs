@@ -1,5 +1,5 @@
-//! Servers that sentinels look after, shared with real Redisson: who holds keeps the other side out, releases wake across
-//! languages, and a failover lets nobody in. The same over replicated servers.
+//! Servers with sentinels, shared with real Redisson. A holder excludes the other side, releases wake waiters of both
+//! languages, and a failover lets no second holder in. The same for replicated servers.
 
 use std::ops::Deref;
 
@@ -12,7 +12,7 @@ use crate::rig::{LATCH, NEVER, PATIENCE, ms, patient, replied, soon, until, unti
 use crate::rw_rig::sits;
 use crate::sides::{RIVALS, Sides, announced, flavour};
 
-/// So long, in ms, that no server is suspected because it is slow, or frozen by a test.
+/// In ms, so long that no slow or frozen server is suspected.
 const UNSUSPECTED: u64 = 60_000;
 
 async fn watched() -> ServerSet {
@@ -24,7 +24,6 @@ async fn alone() -> ServerSet {
     ServerSet::Alone(Replicas::start(ReplicasOptions::default()).await)
 }
 
-/// A set of servers with a client from each side.
 struct Shared {
     set: ServerSet,
     sides: Sides,
@@ -47,7 +46,7 @@ impl Shared {
         AtPrimary(self, self.admin().await)
     }
 
-    /// Waits until so many of this name's channels are listened to at any server.
+    /// Waits until `count` channels of this name are subscribed to on the servers.
     async fn listened_to(&self, name: &str, count: usize) {
         let tag = format!("{{{name}}}");
         let channels = async || {
@@ -75,7 +74,7 @@ impl Shared {
     }
 }
 
-/// Where locks are while this server is the primary.
+/// The server that has the locks while it is the primary.
 struct AtPrimary<'a>(&'a Shared, &'a Admin);
 
 impl Spot for AtPrimary<'_> {
@@ -100,8 +99,8 @@ impl Spot for AtPrimary<'_> {
     }
 }
 
-/// Java's locks are at the primary, and a lock that no replica has is no lock, unless that is switched off: then it has been
-/// waited for all the same. Users and passwords of servers and of sentinels are their own.
+/// Java's locks live on the primary. Redisson refuses a lock that no replica has, unless that check is off: then it has
+/// waited for the replicas all the same. Servers and sentinels have different users and passwords.
 pub async fn sentinel_has_javas_locks_acknowledged(version: &str) {
     let servers = ReplicasOptions::default().replicas(1).user("app", "data/1");
     let options = SentinelsOptions::default().swift().servers(servers).password("watch").down_after(UNSUSPECTED);
@@ -157,7 +156,7 @@ async fn exclude(version: &str, set: ServerSet) {
     shared.end().await;
 }
 
-/// The message wakes: no poll cap and no lease ends within the test.
+/// Only the message wakes the waiter: no poll cap and no lease ends within the test.
 async fn wake(version: &str, set: ServerSet) {
     let sides = Sides::lasting(version, &set.url()).await;
     let shared = Shared { set, sides };
@@ -195,7 +194,8 @@ async fn us_to_java(shared: &Shared, held: Kind, waits: Kind) {
     shared.listened_to(&name, 0).await;
 }
 
-/// Another server takes over by request while one side holds and the other waits; then the next one does, the other way round.
+/// Another server takes over by request while one side holds and the other waits. Then the next one does, with the
+/// sides swapped.
 async fn let_nobody_in(version: &str, set: ServerSet) {
     let sides = Sides::watched(version, &set.url()).await;
     let shared = Shared { set, sides };

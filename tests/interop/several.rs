@@ -1,4 +1,4 @@
-//! Locks that are made of several, over servers or over names: ours beside Java's, and a counter for both.
+//! Locks over several servers or names: ours next to Java's, and a counter for both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,30 +11,27 @@ use crate::counter::{COUNTER, count_here};
 use crate::reentry::Step;
 use crate::rig::{PATIENCE, Rig, builder, connect, ms, until_is};
 
-/// A client of ours for every server.
 pub async fn clients_of(rig: &Rig) -> Vec<Client> {
     join_all(rig.servers().map(|server| connect(builder(&server.url())))).await
 }
 
-/// Our RedLock over the servers of these clients. None of them is away because it is slow.
+/// Our RedLock over these clients' servers. A slow server does not count as away.
 pub fn red(clients: &[Client], name: &str) -> Arc<dyn DistLock> {
     Arc::new(RedLock::new(clients.iter().cloned(), name).node_timeout(PATIENCE))
 }
 
-/// Java's RedLock over all servers.
 pub fn java_red(rig: &Rig, agent: usize, name: &str, thread: i64) -> JavaLock {
     let names: Vec<_> = (0..rig.servers().count()).map(|server| (server, name)).collect();
     rig.agents[agent].at_servers(true, Kind::Reentrant, &names, thread)
 }
 
-/// Waits for clients of ours to have so many waiters together.
 pub async fn waiting(clients: &[Client], count: usize) {
     let waiting = async || clients.iter().map(|client| client.stats().waiting).sum::<usize>();
     until_is("our waiters", waiting, |waiting| *waiting == count).await;
 }
 
-/// Ends the agents: a wait of Redisson's that is over before its subscription is confirmed, on a busy machine, leaves that
-/// behind.
+/// Closes the agents. On a busy machine, a wait of Redisson's may end before its subscription is confirmed, and leaves
+/// the subscription behind.
 pub async fn hang_up(rig: &Rig) {
     rig.latches_gone().await;
     for agent in &rig.agents {
@@ -42,18 +39,16 @@ pub async fn hang_up(rig: &Rig) {
     }
 }
 
-/// Whether this `lock()` of Redisson's may have released its members and tried again, which sends
-/// messages. An attempt at three members lasts 4.5 s, at more of them longer.
+/// Returns true if this `lock()` of Redisson's may have released its members and tried again, which sends messages. An
+/// attempt at three members takes 4.5 s, and longer with more members.
 pub fn may_have_retried(step: Step, took: Duration) -> bool {
     step == Step::Lock && took >= ms(4000)
 }
 
-/// Takes what is free.
 pub async fn take(lock: &dyn DistLock) -> Guard {
     lock.try_lock().await.expect("try_lock").expect("a free lock")
 }
 
-/// Who holds this name, server by server.
 pub async fn holders(rig: &Rig, name: &str) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     for admin in rig.admins() {
@@ -62,7 +57,7 @@ pub async fn holders(rig: &Rig, name: &str) -> Vec<Vec<String>> {
     all
 }
 
-/// Waits until so many servers say that this client holds the name, alone, and no server says anything else.
+/// Waits until exactly this number of servers has a holder of the name, each with one holder that `is_it` accepts.
 pub async fn held_by(rig: &Rig, name: &str, servers: usize, is_it: impl Fn(&str) -> bool) {
     until_is(
         &format!("{servers} holders of {name:?}"),
@@ -75,7 +70,7 @@ pub async fn held_by(rig: &Rig, name: &str, servers: usize, is_it: impl Fn(&str)
     .await;
 }
 
-/// Owners of our clients' own version of uuid.
+/// Returns true if the owner's uuid has the version of this crate.
 pub fn is_ours(owner: &str) -> bool {
     owner.as_bytes().get(14) == Some(&b'8')
 }
@@ -84,7 +79,7 @@ pub fn is_javas(owner: &str) -> bool {
     owner.as_bytes().get(14) == Some(&b'4')
 }
 
-/// Java and we count up together on the first server, so many rounds each.
+/// Java and our tasks increment a counter on the first server. `rounds`: rounds of each Java lock and of each of ours.
 pub async fn count_together(
     what: &str,
     rig: &Rig,

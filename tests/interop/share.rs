@@ -1,4 +1,4 @@
-//! A lock that one process hammers goes to the other language too: neither side is starved.
+//! A lock that is hammered by one language is also acquired by the other: neither is starved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,8 @@ const TASKS: u64 = 8;
 const ROUNDS: usize = 10;
 const HOLD: Duration = ms(1);
 
-/// Eight tasks of ours on one name; Java wants it as well. Our process passes the lock on inside for a while, then gives way.
+/// Eight tasks of ours hammer one name that Java also wants. Our process hands the lock over for a while, and then
+/// yields.
 pub async fn java_is_not_starved(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().take_turns(true)).await;
@@ -47,9 +48,10 @@ async fn hammer(client: Client, name: &'static str, taken: Arc<AtomicU64>, enoug
     }
 }
 
-/// Eight Java threads on one name, which go on until we have had our turns.
+/// Eight Java threads hammer one name until we have had our turns.
 pub async fn we_are_not_starved(version: &str) {
-    /// Turns in one loop of a Java thread, which then asks us whether to go on. Few, because our process may stand still.
+    /// Turns in one loop of a Java thread, which then asks whether to continue. Few, because our process may stand
+    /// still.
     const EACH: u64 = 10;
     /// Limit of Java's turns between two of ours.
     const MOST: u64 = 2400;

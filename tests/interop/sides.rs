@@ -1,4 +1,4 @@
-//! A client of each side, at servers that both share: what one of them asks, and who keeps whom out.
+//! A client of each side at shared servers: their queries, and their mutual exclusion.
 
 use distlock::{Client, Flavour, Guard};
 use distlock_support::agent::{Agent, AgentOptions, CallResult, Kind, Reply};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::rig::{WATCHDOG, builder, connect, lasting, ms, patient, replied, soon, until_is};
 
-/// Who holds, and who is kept out by that. The last one looks for itself, all others are told.
+/// Holder and excluded waiter. A waiter of the last pair polls, and all others get a message.
 pub const RIVALS: [(Kind, Kind); 7] = [
     (Kind::Reentrant, Kind::Reentrant),
     (Kind::Fair, Kind::Fair),
@@ -32,20 +32,19 @@ pub fn flavour(kind: Kind) -> Flavour {
     }
 }
 
-/// A client of Java's, and one of ours.
 pub struct Sides {
     pub java: Agent,
     pub ours: Client,
 }
 
 impl Sides {
-    /// Whose leases outlast the test.
+    /// With leases that outlast the test.
     pub async fn lasting(version: &str, url: &str) -> Self {
         Self { java: Agent::start(url, patient(lasting(version))).await, ours: connect(builder(url)).await }
     }
 
-    /// With twice the default watchdog on both sides. Redisson's does not try again before its next
-    /// round: it may fail twice while servers change.
+    /// With twice the default watchdog on both sides. Redisson's watchdog does not retry before its next round, and may
+    /// fail twice during a failover.
     pub async fn watched(version: &str, url: &str) -> Self {
         let (watchdog, limit) = (2 * WATCHDOG, 2 * WATCHDOG / 3);
         let options = AgentOptions {
@@ -64,7 +63,7 @@ impl Sides {
 
     pub async fn is_free_for_us(&self, kind: Kind, name: &str) -> bool {
         let lock = self.ours.lock(flavour(kind), name);
-        // A failover may leave the question without an answer. `answered` does the same for Java.
+        // During a failover the call may fail. `answered` retries Java's calls in the same way.
         let taken = soon(async {
             loop {
                 match lock.try_lock().await {
@@ -92,22 +91,23 @@ impl Sides {
         until_is("waiters of ours", stats, |stats| stats.waiting == waiters).await;
     }
 
-    /// Our client leaves; Java's is left to be killed when its traces have been looked for.
+    /// Shuts our client down. Java's is killed later, after the check for its leftovers.
     pub async fn end(&self) {
         self.waits(0).await;
         bed::end(self.ours.clone()).await;
     }
 }
 
-/// What Redisson says of a question that came to nothing: it was closing the connection to an old primary just then, or had a
-/// slot between two primaries, or the old one broke off the WAIT behind a look at what is held, or no replica acknowledged that.
+/// Returns true if Redisson's call failed because of the failover. There are four causes: Redisson was closing the
+/// connection to the old primary; its slot was between two primaries; the old primary aborted the WAIT after a query;
+/// no replica acknowledged the query.
 pub fn came_to_nothing(answer: &CallResult) -> bool {
     const SAID: [&str; 4] =
         ["RedisClient is shutdown", "hasn't been discovered yet", "UNBLOCKED", "None of slaves were synced"];
     answer.as_ref().is_err_and(|error| SAID.iter().any(|said| error.message.contains(said)))
 }
 
-/// The answer of Java's to a question that is asked once more where it came to nothing.
+/// Returns Java's reply. A call that failed because of the failover is repeated.
 pub async fn answered(ask: impl AsyncFn() -> CallResult) -> Reply {
     soon(async {
         loop {

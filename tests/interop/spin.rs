@@ -1,4 +1,4 @@
-//! Our spin lock and Redisson's on one name: no messages, and nobody needs them.
+//! Our spin lock and Redisson's under one name: no messages are sent, and none are needed.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn spin(client: &Client, name: &str) -> Arc<dyn DistLock> {
     client.lock(Flavour::Spin, name)
 }
 
-/// State and lease after every step, and not one message.
+/// State and lease are compared after every step, and no message is sent.
 pub async fn spin_states_are_the_same(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
@@ -40,7 +40,7 @@ pub async fn spin_states_are_the_same(version: &str) {
         }
     }
     println!("{version}: {compared} states compared");
-    // Nor when it is forced open, or waited for.
+    // A force and a wait send no message either.
     let guard = take(&*spin(&client, "forced")).await;
     let waiter = wait_for_lock(spin(&client, "forced"));
     rig.waiting(&client, 1).await;
@@ -54,7 +54,7 @@ pub async fn spin_states_are_the_same(version: &str) {
     rig.end([client]).await;
 }
 
-/// Two of Java's and two of ours count, while neither is told of anything.
+/// Two threads of Java's and two tasks of ours count without any message.
 pub async fn spin_counts_are_exact(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let (clients, listener) = ([rig.client().await, rig.client().await], Listener::open(rig.server.addr()).await);
@@ -68,7 +68,7 @@ pub async fn spin_counts_are_exact(version: &str) {
     rig.end(clients).await;
 }
 
-/// A waiter that nobody wakes is in by its own next look, on both sides.
+/// A waiter that is not woken acquires at its next poll, on both sides.
 pub async fn spin_waiters_look_for_themselves(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -89,13 +89,13 @@ pub async fn spin_waiters_look_for_themselves(version: &str) {
     rig.end([client]).await;
 }
 
-/// Who waits for a reentrant lock is not woken by the release of a spin lock of the same name. Redisson's sleeps on, for the lease that
-/// it was told of; ours looks after its poll cap.
+/// A waiter for a reentrant lock is not woken by the release of a spin lock of the same name. Redisson's waiter sleeps
+/// until the end of the lease that it knows. Ours asks after its poll cap.
 pub async fn spin_releases_wake_nobody(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().poll_cap(ms(300))).await;
     let name = "mixed";
-    // So that the script is there, and asked for once a look.
+    // Afterwards the server knows the script, so that each attempt is one command.
     replied(rig.java(name, 1).lock()).await;
     replied(rig.java(name, 1).unlock()).await;
     for ours_holds in [true, false] {
@@ -114,7 +114,7 @@ pub async fn spin_releases_wake_nobody(version: &str) {
             None => drop(replied(java.unlock()).await),
         }
         assert_eq!(theirs.within(ms(600)).await, None, "Redisson was woken");
-        // Ours is in at once, and out again, silently, while Redisson sleeps on.
+        // We acquire at once and release without a message, while Redisson sleeps on.
         let between = client.reentrant(name).try_lock().await.expect("try_lock").expect("a free lock");
         let _owner = between.into_owner();
         rig.admin.cmd::<()>(&["DEL", name]).await;

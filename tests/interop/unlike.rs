@@ -1,4 +1,4 @@
-//! Where we differ from Redisson on purpose: what Redisson does, and what we do.
+//! Intended differences from Redisson: what Redisson does, and what this crate does.
 
 use crate::listener::Listener;
 use crate::reentry::Step::{Leased, Lock, Unlock};
@@ -8,20 +8,19 @@ use crate::rig::{NEVER, Rig, WATCHDOG, lasting, renewed, until_is};
 /// The watchdog's lease of both sides, in seconds.
 const USUAL: u64 = NEVER.as_secs();
 
-/// Steps with the lease that each leaves in Redisson, and with us, in seconds.
+/// Steps with the lease that each leaves in Redisson and in this crate, in seconds.
 type Row = &'static [(Step, u64, u64)];
 
 const ROWS: [Row; 4] = [
-    // An inner lease shortens Redisson's outer one, and stays when it is given back.
+    // A shorter inner lease shortens Redisson's outer one, also after the inner release.
     &[(Leased(9_000), 9_000, 9_000), (Leased(2_000), 2_000, 9_000), (Unlock, 2_000, 9_000)],
     &[(Lock, USUAL, USUAL), (Leased(2_000), 2_000, USUAL), (Unlock, 2_000, USUAL)],
-    // A longer inner lease outlives its release in Redisson; with us the outer one is set again.
+    // In Redisson, a longer inner lease outlasts its release. Here, the outer lease is restored.
     &[(Leased(5_000), 5_000, 5_000), (Leased(9_000), 9_000, 9_000), (Unlock, 9_000, 5_000)],
-    // Redisson starts a watched hold with whatever lease the lock object had last.
+    // Redisson starts a watched hold with the lock object's last lease.
     &[(Leased(2_000), 2_000, 2_000), (Lock, 2_000, USUAL), (Unlock, 2_000, 2_000)],
 ];
 
-/// Coming in again never takes from what an outer hold was promised.
 pub async fn a_shorter_lease_never_shortens(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
@@ -41,8 +40,7 @@ pub async fn a_shorter_lease_never_shortens(version: &str) {
     rig.end([client]).await;
 }
 
-/// A watched hold with a leased one inside, given back: Redisson stops the watchdog of the outer hold, ours
-/// goes on.
+/// A leased hold inside a watched one is released: Redisson stops the watchdog of the outer hold, and ours continues.
 pub async fn the_outer_hold_stays_watched(version: &str) {
     let rig = Rig::with(version).await;
     let (client, listener) = (rig.watched_client().await, Listener::open(rig.server.addr()).await);
@@ -54,7 +52,7 @@ pub async fn the_outer_hold_stays_watched(version: &str) {
     until_is("the lock in Java", async || rig.admin.exists("java:x").await, |there| !there).await;
     assert_eq!(theirs.lock.is_held().await, Ok(false), "Redisson has learnt to keep it");
 
-    // A whole lease is over: ours is there because it is renewed.
+    // After a whole lease, our lock exists only because it is renewed.
     renewed(&rig.admin, "rust:x").await;
     assert!(ours.guards[0].is_held(), "the outer hold was not kept");
     let held = rig.admin.hgetall("rust:x").await;
@@ -64,8 +62,8 @@ pub async fn the_outer_hold_stays_watched(version: &str) {
     rig.end([client]).await;
 }
 
-/// A lease that lapsed is the next hold's too in Redisson, if it is the same lock object's (part 4, row 2); with us a
-/// lease is one acquire's.
+/// In Redisson, an expired lease applies to the next hold of the same lock object (part 4, row 2). Here, a lease
+/// belongs to one acquire.
 pub async fn a_lapsed_lease_does_not_stick(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
@@ -77,7 +75,7 @@ pub async fn a_lapsed_lease_does_not_stick(version: &str) {
 
     theirs.take(Lock).await;
     ours.take(Lock).await.assert_lease("we", USUAL);
-    // By a watchdog of an hour it would stay.
+    // With a watchdog of an hour the lock would stay.
     until_is("the watched lock in Java", async || rig.admin.exists("java:x").await, |there| !there).await;
     ours.take(Unlock).await;
     drop(listener);

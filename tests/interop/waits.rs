@@ -1,4 +1,4 @@
-//! Waits with an end, in either language, on a lock that the other holds.
+//! Waits with a limit, in either language, for a lock that the other side holds.
 
 use std::time::Duration;
 
@@ -8,11 +8,10 @@ use distlock::Client;
 use crate::rig::{NEVER, Rig, channel, had, ms, replied, soon};
 
 const WAIT: Duration = ms(300);
-/// Lives for [`SHORTER`] less than a wait that begins after it.
+/// A key that lives [`SHORTER`] less than a wait that begins after it.
 const TIMER: &str = "w:timer";
 const SHORTER: Duration = ms(5);
 
-/// Waits that end without the lock, and not before their time.
 pub async fn waits_run_out(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -32,8 +31,8 @@ pub async fn waits_run_out(version: &str) {
     rig.end([client]).await;
 }
 
-/// Java waits for a lock of ours until its wait is over. `None` if Java's subscription was not
-/// confirmed by then: 4.7.0 leaves such a subscription behind.
+/// Java waits for a lock of ours until its wait is over. Returns `None` if Java's subscription was not confirmed by
+/// then: 4.7.0 leaves such a subscription behind.
 async fn java_waits_in_vain(rig: &Rig, client: &Client, wait: Duration) -> Option<()> {
     let (name, life) = (format!("w:{wait:?}"), wait - SHORTER);
     let java = rig.java(&name, 1);
@@ -43,7 +42,7 @@ async fn java_waits_in_vain(rig: &Rig, client: &Client, wait: Duration) -> Optio
     rig.timer(TIMER, life).await;
     let before = rig.scripts().await;
     let answer = soon(java.start_try_lock(wait, None)).await;
-    // Redisson looks a second time when its subscription is confirmed.
+    // Redisson asks a second time when its subscription is confirmed.
     let in_time = rig.scripts().await >= before + 2;
     if in_time {
         assert_eq!(answer.expect("a try in Java").value, false);
@@ -57,7 +56,7 @@ async fn java_waits_in_vain(rig: &Rig, client: &Client, wait: Duration) -> Optio
     in_time.then_some(())
 }
 
-/// Waits that end with the lock, well before their time.
+/// Waits that end with the lock, well before their limit.
 pub async fn waits_are_met(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;

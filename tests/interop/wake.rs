@@ -1,5 +1,5 @@
-//! A lock that becomes free on one side is taken on the other, and it is the message that does it: no waiter here has a poll cap or
-//! a lease that ends within the test.
+//! A release on one side lets the other side acquire. Only the message wakes the waiter: no waiter here has a poll cap
+//! or a lease that ends within the test.
 
 use distlock::{Client, Flavour};
 use distlock_support::agent::Kind;
@@ -10,7 +10,6 @@ use crate::rw_rig::sits;
 const ROUNDS: usize = 10;
 const REENTRANT: (Kind, Flavour) = (Kind::Reentrant, Flavour::Reentrant);
 
-/// Hold in Java, wait in Rust.
 pub async fn a_release_in_java_wakes_us(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -18,7 +17,7 @@ pub async fn a_release_in_java_wakes_us(version: &str) {
     rig.end([client]).await;
 }
 
-/// Of any kind that tells of its releases.
+/// For any kind that announces its releases.
 pub async fn java_to_us(rig: &Rig, client: &Client, (kind, flavour): (Kind, Flavour), name: &str, rounds: usize) {
     let java = rig.agents[0].at(kind, name, 1);
     for _ in 0..rounds {
@@ -32,7 +31,6 @@ pub async fn java_to_us(rig: &Rig, client: &Client, (kind, flavour): (Kind, Flav
     }
 }
 
-/// Hold in Rust, wait in Java.
 pub async fn our_release_wakes_java(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -40,7 +38,7 @@ pub async fn our_release_wakes_java(version: &str) {
     rig.end([client]).await;
 }
 
-/// Of any kind that tells of its releases.
+/// For any kind that announces its releases.
 pub async fn us_to_java(rig: &Rig, client: &Client, (kind, flavour): (Kind, Flavour), name: &str, rounds: usize) {
     let (lock, java) = (client.lock(flavour, name), rig.agents[0].at(kind, name, 1));
     for _ in 0..rounds {
@@ -55,20 +53,20 @@ pub async fn us_to_java(rig: &Rig, client: &Client, (kind, flavour): (Kind, Flav
     }
 }
 
-/// A key that goes without a message lets nobody in; a message alone does.
+/// A key that is deleted without a message lets no waiter in. A message alone does.
 pub async fn nothing_but_the_message_wakes(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let name = "silent";
     let held = rig.java(name, 1);
-    // The scripts are known to the server: each look is one command.
+    // The server knows the scripts, so that each attempt is one command.
     client.reentrant(name).lock().await.expect("lock").unlock().await.expect("unlock");
     rig.listeners(&channel(name), 0).await;
 
     held.lock_for(NEVER).await.expect("lock_for");
     let before = rig.scripts().await;
     let mut ours = wait_for(&client, name);
-    // It looks, subscribes, and looks once more.
+    // It asks, subscribes, and asks once more.
     rig.scripts_since(before, 2).await;
     rig.listeners(&channel(name), 1).await;
     silently_free(&rig, name).await;
@@ -93,12 +91,13 @@ pub async fn nothing_but_the_message_wakes(version: &str) {
     rig.end([client]).await;
 }
 
-/// Deletes the key, and nobody is told.
+/// Deletes the key without a message.
 async fn silently_free(rig: &Rig, name: &str) {
     assert!(rig.admin.cmd::<bool>(&["DEL", name]).await, "nobody held it");
 }
 
-/// A foreign lock without a lease: Redisson waits for a message without bound, we look after every poll cap.
+/// A foreign lock without a lease: Redisson waits for a message without a limit, and our client asks after every poll
+/// cap.
 pub async fn a_lock_without_end_is_looked_at_again(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().poll_cap(ms(400))).await;

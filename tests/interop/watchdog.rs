@@ -1,10 +1,10 @@
-//! Each side's watchdog keeps what it holds from the other, for as long as it is held.
+//! Each side's watchdog excludes the other side for as long as the lock is held.
 
 use distlock_support::TtlSampler;
 
 use crate::rig::{Rig, channel, ms, renewed, replied, soon, wait_for};
 
-/// Both hold for longer than a lease while the other side waits and asks.
+/// Both sides hold for longer than a lease, while the other side waits and asks.
 pub async fn both_keep_what_they_hold(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -31,7 +31,7 @@ pub async fn both_keep_what_they_hold(version: &str) {
     replied(keeper.unlock()).await;
     let guard = soon(&mut ours).await.expect("the waiter");
 
-    // The other way round now: what was waited for is kept as well.
+    // The sides are swapped: the waiters' holds are renewed as well.
     for _ in 0..3 {
         futures::join!(renewed(&rig.admin, "ours"), renewed(&rig.admin, "theirs"));
     }

@@ -1,4 +1,4 @@
-//! Plain members of one client, taken by one script.
+//! Plain members of one client, acquired by one script.
 
 use distlock::{Acquire, DistLock, Error, Flavour, MultiLock};
 
@@ -35,7 +35,7 @@ bed::cases!(on two threads, a_script_takes_250_names_and_renews_100:
     of_ten_thousand = 10_000,
 );
 
-/// In Redis each looks as if it had been taken alone, and is released, and announced, as if alone.
+/// In Redis, each member looks as if it had been acquired, released and announced alone.
 async fn each_member_is_as_if_taken_alone(how: Acquire) {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
@@ -51,7 +51,6 @@ async fn each_member_is_as_if_taken_alone(how: Acquire) {
             let there = bed.admin.pttl(name).await;
             assert!(there <= left && there > left / 2, "{name} expires in {there} ms, a single lock in {left}");
         }
-        // Its owner enters one member again.
         let again = enter(&client.reentrant("a"), &me).await;
         counts(&bed.admin, &me, &[("a", 2), ("b", 1)]).await;
         again.unlock().await.unwrap();
@@ -69,7 +68,6 @@ bed::cases!(each_member_is_as_if_taken_alone:
     with_a_lease = Acquire::new().lease(secs(777)),
 );
 
-/// Plain members go by scripts for many, those of other flavours by one command each.
 #[tokio::test]
 async fn other_flavours_beside_many_plain_ones_are_a_command_each() {
     reentrant(async |bed| {
@@ -96,7 +94,8 @@ async fn other_flavours_beside_many_plain_ones_are_a_command_each() {
     .await;
 }
 
-/// A login that may set no lease on the last name, when the others have theirs: no lock is left that never expires.
+/// The login may not set a lease on the last name, after the other names have theirs. No lock without a lease may be
+/// left.
 #[tokio::test]
 async fn a_lease_that_is_refused_leaves_nothing() {
     reentrant(async |bed| {
@@ -113,7 +112,8 @@ async fn a_lease_that_is_refused_leaves_nothing() {
     .await;
 }
 
-/// A server that wants all keys of a script in one slot: those of several slots are taken one by one, and as one lock.
+/// A server that wants all keys of a script in one slot. Names of several slots are acquired one by one, and still form
+/// one lock.
 #[tokio::test]
 async fn names_of_several_slots_are_one_lock_on_a_server_that_takes_no_script_for_them() {
     let make = |client: &distlock::Client, name: &str| client.lock(Flavour::Reentrant, name);
@@ -131,7 +131,6 @@ async fn names_of_several_slots_are_one_lock_on_a_server_that_takes_no_script_fo
         assert!(lock.try_lock().await.unwrap().is_none());
         only_keys(&bed.admin, &["c"]).await;
         theirs.unlock().await.unwrap();
-        // One slot: one command.
         idle(&client).await;
         warm(&bed.admin, &client).await;
         let guard = client.multi(names(50)).lock().await.unwrap();

@@ -1,5 +1,5 @@
-//! Acquires and releases of multi locks, dropped at any point: nothing is left. Leases and watchdogs outlast the test, so that
-//! what is left would be seen.
+//! Acquires and releases of multi locks, dropped at any point, leave nothing. Leases and watchdogs outlast the test, so
+//! that leftovers are visible.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use bed::dropped::{at_each_await, only_left};
 use bed::harm::cut;
 use bed::{apart, ends, ms, reentrant, secs};
 
-/// So short that subscriptions end and begin again meanwhile.
+/// Short enough that subscriptions end and restart during the test.
 const LINGER: Duration = ms(20);
 
-/// Longer than the test waits for anything.
+/// Longer than any wait of the test.
 const LONG: Duration = secs(600);
 
-/// So many acquires of these, dropped at random points; the last is not.
+/// Drops `count` acquires at random points. The last acquire is not dropped.
 async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) {
     let mut numbers = Numbers::new(seed);
     let mut dropped = 0;
@@ -37,7 +37,7 @@ async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) {
                 1 => drop(guard),
                 _ => drop(guard.unlock().await.unwrap()),
             },
-            // A wait of a few milliseconds may end while a command is in flight: it is undone.
+            // A wait of a few milliseconds may end while a command is in flight. The command is undone.
             Some(Ok(None) | Err(Error::Timeout { step: Step::Command, .. })) => {}
             Some(Err(error)) => panic!("an acquire failed: {error}"),
         }
@@ -47,7 +47,7 @@ async fn drops(lock: MultiLock, client: Client, seed: u64, count: u64) {
     guard.unlock().await.unwrap();
 }
 
-/// Plain members that overlap, and members of all flavours on two servers, of two clients.
+/// The lists have overlapping plain members, or members of all flavours on two servers and of two clients.
 async fn dropped_at_random_points_it_leaves_nothing(all_flavours: bool) {
     reentrant(async |bed| {
         let builder = || bed.builder().subscription_linger(LINGER).watchdog(LONG);
@@ -84,8 +84,8 @@ bed::cases!(on two threads, dropped_at_random_points_it_leaves_nothing:
     members_of_all_flavours_on_two_servers = true,
 );
 
-/// Dropped at its first await, at its second, and so on; the same with the release. Its members are on primaries of their own, in a
-/// cluster, and free, or somebody else has one of them.
+/// Drops an acquire at its first await, at its second, and so on, and does the same with the release. In a cluster the
+/// members are on different primaries. All members are free, or another client holds one.
 #[tokio::test]
 async fn dropped_at_each_await_it_leaves_nothing() {
     reentrant(async |bed| {
@@ -100,7 +100,7 @@ async fn dropped_at_each_await_it_leaves_nothing() {
             for taken in [None, Some(0), Some(2)] {
                 let mut theirs = Vec::new();
                 if let Some(taken) = taken {
-                    // Readers let each other in.
+                    // Readers do not exclude each other.
                     let flavour = if kind[taken] == Flavour::Read { Flavour::Write } else { kind[taken] };
                     theirs.push(other.lock(flavour, &names[taken]).lock_leased(LONG).await.unwrap());
                 }

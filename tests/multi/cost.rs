@@ -1,15 +1,16 @@
-//! What a multi lock sends, by the server's own counts. No timer fires during these tests, so that the counts are those of the
-//! calls however long they take.
+//! The commands of a multi lock, by the server's own counters. No timer fires during these tests, so that only the
+//! calls count, however long they take.
 
 use distlock::{DistLock, Flavour, MultiLock};
 
 use crate::rig::{Second, member, multi, warm};
 use bed::{becomes, eventually, idle, kin, passer, reentrant, secs};
 
-/// Members, and the commands that take them and release them.
+/// Members, and the number of commands that acquire and release them.
 type Case = (&'static [(Flavour, &'static str)], u64, u64);
 
-/// One command takes all plain members of a client, and one each other; one releases each, or several where there are many.
+/// One command acquires all plain members of a client, and one each other member. One command releases each member;
+/// many members share commands.
 #[tokio::test]
 async fn free_members_cost_a_command_for_all_plain_ones_and_one_for_each_other() {
     reentrant(async |bed| {
@@ -24,7 +25,7 @@ async fn free_members_cost_a_command_for_all_plain_ones_and_one_for_each_other()
         for (members, taking, releasing) in cases {
             let names: Vec<_> = members.iter().map(|(flavour, name)| (*flavour, kin(name))).collect();
             let lock = multi(&client, &names.iter().map(|(flavour, name)| (*flavour, &**name)).collect::<Vec<_>>());
-            // The server knows the scripts from the first time on.
+            // From the first time on, the server knows the scripts.
             lock.lock().await.unwrap().unlock().await.unwrap();
             lock.state().await.unwrap();
             idle(&client).await;
@@ -65,7 +66,7 @@ async fn members_of_two_servers_cost_a_command_at_each() {
     .await;
 }
 
-/// One command learns that plain members are busy; whoever waits then is silent until it is woken.
+/// One command finds busy plain members. A waiter then sends nothing until it is woken.
 #[tokio::test]
 async fn a_busy_member_costs_a_command_and_a_wait_a_few() {
     reentrant(async |bed| {
@@ -82,13 +83,14 @@ async fn a_busy_member_costs_a_command_and_a_wait_a_few() {
         theirs.unlock().await.unwrap();
         waiter.await.unwrap();
         let sent = bed.admin.calls("evalsha").await;
-        // The attempt above; one for all, two at the busy one, its release, one when woken, one for the others, three releases.
+        // The attempt above; one for all, two at the busy member, its release, one after the wake-up, one for the
+        // others, three releases.
         assert!(sent <= 10, "{sent} commands");
     })
     .await;
 }
 
-/// One of its members is held by this process: ten multi locks send no more than that member's other waiters.
+/// A task of the same client holds a member. Ten multi locks send no more than ten other waiters of that member.
 #[tokio::test]
 async fn waiters_behind_a_task_of_the_same_client_cost_two_commands_each() {
     reentrant(async |bed| {
@@ -98,7 +100,8 @@ async fn waiters_behind_a_task_of_the_same_client_cost_two_commands_each() {
         let mine = client.reentrant(&names[1]).lock().await.unwrap();
         let waiters: Vec<_> = (0..10).map(|_| passer(client.multi(&names))).collect();
         becomes("acquires that wait", 10, async || client.stats().waiting).await;
-        // The acquire above, an attempt of each at all, one of each at the busy one, and two of the first in the queue.
+        // The acquire above, one attempt of each lock at all members, one of each at the busy member, and two of the
+        // first waiter.
         let sent = bed.admin.calls("evalsha").await;
         assert!(sent <= 23, "{sent} commands");
         mine.unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! Every command of a session, lost, repeated, delayed and cut.
+//! Every command of a session is lost, repeated, delayed and cut off.
 
 use bed::reentrant;
 use bed::session::{MULTI, in_every_way};

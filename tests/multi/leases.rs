@@ -1,11 +1,11 @@
-//! Leases and deadlines of the members. That a lease is whole after a wait: `tests/sim/group/special.rs`.
+//! Leases and deadlines of the members. `tests/sim/group/special.rs` asserts that a lease is whole after a wait.
 
 use distlock::{Acquire, DistLock, Error, Flavour, MultiLock};
 
 use crate::rig::{fair, member, multi, only_keys};
 use bed::{enter, ms, reentrant, secs};
 
-/// Each member is renewed by its own client's watchdog; the first to expire ends the whole.
+/// Each member is renewed by its own client's watchdog. The first member to expire ends the whole lock.
 #[tokio::test]
 async fn the_deadline_is_the_earliest_members() {
     reentrant(async |bed| {
@@ -28,7 +28,7 @@ async fn the_deadline_is_the_earliest_members() {
     .await;
 }
 
-/// A lease is on every member from the start, and an extension is for all; neither is renewed.
+/// A lease is set on every member from the start, and an extend applies to all members. Neither is renewed.
 #[tokio::test]
 async fn a_lease_and_an_extension_are_for_all_members() {
     reentrant(async |bed| {
@@ -64,7 +64,6 @@ async fn a_lease_and_an_extension_are_for_all_members() {
     .await;
 }
 
-/// The last hold of one member outlives the multi lock's, and is renewed still.
 #[tokio::test]
 async fn a_member_held_for_itself_outlives_the_multi_lock() {
     reentrant(async |bed| {

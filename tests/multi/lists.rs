@@ -1,11 +1,11 @@
-//! The list of members: one lock twice, two halves of one, none, odd names, prefixes.
+//! The list of members: duplicates, two halves of one lock, an empty list, odd names, prefixes.
 
 use distlock::{DistLock, Error, Flavour, MultiLock};
 
 use crate::rig::{Second, counts, member, multi, only_keys, waits_at};
 use bed::{ends, enter, passer, reentrant, secs};
 
-/// Every use of it is refused with what is wrong.
+/// Asserts that every call returns `Config` with the reason.
 async fn refused(lock: &MultiLock) {
     let config = |error: Error| {
         assert!(matches!(error, Error::Config { .. }), "{error:?}");
@@ -30,7 +30,7 @@ async fn lists_that_cannot_work_are_refused_unsent() {
         bed.admin.reset_stats().await;
         refused(&client.multi([""; 0])).await;
         refused(&MultiLock::of(vec![member(client.multi([""; 0])), member(client.multi([""; 0]))])).await;
-        // It would wait for itself.
+        // The lock would wait for itself.
         refused(&multi(&client, &[(Flavour::Read, "a"), (Flavour::Write, "a")])).await;
         for (one, two) in [
             (Flavour::Reentrant, Flavour::Fair),
@@ -39,7 +39,7 @@ async fn lists_that_cannot_work_are_refused_unsent() {
             (Flavour::Write, Flavour::Fair),
         ] {
             refused(&multi(&client, &[(one, "a"), (Flavour::Reentrant, "b"), (two, "a")])).await;
-            // Also where two clients are of one server.
+            // The same with two clients of one server.
             refused(&MultiLock::of(vec![client.lock(one, "a"), other.lock(two, "a")])).await;
         }
         for name in [String::new(), "x".repeat(5_000)] {
@@ -52,7 +52,7 @@ async fn lists_that_cannot_work_are_refused_unsent() {
     .await;
 }
 
-/// Named twice by one client or by two.
+/// One client or two name the lock twice.
 #[tokio::test]
 async fn the_same_lock_twice_is_taken_once() {
     reentrant(async |bed| {
@@ -80,7 +80,7 @@ async fn the_same_lock_twice_is_taken_once() {
     .await;
 }
 
-/// On two servers, or in two databases of one server.
+/// The places are two servers, or two databases of one server.
 #[tokio::test]
 async fn one_name_in_two_places_is_two_locks() {
     reentrant(async |bed| {
@@ -146,7 +146,6 @@ async fn its_name_is_made_of_its_first_members_names() {
     .await;
 }
 
-/// Clients that put a prefix before every name.
 #[tokio::test]
 async fn members_are_told_apart_and_ordered_by_their_keys() {
     reentrant(async |bed| {
@@ -159,7 +158,7 @@ async fn members_are_told_apart_and_ordered_by_their_keys() {
         let names: Vec<_> = guard.members().into_iter().map(|member| member.name.to_string()).collect();
         assert_eq!(names, ["a", "a"], "as their users know them");
         guard.unlock().await.unwrap();
-        // The same key by two names.
+        // Two names for the same key.
         let lock = MultiLock::of(vec![member(app.reentrant("a")), member(plain.reentrant("app:a"))]);
         assert_eq!(lock.locks().len(), 1);
         lock.lock().await.unwrap().unlock().await.unwrap();

@@ -1,4 +1,4 @@
-//! Lists of thousands of names, taken by several scripts.
+//! Lists of thousands of names, acquired by several scripts.
 
 use distlock::{Acquire, Client, DistLock as _, Error, MultiLock};
 
@@ -8,7 +8,7 @@ fn long_list(client: &Client, count: usize) -> MultiLock {
     client.multi((0..count).map(|n| format!("m{n:05}")))
 }
 
-/// The name that is held is in the last of six parts.
+/// The held name is in the last of six batches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_list_is_taken_whole_or_not_at_all() {
     reentrant(async |bed| {
@@ -35,7 +35,7 @@ async fn a_long_list_is_taken_whole_or_not_at_all() {
     .await;
 }
 
-/// Two have the names in reverse order, one has those in the middle.
+/// Two locks have the same names in opposite orders, and a third has the names in the middle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_lists_in_reverse_order_deadlock_nobody() {
     reentrant(async |bed| {

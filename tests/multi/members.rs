@@ -1,4 +1,4 @@
-//! Members of other flavours: what is particular to each stays so.
+//! Members of other flavours keep their properties.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use bed::{Bed, becomes, ends, enter, eventually, ms, passer, reentrant, secs, wa
 const COUNTER: &str = "redisson_lock_token:{f}";
 const QUEUE: &str = "redisson_lock_queue:{f}";
 
-/// The token is in the guard's members and grows with every section, however the last one ended; its counter never expires.
+/// The guard's members have the tokens. A token grows with every section, however the last section ended, and its
+/// counter never expires.
 #[tokio::test]
 async fn tokens_of_fenced_members_grow_however_a_section_ends() {
     reentrant(async |bed| {
@@ -32,7 +33,7 @@ async fn tokens_of_fenced_members_grow_however_a_section_ends() {
         next(&guard);
         client.renew_now().await;
         endless().await;
-        // To enter again is the same section.
+        // A re-entry belongs to the same section.
         let inner = enter(&lock, guard.owner()).await;
         assert_eq!(inner.members()[1].token, guard.members()[1].token);
         inner.unlock().await.unwrap();
@@ -40,7 +41,7 @@ async fn tokens_of_fenced_members_grow_however_a_section_ends() {
 
         let guard = lock.acquire(Acquire::new().wait(secs(60)).lease(secs(60))).await.unwrap().unwrap();
         next(&guard);
-        // It expires, perhaps before the extension is confirmed.
+        // The lease ends, perhaps before the extend is confirmed.
         drop(guard.extend(ms(150)).await);
         endless().await;
         ends("the loss is signalled", guard.lost()).await;
@@ -53,7 +54,7 @@ async fn tokens_of_fenced_members_grow_however_a_section_ends() {
         drop(guard);
         endless().await;
 
-        // While it is waited for, the other members are taken and given back.
+        // While the lock is waited for, its other members are acquired and released again.
         let theirs = other.reentrant("a").lock().await.unwrap();
         assert!(lock.try_lock().await.unwrap().is_none());
         let waiting = waiter(lock.clone());
@@ -71,7 +72,8 @@ async fn queued(bed: &Bed) -> u64 {
     bed.admin.cmd(&["LLEN", QUEUE]).await
 }
 
-/// Those who came before it come first, those after it later; an extension of the holder's lease sets no end to the queue.
+/// Earlier waiters are served before the multi lock, and later ones after it. An extend of the holder's lease does not
+/// give the queue an end.
 #[tokio::test]
 async fn fair_members_keep_their_order() {
     reentrant(async |bed| {
@@ -97,7 +99,7 @@ async fn fair_members_keep_their_order() {
         for key in [QUEUE, "redisson_lock_timeout:{f}"] {
             assert_eq!(bed.admin.pttl(key).await, -1, "{key} expires");
         }
-        // One that does not wait does not get in before them.
+        // An attempt without a wait does not overtake them.
         assert!(fair(&client, &["f", "x"]).try_lock().await.unwrap().is_none());
         holder.unlock().await.unwrap();
         for task in tasks {
@@ -109,7 +111,7 @@ async fn fair_members_keep_their_order() {
     .await;
 }
 
-/// Two multi locks with a read half in common; one with the write half waits for both.
+/// Two multi locks share a read half. A multi lock with the write half waits for both.
 #[tokio::test]
 async fn read_members_are_shared() {
     reentrant(async |bed| {
@@ -135,7 +137,7 @@ async fn read_members_are_shared() {
     .await;
 }
 
-/// Whoever reads and wants to write as the same owner is refused and keeps the read half; whoever writes may read.
+/// A reader that asks to write as the same owner is refused, and keeps the read half. A writer may read.
 #[tokio::test]
 async fn an_upgrade_through_a_multi_lock_is_refused() {
     reentrant(async |bed| {

@@ -1,11 +1,11 @@
-//! Members that are made of several locks themselves.
+//! Members that consist of several locks themselves.
 
 use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock};
 
 use crate::rig::{Second, counts, fair, member, only_keys};
 use bed::{PATIENCE, becomes, ends, enter, eventually, idle, ms, reentrant, secs, waiter};
 
-/// All members of all of them, as one owner.
+/// One owner holds all members of all of them.
 #[tokio::test]
 async fn a_multi_lock_of_multi_locks_is_all_their_members() {
     reentrant(async |bed| {
@@ -26,7 +26,7 @@ async fn a_multi_lock_of_multi_locks_is_all_their_members() {
         let again = enter(&lock, &me).await;
         counts(&bed.admin, &me, &[("a", 2), ("e", 2)]).await;
         again.unlock().await.unwrap();
-        // A member of a member is lost: so is the whole.
+        // If a member of a member is lost, the whole lock is lost.
         let () = bed.admin.cmd(&["DEL", "e"]).await;
         let lost = guard.lost();
         guard.extend(secs(600)).await.unwrap_err();
@@ -38,7 +38,8 @@ async fn a_multi_lock_of_multi_locks_is_all_their_members() {
     .await;
 }
 
-/// A majority of its servers is enough; without one the whole is not granted, and the other member is left free.
+/// A majority of the RedLock's servers is enough. Without a majority the whole lock is not granted, and the other
+/// member stays free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redlock_as_a_member_needs_a_majority_of_its_servers() {
     reentrant(async |bed| {
@@ -77,14 +78,13 @@ async fn a_redlock_as_a_member_needs_a_majority_of_its_servers() {
         let third = servers[2].admin().await;
         becomes("keys on the third server", Vec::<String>::new(), async || third.keys().await).await;
         for server in &servers {
-            // What is owed to a server that is away goes with its lease.
+            // Releases that an absent server has not received end with its lease.
             drop(server.client.shutdown(ms(500)).await);
         }
     })
     .await;
 }
 
-/// Any segment, and a lock besides.
 #[tokio::test]
 async fn a_striped_lock_as_a_member_is_any_segment() {
     reentrant(async |bed| {

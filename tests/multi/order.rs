@@ -1,5 +1,5 @@
-//! Nobody waits for one who waits for him: callers with lists in any order. How long they wait, a thousand rounds of two callers,
-//! and many rounds against callers who take single locks the other way round: `tests/sim`.
+//! Callers with lists in any order never deadlock. `tests/sim` asserts how long they wait, and runs many rounds, also
+//! against callers that take single locks in the opposite order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use distlock_support::Numbers;
 use crate::rig::{Second, fair, member, multi};
 use bed::{Bed, Counter, ends, enter, eventually, ms, reentrant};
 
-/// Two callers with these lists, the second one's reversed: so many rounds each.
+/// Two callers take turns, `rounds` times each. The second caller's list is reversed.
 async fn reversed(one: Vec<Arc<dyn DistLock>>, mut other: Vec<Arc<dyn DistLock>>, rounds: u64) {
     other.reverse();
     let counter = Arc::new(Counter::default());
@@ -43,7 +43,7 @@ async fn reversed_lists_of_all_flavours_deadlock_nobody() {
             Flavour::ALL.iter().map(|flavour| client.lock(*flavour, flavour.as_str())).collect()
         };
         reversed(all(&one), all(&other), 40).await;
-        // Of one client.
+        // With one client.
         reversed(all(&one), all(&one), 20).await;
     })
     .await;
@@ -68,7 +68,7 @@ async fn reversed_lists_over_two_servers_deadlock_nobody() {
     .await;
 }
 
-/// Somebody has b and waits for a, in the wrong order, beside this multi lock over both: both get on.
+/// Another caller holds b and waits for a, against the order, while this multi lock waits for both. Both make progress.
 async fn against_the_order(bed: &Bed, ours: MultiLock, theirs: [Arc<dyn DistLock>; 2], owned: bool) {
     let [a, b] = theirs;
     let client = bed.client().await;
@@ -79,7 +79,7 @@ async fn against_the_order(bed: &Bed, ours: MultiLock, theirs: [Arc<dyn DistLock
         assert!(guard.members().iter().all(|member| member.is_held));
         guard.unlock().await.unwrap();
     });
-    // As an owner it holds a meanwhile, for a while.
+    // With a given owner, the multi lock holds a for a while.
     eventually("it waits for b", async || !bed.admin.channels().await.is_empty()).await;
     let second = ends("a is given back", a.lock()).await.unwrap();
     assert!(!waiting.is_finished());
@@ -88,13 +88,13 @@ async fn against_the_order(bed: &Bed, ours: MultiLock, theirs: [Arc<dyn DistLock
     ends("the multi lock", waiting).await.unwrap();
 }
 
-/// Redisson's multi lock, for one, takes its locks in the order of the list.
+/// For example, Redisson's multi lock takes its locks in list order.
 #[tokio::test]
 async fn members_are_given_back_to_whoever_takes_them_in_another_order() {
     reentrant(async |bed| {
         let (one, other) = (bed.client().await, bed.client().await);
         let by_hand = |flavour| [other.lock(flavour, "a"), other.lock(Flavour::Reentrant, "b")];
-        // By one script: all or nothing.
+        // One script acquires all or nothing.
         against_the_order(bed, one.multi(["a", "b"]), by_hand(Flavour::Reentrant), false).await;
         against_the_order(bed, one.multi(["a", "b"]), by_hand(Flavour::Reentrant), true).await;
         let mixed = multi(&one, &[(Flavour::Write, "a"), (Flavour::Spin, "c"), (Flavour::Reentrant, "b")]);

@@ -1,4 +1,4 @@
-//! Re-entry, and what is asked about all members together.
+//! Re-entry, and queries about all members together.
 
 use distlock::{Acquire, Deadlock, DistLock, Error, NotHeld, Released};
 
@@ -7,7 +7,7 @@ use bed::{becomes, ends, enter, ms, passer, reentrant, secs};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// A given owner, and one that a guard taken by one script has.
+/// With a given owner, and with the owner that a batched acquire made.
 #[tokio::test]
 async fn re_entry_counts_on_every_member() {
     reentrant(async |bed| {
@@ -24,7 +24,6 @@ async fn re_entry_counts_on_every_member() {
                 assert_eq!(lock.hold_count(&me).await.unwrap(), 3);
                 assert!(lock.try_lock().await.unwrap().is_none(), "another owner");
                 for left in [2, 1] {
-                    // The outer one goes first.
                     assert_eq!(guards.remove(0).unlock().await.unwrap(), Released::StillHeld(left));
                     counts(&bed.admin, &me, &NAMES.map(|name| (name, left))).await;
                 }
@@ -38,7 +37,7 @@ async fn re_entry_counts_on_every_member() {
     .await;
 }
 
-/// Also where the multi lock is not granted.
+/// The count stays even if the multi lock is not granted.
 #[tokio::test]
 async fn a_member_that_was_held_before_keeps_its_count() {
     reentrant(async |bed| {
@@ -97,7 +96,7 @@ async fn its_holders_are_those_who_hold_all_members() {
         let (me, you) = (client.owner(), client.owner());
         let state = lock.state().await.unwrap();
         assert!(!state.is_locked() && state.remaining.is_none() && !lock.is_locked().await.unwrap());
-        // Two of three.
+        // The owner holds two of three members.
         let leased = |lease| Acquire::new().owner(&me).lease(secs(lease));
         let a = client.reentrant("a").acquire(leased(5_000)).await.unwrap().unwrap();
         let b = client.reentrant("b").acquire(leased(900)).await.unwrap().unwrap();
@@ -119,7 +118,7 @@ async fn its_holders_are_those_who_hold_all_members() {
     .await;
 }
 
-/// Whoever holds one member or all; those who wait are woken.
+/// One member or all are held. Waiters are woken.
 #[tokio::test]
 async fn force_unlock_frees_every_member() {
     reentrant(async |bed| {
@@ -140,7 +139,7 @@ async fn force_unlock_frees_every_member() {
     .await;
 }
 
-/// Where any member is held already; no count is changed.
+/// Any held member is enough. No count changes.
 #[tokio::test]
 async fn not_reentrant_is_refused_where_the_owner_holds_a_member() {
     reentrant(async |bed| {

@@ -1,5 +1,5 @@
-//! A multi lock is held while all of its members are. It is lost with the first, and its release gives back every member that is
-//! left, whatever becomes of the others.
+//! A multi lock is held while all of its members are held. It is lost with the first lost member, and its release
+//! releases every remaining member, whatever happens to the others.
 
 use distlock::{Client, DistLock, Error, Flavour, Guard, Lost, MultiLock, NotHeld, Released};
 
@@ -8,7 +8,7 @@ use bed::{Bed, PATIENCE, becomes, ends, enter, idle, reentrant, secs};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// The same three, plain and not.
+/// Three multi locks of the same names: plain members, fair members, and mixed ones.
 fn locks(client: &Client) -> [MultiLock; 3] {
     let mixed = multi(client, &[(Flavour::Fenced, "a"), (Flavour::Reentrant, "b"), (Flavour::Write, "c")]);
     [client.multi(NAMES), fair(client, &NAMES), mixed]
@@ -25,13 +25,13 @@ async fn every_way_to_release_frees_all_members() {
             drop(lock.lock().await.unwrap());
             idle(&client).await;
             assert_eq!(bed.keys().await, [""; 0], "after a drop");
-            // A release that is dropped half-way is carried through.
+            // A release that is dropped halfway is completed.
             let mut unlocking = Box::pin(lock.lock().await.unwrap().unlock());
             assert!(futures::poll!(unlocking.as_mut()).is_pending());
             drop(unlocking);
             idle(&client).await;
             assert_eq!(bed.keys().await, [""; 0], "after a release that was dropped");
-            // One member is gone by then.
+            // One member is gone by the time of the release.
             let guard = lock.lock().await.unwrap();
             let () = bed.admin.cmd(&["DEL", "b"]).await;
             drop(guard);
@@ -42,7 +42,7 @@ async fn every_way_to_release_frees_all_members() {
     .await;
 }
 
-/// Work under it stops, and the other members are given back at once, whatever becomes of the guard.
+/// The work under the lock stops, and the other members are released at once, whatever happens to the guard.
 #[tokio::test]
 async fn with_one_member_the_whole_is_lost() {
     reentrant(async |bed| {
@@ -74,7 +74,8 @@ async fn with_one_member_the_whole_is_lost() {
     .await;
 }
 
-/// Each member in turn is deleted or stolen; the guard learns of it first, or by its release.
+/// Each member in turn is deleted or taken by another owner. The guard learns of it before its release, or by its
+/// release.
 async fn with_one_member_gone_the_release_frees_the_others((steal, known): (bool, bool)) {
     reentrant(async |bed| {
         let client = bed.still_client().await;
@@ -132,11 +133,11 @@ async fn a_release_frees_the_others_while_one_members_server_is_down() {
         second.server.kill9();
         let unlocking = tokio::spawn(guard.unlock());
         only_keys(&bed.admin, &[]).await;
-        // It comes back empty.
         tokio::task::block_in_place(|| second.server.restart());
         let outcome = ends("the release", unlocking).await.unwrap();
         let told = match &outcome {
-            // The first command was in flight when the server died: one that is repeated finds nothing in either case.
+            // The first command was in flight when the server died. Its repeat finds nothing, whether the first one ran
+            // or not.
             Ok(released) => *released == Released::Free,
             Err(error) => {
                 matches!(error, Error::NotHeld { .. } | Error::Lost { .. } | Error::ReleasePending { .. })
@@ -149,7 +150,7 @@ async fn a_release_frees_the_others_while_one_members_server_is_down() {
     .await;
 }
 
-/// The shutdown gives that member back, and the release the others.
+/// The shutdown releases its client's member, and the guard's release the others.
 #[tokio::test]
 async fn a_release_frees_the_others_after_one_members_client_is_shut_down() {
     reentrant(async |bed| {
@@ -159,7 +160,7 @@ async fn a_release_frees_the_others_after_one_members_client_is_shut_down() {
         assert!(matches!(guard.lost().await, Error::Closed));
         let error = guard.unlock().await.unwrap_err();
         assert!(matches!(error, Error::Closed), "{error:?}");
-        // The guard was lost, so the others are given back in the background.
+        // The guard was lost, so the others are released in the background.
         only_keys(&bed.admin, &[]).await;
         only_keys(&second.admin().await, &[]).await;
         idle(&client).await;
@@ -189,7 +190,7 @@ async fn a_shutdown_gives_every_member_back() {
     .await;
 }
 
-/// Also where it holds some of them.
+/// The waiting lock may hold some members.
 #[tokio::test]
 async fn a_shutdown_ends_a_wait_and_leaves_nothing() {
     reentrant(async |bed| {

@@ -1,4 +1,4 @@
-//! What the tests of the multi lock add to the bed: members, a second server, and what each member has in Redis.
+//! Helpers of the multi lock's tests: members, a second server, and the members' state in Redis.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,22 +8,21 @@ use distlock_support::{Admin, RedisServer};
 
 use bed::{Bed, PATIENCE, becomes, eventually, idle, kin, text};
 
-/// One lock as a member.
 pub fn member(lock: impl DistLock + 'static) -> Arc<dyn DistLock> {
     Arc::new(lock)
 }
 
-/// Locks of these flavours and names as one.
 pub fn multi(client: &Client, members: &[(Flavour, &str)]) -> MultiLock {
     MultiLock::of(members.iter().map(|(flavour, name)| client.lock(*flavour, name)).collect())
 }
 
-/// Fair locks as one. No script takes these together: each is acquired alone, and held while another is waited for.
+/// Joins fair locks. No script acquires fair locks together, so each is acquired alone, and held while the next is
+/// waited for.
 pub fn fair(client: &Client, names: &[&str]) -> MultiLock {
     multi(client, &names.iter().map(|name| (Flavour::Fair, *name)).collect::<Vec<_>>())
 }
 
-/// How often the owner holds each of these locks, which nobody else holds.
+/// Asserts how often the owner holds each of these locks, and that no other owner holds them.
 pub async fn counts(admin: &Admin, owner: &Owner, expected: &[(&str, u32)]) {
     for (name, times) in expected {
         let holds = if *times == 0 { BTreeMap::new() } else { [(text(owner), times.to_string())].into() };
@@ -32,7 +31,6 @@ pub async fn counts(admin: &Admin, owner: &Owner, expected: &[(&str, u32)]) {
     }
 }
 
-/// Waits until these keys are all there are.
 pub async fn only_keys(admin: &Admin, expected: &[&str]) {
     let mut expected: Vec<_> = expected.iter().map(|key| (*key).to_owned()).collect();
     expected.sort();
@@ -44,21 +42,21 @@ pub async fn only_keys(admin: &Admin, expected: &[&str]) {
     becomes("keys", expected, sorted).await;
 }
 
-/// Waits until this client has one acquire that waits, and listens for messages of this lock.
+/// Waits until this client has one waiting acquire, which is subscribed to the lock's channel.
 pub async fn waits_at(bed: &Bed, client: &Client, name: &str) {
     becomes("acquires that wait", 1, async || client.stats().waiting).await;
     let channel = format!("redisson_lock__channel:{{{name}}}");
     eventually("it listens", async || bed.admin.numsub(&channel).await > 0).await;
 }
 
-/// Has the scripts of plain members run once, so that the server knows them, and forgets the counts.
+/// Runs the scripts of plain members once, so that the server knows them, and resets the counters.
 pub async fn warm(admin: &Admin, client: &Client) {
     let both = client.multi(["warm 1", "warm 2"].map(kin));
     let guard = both.lock().await.unwrap();
     client.renew_now().await;
     guard.unlock().await.unwrap();
     both.locks()[0].lock().await.unwrap().unlock().await.unwrap();
-    // Many at a time go out together.
+    // Concurrent calls are batched.
     let many: Vec<_> = (0..20).map(|n| client.reentrant(&kin(&format!("warm {n}")))).collect();
     let guards = futures::future::join_all(many.iter().map(|lock| lock.lock())).await;
     futures::future::join_all(guards.into_iter().map(|guard| guard.unwrap().unlock())).await;
@@ -66,7 +64,6 @@ pub async fn warm(admin: &Admin, client: &Client) {
     admin.reset_stats().await;
 }
 
-/// Another server with a client of its own.
 pub struct Second {
     pub server: RedisServer,
     pub client: Client,
@@ -87,7 +84,6 @@ impl Second {
         Admin::connect(&self.server).await
     }
 
-    /// Nothing is left there.
     pub async fn end(self) {
         idle(&self.client).await;
         assert_eq!(self.admin().await.keys().await, [""; 0], "keys on the second server");

@@ -1,4 +1,4 @@
-//! One owner through several clients' multi locks, and beside single locks: each hold counts for itself.
+//! One owner uses several clients' multi locks, and single locks. Each hold counts for itself.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use distlock::{Acquire, DistLock, Error, Flavour, Lost, MultiLock, Owner, RedLoc
 use bed::wire::{Wire, arrives};
 use bed::{becomes, ends, enter, reentrant, secs};
 
-/// A single lock and a multi lock with it are held by one owner; the single hold goes, and `other` stays out.
+/// One owner holds a single lock, and a multi lock that contains it. After the single hold's release, `other` is still
+/// excluded.
 async fn beside(single: &dyn DistLock, many: &dyn DistLock, me: &Owner, other: &dyn DistLock) {
     let one = enter(single, me).await;
     let all = enter(many, me).await;
@@ -17,7 +18,7 @@ async fn beside(single: &dyn DistLock, many: &dyn DistLock, me: &Owner, other: &
     all.unlock().await.unwrap();
 }
 
-/// Members are of several clients, one of which made the owner.
+/// The members belong to several clients. One client made the owner.
 #[tokio::test]
 async fn a_member_and_a_single_lock_of_one_owner_are_two_holds() {
     reentrant(async |bed| {
@@ -48,13 +49,13 @@ async fn two_clients_hold_a_multi_lock_as_one_owner() {
     .await;
 }
 
-/// The lock was extended since, and entered by another client.
+/// The lock was extended since, and another client re-entered.
 #[tokio::test]
 async fn a_copy_of_an_acquire_changes_nothing() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let lock = client.multi(["x", "y"]);
-        // The server knows the script afterwards.
+        // Afterwards the server knows the script.
         lock.lock().await.unwrap().unlock().await.unwrap();
         let wire = Wire::tap(&bed.server).await;
         let guard = lock.acquire(Acquire::new().lease(secs(90))).await.unwrap().unwrap();
@@ -75,7 +76,7 @@ async fn a_copy_of_an_acquire_changes_nothing() {
     .await;
 }
 
-/// One member is gone: the guard is told, and lives on. A multi lock of plain members does so in `lost.rs`.
+/// One member is gone. The guard is notified and lives on. `release.rs` has the case of plain members.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_multi_lock_of_a_redlock_and_others_gives_the_rest_back() {
     reentrant(async |bed| {

@@ -1,5 +1,5 @@
-//! All or nothing: where one member cannot be acquired, none of the others is left taken. How long the waits last:
-//! `tests/sim/timing/groups.rs`.
+//! All or nothing: if one member cannot be acquired, no other member is left held. `tests/sim/timing/groups.rs` asserts
+//! how long the waits last.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use crate::rig::{Second, member, multi, only_keys, waits_at};
 use bed::{PATIENCE, ends, enter, idle, in_vain, ms, passer, reentrant, secs, waits_in_vain};
 
-/// Plain members, that one script takes, and others between them.
+/// Plain members, which one script acquires, and others between them.
 const MIXED: [(Flavour, &str); 6] = [
     (Flavour::Reentrant, "a"),
     (Flavour::Fair, "b"),
@@ -19,13 +19,13 @@ const MIXED: [(Flavour, &str); 6] = [
     (Flavour::Read, "f"),
 ];
 
-/// By an attempt, by a wait that ran out, and by a wait that was given up; whichever member a stranger holds.
+/// For an attempt, a wait that runs out, and a wait that is dropped; for each member that another client holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_held_by_a_stranger_leaves_the_others_free() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.client().await, bed.client().await);
         for (flavour, name) in MIXED {
-            // A reader would not mind another one.
+            // A reader would not exclude a reader.
             let flavour = if flavour == Flavour::Read { Flavour::Write } else { flavour };
             let theirs = stranger.lock(flavour, name).lock().await.unwrap();
             for owned in [false, true] {
@@ -48,7 +48,7 @@ async fn a_member_held_by_a_stranger_leaves_the_others_free() {
     .await;
 }
 
-/// Many ask at once, once, with a lease: those who are refused leave nothing that keeps the others out.
+/// Concurrent attempts with a lease: the refused ones leave nothing that keeps others out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_ten_attempts_at_once_exactly_one_succeeds() {
     reentrant(async |bed| {
@@ -75,7 +75,7 @@ async fn of_ten_attempts_at_once_exactly_one_succeeds() {
     .await;
 }
 
-/// By one script, and one by one.
+/// With one script for all members, and with one call per member.
 #[tokio::test]
 async fn it_is_granted_when_the_last_member_is_free() {
     reentrant(async |bed| {
@@ -171,7 +171,7 @@ async fn members_on_three_servers_are_held_and_released_together() {
     .await;
 }
 
-/// Of a server that is killed, comes back, is frozen, and of a client that is shut down.
+/// The member's server is frozen or killed, or its client is shut down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_out_of_reach_keeps_the_others_free() {
     reentrant(async |bed| {
@@ -189,7 +189,7 @@ async fn a_member_out_of_reach_keeps_the_others_free() {
         };
         lock().lock().await.unwrap().unlock().await.unwrap();
         let me = client.owner();
-        // On a slow machine too little may be known of the server when the wait ends, which is no error then.
+        // On a slow machine, too little may be known of the server at the end of the wait, which is then no error.
         let in_vain = async |what: &str| {
             for how in [Acquire::new().wait(ms(400)), Acquire::new().wait(ms(400)).owner(&me)] {
                 let outcome = ends(what, lock().acquire(how)).await;
@@ -199,7 +199,7 @@ async fn a_member_out_of_reach_keeps_the_others_free() {
         };
         second.server.stop();
         in_vain("an acquire at a frozen server").await;
-        // What was sent there is undone when it is carried out.
+        // The acquire that was sent there is undone once it has run.
         second.server.cont();
         lock().lock().await.unwrap().unlock().await.unwrap();
         idle(&second.client).await;
@@ -222,7 +222,7 @@ async fn a_member_out_of_reach_keeps_the_others_free() {
     .await;
 }
 
-/// Locks of this crate are recognized behind the trait, those that are made of others too.
+/// Locks of this crate are recognized behind the trait, including locks made of others.
 #[tokio::test]
 async fn a_member_of_any_flavour_is_known() {
     reentrant(async |bed| {
@@ -242,7 +242,7 @@ async fn a_member_of_any_flavour_is_known() {
     .await;
 }
 
-/// Whatever is a `DistLock` is asked through the trait.
+/// Other `DistLock` types are used through the trait.
 #[tokio::test]
 async fn a_member_may_be_a_lock_from_outside_of_this_crate() {
     use distlock::{Guard, Owner, Released, Result, State};

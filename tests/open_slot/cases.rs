@@ -1,36 +1,38 @@
-//! What every script is asked, and in which states: every call of a family is made in every state of it.
+//! The cases: every call of a family is made in every state of the family.
 //!
-//! Words stand between blanks. `''` is no text; `$a`, `$b`, `$c` are owners of ours, `$j` one of Java's; `$a/1` is the first cover of
-//! one; `$q`, `$d`, `$w`, `$m` are the keys beside the lock `s`; `$never` is a last moment that does not come; `@5000` is so many ms
-//! from now, as the deadline of a waiter of ours, `@j5000` as one of Java's.
+//! Words are separated by blanks:
+//! - `''` is an empty text
+//! - `$a`, `$b`, `$c` are owners of ours, `$j` is an owner of Java, `$a/1` is the first cover of `$a`
+//! - `$q`, `$d`, `$w`, `$m` are the other keys of the lock `s`
+//! - `$never` is a last moment that never passes
+//! - `@5000` is a deadline of our waiter in 5000 ms, `@j5000` is one of Java's
 
 use std::collections::BTreeSet;
 
-/// How a script tells that a step failed.
+/// How a script reports a failed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// By an error; there is one step.
+    /// An error. There is one step.
     One,
-    /// An entry a step, which is the reason (renewals).
+    /// One entry a step: the reason (renewals).
     Entries,
-    /// An entry a step, which is `{'!', reason}` (`common/many`).
+    /// One entry a step: `{'!', reason}` (`common/many`).
     Many,
-    /// The time, then four entries a step, the first of which is the reason (`fair/refresh`).
+    /// The time, then four entries a step, beginning with the reason (`fair/refresh`).
     Fours,
 }
 
-/// One call of a script.
 pub struct Call {
     pub script: &'static str,
     pub shape: Shape,
-    /// The arguments before those of the steps.
+    /// The arguments before the steps' arguments.
     pub head: &'static str,
-    /// Keys and arguments of each step; of many, the number of the step is in front of the keys.
+    /// Keys and arguments of each step. In `common/many`, the step's number precedes the keys.
     pub steps: &'static [(&'static str, &'static str)],
 }
 
 impl Call {
-    /// How many keys it declares, each counted once.
+    /// The number of different keys that the call declares.
     pub fn keys(&self) -> usize {
         let numbers = usize::from(self.shape == Shape::Many);
         let keys = self.steps.iter().flat_map(|(keys, _)| keys.split_whitespace().skip(numbers));
@@ -38,9 +40,8 @@ impl Call {
     }
 }
 
-/// Scripts that share states.
 pub struct Family {
-    /// The commands that make each state. Each is about one key.
+    /// The commands that make each state. Each command is about one key.
     pub states: &'static [&'static [&'static str]],
     pub calls: &'static [Call],
 }
@@ -65,7 +66,7 @@ const TAKEN: &[&str] = &["HSET s $b 1", "PEXPIRE s 20000"];
 pub const FAMILIES: &[Family] =
     &[REENTRANT, SEVERAL, FENCED, PLAIN, super::queues::FAIR, super::queues::QUEUES, super::halves::HALVES];
 
-/// One key: reentrant and spin locks.
+/// Reentrant and spin locks, with one key.
 const REENTRANT: Family = Family {
     states: &[&[], HELD, LISTED, TAKEN, &["HSET s $a 1 $a:holds ,i1~6", "PEXPIRE s 40000"]],
     calls: &[
@@ -85,7 +86,6 @@ const REENTRANT: Family = Family {
     ],
 };
 
-/// Several locks of one slot in a command.
 const SEVERAL: Family = Family {
     states: &[
         &[],
@@ -164,7 +164,7 @@ const PLAIN: Family = Family {
     ],
 };
 
-/// Locks of several slots of a node, of which one is open: only where no key is declared.
+/// Locks in several slots of a node, among them the open slot. Only for calls without declared keys.
 pub const OVER_SLOTS: Family = Family {
     states: &[
         &[],

@@ -1,5 +1,5 @@
-//! Clients of one server of a cluster, by `redis://`: every call of theirs with several keys, written down and sent again where the
-//! keys are apart, and what becomes of their locks there.
+//! Clients of one server of a cluster, over `redis://`. Their calls with several keys are recorded, and sent again
+//! while the keys are on different servers. Also tests their locks in this state.
 
 mod cluster;
 mod record;
@@ -15,7 +15,7 @@ use redis::Value;
 
 const NAME: &str = "foo";
 
-/// What a call is answered: an error, or what a renewal says of the one lock that it is about.
+/// The answer to a call: an error, or a renewal's answer about its one lock.
 #[derive(Debug, PartialEq)]
 enum Said {
     Failed(String),
@@ -28,13 +28,13 @@ async fn say(admin: &Admin, call: &[String]) -> Said {
         Ok(Value::Array(entries)) if matches!(entries.as_slice(), [Value::BulkString(_)]) => {
             Said::Failed(format!("{entries:?}"))
         }
-        // A lease, told in ms, or how many were told.
+        // A lease in ms, or the number of messages.
         Ok(Value::Int(ms)) if ms > 100 => Said::Answer("some ms".to_owned()),
         Ok(value) => Said::Answer(format!("{value:?}")),
     }
 }
 
-/// Every way in which one key, or all covers, or the hash, may be gone already.
+/// All splits in which one key, all covers, or the hash has already moved.
 fn splits(keys: &Snapshot) -> Vec<Vec<&str>> {
     let covers: Vec<&str> = keys.keys().map(String::as_str).filter(|key| *key != NAME).collect();
     let mut splits: Vec<Vec<&str>> = keys.keys().map(|key| vec![key.as_str()]).collect();
@@ -75,7 +75,7 @@ async fn a_script_of_a_lock_that_is_half_moved_fails_without_a_trace_or_does_all
                     };
                     assert_eq!(values(&both), values(&result), "{what}, without {split:?}");
                 }
-                // Where the hash is already, and the covers are not, nobody is taken for dead.
+                // If the hash has moved and the covers have not, no reader may count as dead.
                 if split == [NAME] && before.len() > 1 {
                     let () = cluster.there.cmd(&["ASKING"]).await;
                     let said = say(&cluster.there, call).await;
@@ -92,7 +92,7 @@ async fn a_script_of_a_lock_that_is_half_moved_fails_without_a_trace_or_does_all
     .await;
 }
 
-/// A reentrant lock has one key: where that is, it is released, for a channel is asked after nowhere.
+/// A reentrant lock has one key, and channels are not checked. So it can be released at the server that has the key.
 #[tokio::test]
 async fn a_release_gets_through_while_the_slot_is_being_moved() {
     let make: bed::Make = |client, name| client.lock(Flavour::Reentrant, name);
@@ -110,7 +110,7 @@ async fn a_release_gets_through_while_the_slot_is_being_moved() {
     .await;
 }
 
-/// A reader leaves while another's cover is out of reach: it tries again until it is not.
+/// A reader's release is retried while another reader's cover is out of reach.
 #[tokio::test]
 async fn a_reader_leaves_as_soon_as_the_slot_is_whole_again() {
     let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
@@ -129,7 +129,7 @@ async fn a_reader_leaves_as_soon_as_the_slot_is_whole_again() {
         cluster.close(&[&cover]).await;
         assert_eq!(leaves.await.unwrap().unwrap(), Released::Free);
         assert_eq!(client.rw(NAME).read().hold_count(other.owner()).await.unwrap(), 1);
-        // On a slow machine a round may fail; the hold is not lost.
+        // On a slow machine a round may fail, but the hold is not lost.
         bed::becomes("renewals of the other, which holds on", (1, 0), async || {
             let round = client.renew_now().await;
             assert_eq!(round.lost, 0, "{round:?}");

@@ -1,4 +1,4 @@
-//! Read-write locks: the hash, a cover for each hold of a reader, and the marks of writers that wait.
+//! Read-write locks: the hash, a cover for each reader's hold, and the marks of waiting writers.
 
 use super::cases::{Call, Family, Shape};
 
@@ -13,19 +13,19 @@ const fn renew(head: &'static str, step: &'static [(&'static str, &'static str);
 pub const HALVES: Family = Family {
     states: &[
         &[],
-        // Read by one, once and twice, and by two.
+        // One reader, once and twice, and two readers.
         &["HSET s mode read $a 1", "PEXPIRE s 20000", "SET $a/1 1 PX 20000"],
         &["HSET s mode read $a 2", "PEXPIRE s 20000", "SET $a/1 1 PX 15000", "SET $a/2 1 PX 20000"],
         &["HSET s mode read $a 2 $a:holds ,i1,i2", "PEXPIRE s 20000", "SET $a/1 1 PX 20000", "SET $a/2 1 PX 15000"],
         &["HSET s mode read $a 1 $b 1", "PEXPIRE s 20000", "SET $a/1 1 PX 20000", "SET $b/1 1 PX 15000"],
         &["HSET s mode read $a 1 $b 1", "PEXPIRE s 20000", "SET $a/1 1 PX 15000", "SET $b/1 1 PX 20000"],
-        // Read by another: alone, with one that is dead, with a writer that waits.
+        // Another reader: alone, with a dead reader, with a waiting writer.
         &["HSET s mode read $b 1", "PEXPIRE s 20000", "SET $b/1 1 PX 20000"],
         &["HSET s mode read $a 1 $c 1", "PEXPIRE s 20000", "SET $a/1 1 PX 15000"],
         &["HSET s mode read $b 1", "PEXPIRE s 20000", "SET $b/1 1 PX 20000", "ZADD $m @j9000 $c", "PEXPIRE $m 9000"],
-        // Dead readers alone.
+        // Only dead readers.
         &["HSET s mode read $b 1", "PEXPIRE s 20000"],
-        // Written: alone, while reading, twice, by another, and another waits.
+        // A writer: alone, while reading, twice, another owner, and another owner with a waiting writer.
         &["HSET s mode write $a:write 1", "PEXPIRE s 20000"],
         &["HSET s mode write $a:write 1 $a 1", "PEXPIRE s 20000", "SET $a/1 1 PX 20000"],
         &[

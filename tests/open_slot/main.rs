@@ -1,8 +1,9 @@
-//! A slot that is being moved: some keys are at its source still, some at its target already. A script does there what it does
-//! elsewhere, or is refused and leaves no trace, at either side. Of several steps in a command that holds for each.
+//! A slot that is being moved: some keys are still at the source, and some already at the target. There, a script has
+//! its normal effect, or is refused and changes nothing on either side. In a command with several steps, this holds for
+//! each step.
 //!
-//! `cases`, `queues` and `halves` have what scripts are asked, and in which states; `walk` goes through all of it. `clients` has
-//! what clients of one server send there, word for word, and what becomes of their locks.
+//! `cases`, `queues` and `halves` have the calls and the states, and `walk` runs all of them. `clients` replays the
+//! calls of single-server clients word for word, and tests their locks.
 
 mod cases;
 mod clients;
@@ -26,10 +27,11 @@ async fn two_nodes() -> Cluster {
     Cluster::start(ClusterOptions::default().primaries(2).replicas(0).node_timeout(60_000)).await
 }
 
-/// Behind `ASKING` these take covers for gone that are at the source still. They have several keys, and so are never sent there.
+/// Behind `ASKING`, these scripts treat covers that are still at the source as gone. They have several keys, so clients
+/// never send them there.
 const WRONG_BEHIND_ASKING: [&str; 2] = ["rwlock/read_release", "rwlock/renew"];
 
-/// A case of a test for each family, and for what else is said.
+/// A test case for each family, and for one more if given.
 macro_rules! of_each_family {
     ($test:ident $(, $more:ident = $family:expr)?) => {
         bed::cases!($test:
@@ -62,17 +64,18 @@ async fn all_or_nothing(family: &'static Family) {
 
 of_each_family!(all_or_nothing);
 
-/// These write one key before they touch another, and so have to declare both: a server that finds one away stops them half way.
+/// These scripts write one key before they access another, so they must declare both. If a key is missing on the
+/// server, they would stop halfway.
 const HAVE_TO_DECLARE: [&str; 5] =
     ["fair/refresh", "rwlock/leave", "rwlock/many", "rwlock/read_release", "rwlock/write"];
 
-/// What a command for many names of a server is about: no key is declared, and a step that finds one away fails alone.
+/// Calls that batch many names of a server declare no keys. A step whose key is missing fails alone.
 async fn all_or_nothing_without_declared_keys(family: &'static Family) {
     let walked = walk(family, Keys::Undeclared, &[Way::Source, Way::Target]).await;
     println!("{walked}");
     for ((script, way), tally) in walked.tallies {
         match (script, way) {
-            // It tries what it may do, and tells; it never fails.
+            // It tries all commands and reports the results, so it never fails.
             ("common/preflight", _) => {}
             (_, Way::Target) => assert_eq!(tally.refused, tally.calls(), "{script}: the slot is not the target's"),
             _ => {

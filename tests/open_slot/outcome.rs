@@ -1,4 +1,4 @@
-//! Whether what was done is all or nothing.
+//! Judges whether a call was all or nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,24 +6,22 @@ use redis::Value;
 
 use super::slot::{Kept, Said, Seen};
 
-/// What is further apart, in ms, is not the same lease. Those in the cases are, if they are two.
+/// Leases that differ by more ms are different. Different leases of the cases do.
 const APART: i64 = 2_400;
-/// A moment read twice.
+/// Maximum difference of two readings of one moment, in ms.
 const READ_TWICE: i64 = 1_000;
-/// From here on a number is a moment, not how long something lasts.
+/// Larger numbers are moments, smaller ones are durations.
 const MOMENT: f64 = 1e12;
 
-/// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Every step failed, and nothing was written.
     Refused,
-    /// Some steps failed without a trace, the others did all that they do elsewhere.
+    /// Some steps failed without a trace, and the others had their normal effect.
     InPart,
     Whole,
 }
 
-/// Which steps have failed.
 pub fn failed(said: &Said, steps: usize) -> BTreeSet<usize> {
     match said {
         Err(_) => (0..steps).collect(),
@@ -31,7 +29,7 @@ pub fn failed(said: &Said, steps: usize) -> BTreeSet<usize> {
     }
 }
 
-/// Why this is not the same as before; `None`: it is.
+/// Returns a difference between both states, if any.
 pub fn changed(before: &[Seen; 2], after: &[Seen; 2]) -> Option<String> {
     for (before, after) in before.iter().zip(after) {
         let names: BTreeSet<&String> = before.keys.keys().chain(after.keys.keys()).collect();
@@ -56,7 +54,7 @@ fn ends_at(one: Option<i64>, other: Option<i64>, apart: i64) -> bool {
     }
 }
 
-/// Why both sides together have not what a server has that is alone; `None`: they have.
+/// Returns a difference between both sides together and a single server, if any.
 fn differs(expected: &Seen, [here, there]: &[Seen; 2]) -> Option<String> {
     if let Some(twice) = here.keys.keys().find(|key| there.keys.contains_key(*key)) {
         return Some(format!("{twice} is at both sides"));
@@ -89,10 +87,10 @@ fn same_text(is: &str, at: i64, should: &str, then: i64) -> bool {
     }
 }
 
-/// What became of a call, beside what those of its steps that did not fail do elsewhere.
+/// Judges a call by the effect that its successful steps have on a single server.
 ///
 /// # Errors
-/// What it did by half, or did otherwise.
+/// A partial or different effect.
 pub fn judge(said: &Said, before: &[Seen; 2], after: &[Seen; 2], elsewhere: &(Said, Seen)) -> Result<Outcome, String> {
     let (should, seen) = elsewhere;
     let answers = match said {
@@ -114,7 +112,7 @@ pub fn judge(said: &Said, before: &[Seen; 2], after: &[Seen; 2], elsewhere: &(Sa
     }
 }
 
-/// Whether two servers have answered the same, the one at `at`, the other `then`.
+/// Returns true if two servers have answered the same: one at time `at`, the other at `then`.
 fn answers_alike(is: &Value, at: i64, should: &Value, then: i64) -> bool {
     match (is, should) {
         (Value::Int(is), Value::Int(should)) => {

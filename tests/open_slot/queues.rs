@@ -1,4 +1,4 @@
-//! Fair locks: four keys each.
+//! Fair locks, with four keys each.
 
 use super::cases::{Call, Family, Shape};
 
@@ -11,9 +11,9 @@ pub const FAIR: Family = Family {
         &[],
         &["HSET s $a 1", "PEXPIRE s 20000"],
         &["HSET s $a 2 $a:holds ,i1,i2", "PEXPIRE s 20000"],
-        // Held, and waited for by one.
+        // Held, with one waiter.
         &["HSET s $b 1", "PEXPIRE s 20000", "RPUSH $q $a", "ZADD $d @5000 $a", "HSET $w $a n1", "PEXPIRE $w 60000"],
-        // Held, and waited for by two of ours, and by one of Java's between them.
+        // Held, with two waiters of ours and one of Java's between them.
         &[
             "HSET s $b 1",
             "PEXPIRE s 20000",
@@ -22,11 +22,11 @@ pub const FAIR: Family = Family {
             "HSET $w $c n3 $a n1",
             "PEXPIRE $w 60000",
         ],
-        // Free, and waited for: by ours, by Java's, by one whose time is over.
+        // Free, with waiters of ours, of Java's, and an expired one.
         &["RPUSH $q $a $c", "ZADD $d @5000 $a @5000 $c", "HSET $w $a n1 $c n3", "PEXPIRE $w 60000"],
         &["RPUSH $q $j $a", "ZADD $d @j35000 $j @40000 $a", "HSET $w $a n1", "PEXPIRE $w 60000"],
         &["RPUSH $q $c $a", "ZADD $d @-9000 $c @5000 $a", "HSET $w $c n3 $a n1", "PEXPIRE $w 60000"],
-        // Held, and nobody who waits lives.
+        // Held, with dead waiters only.
         &["HSET s $b 1", "PEXPIRE s 20000", "RPUSH $q $c", "ZADD $d @-9000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
         &[
             "HSET s $a 1",
@@ -36,9 +36,9 @@ pub const FAIR: Family = Family {
             "HSET $w $c n3",
             "PEXPIRE $w 60000",
         ],
-        // Passed to one, while another waits.
+        // Passed on to one waiter, while another waits.
         &["HSET s $a 1", "PEXPIRE s 10000", "RPUSH $q $c", "ZADD $d @5000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
-        // What others may leave behind.
+        // Leftovers of other clients.
         &["ZADD $d @5000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
     ],
     calls: &[
@@ -73,7 +73,7 @@ pub const FAIR: Family = Family {
 
 const REFRESH: &str = "5000 10000 $pub 300000 30000";
 
-/// Several steps about fair locks in a command, two of them about another lock of the slot.
+/// Several steps for fair locks in one command, two of them for another lock of the slot.
 pub const QUEUES: Family = Family {
     states: &[
         &[],

@@ -11,10 +11,10 @@ use super::cases::{Call, Shape};
 use super::walk::Keys;
 use super::words::Words;
 
-/// The lock's name, and so what all keys have in braces.
+/// The lock's name, and the hash tag of all keys.
 pub const NAME: &str = "s";
 
-/// All there is: for each key its name, its value, what it has left to live, and the time.
+/// Returns every key with its type, value and TTL, and the time.
 const LOOK: &str = "
 local out, cursor = {}, '0'
 repeat
@@ -32,50 +32,45 @@ until cursor == '0'
 local now = redis.call('time')
 return {now[1] * 1000 + math.floor(now[2] / 1000), out}";
 
-/// Has a script that is only sent with its keys declared take for them what stands in front of its arguments.
+/// Makes a script that needs declared keys read its keys from the front of its arguments.
 const UNDECLARED: &str = "
 local count = tonumber(ARGV[1])
 local KEYS = {unpack(ARGV, 2, count + 1)}
 local ARGV = {unpack(ARGV, count + 2)}
 ";
 
-/// A key, its type, its value and what it has left to live, as a script tells them.
+/// A key, its type, its value and its TTL, as [`LOOK`] returns them.
 type Told = (String, String, Vec<String>, i64);
 
-/// A key's value, and the moment in ms at which it ends.
+/// A key's value, and the moment in ms at which it expires.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     pub value: Vec<String>,
     pub end: Option<i64>,
 }
 
-/// What a server has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     pub at: i64,
     pub keys: BTreeMap<String, Kept>,
 }
 
-/// What was answered: an error to all of it, or an answer to each step, or its reason to fail.
+/// An error for the whole call, or an answer or a reason to fail for each step.
 pub type Said = Result<Vec<Result<Value, String>>, String>;
 
-/// How a call goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// The source, while the slot is not open.
+    /// To the source, while the slot is not open.
     Settled,
-    /// The source.
     Source,
-    /// The target.
     Target,
-    /// The target, behind `ASKING`.
+    /// To the target, behind `ASKING`.
     Asking,
 }
 
-/// Those of a slot that is open.
+/// The ways for an open slot.
 pub const WAYS: [Way; 3] = [Way::Source, Way::Target, Way::Asking];
 
-/// One server, cluster or not.
 pub struct Server<'a> {
     admin: &'a Admin,
     asks: bool,
@@ -99,7 +94,7 @@ impl Server<'_> {
         let value = self.raw(&["EVAL", LOOK, "0"]).await.expect("all can be read");
         let (at, keys): (i64, Vec<Told>) = redis::from_redis_value(value).expect("as asked");
         let keys = keys.into_iter().map(|(key, kind, mut value, left)| {
-            // Those of a sorted set by their names: two may be as far as each other.
+            // Members of a sorted set are sorted by name, because two may have the same score.
             if kind == "zset" {
                 let mut pairs: Vec<_> = value.chunks(2).map(<[String]>::to_vec).collect();
                 pairs.sort();
@@ -111,7 +106,7 @@ impl Server<'_> {
         Seen { at, keys: keys.collect() }
     }
 
-    /// Makes a call of those steps that are not left out.
+    /// Sends the steps of a call that are not in `without`.
     pub async fn say(&self, call: &Call, words: &Words, without: &BTreeSet<usize>, handed: Keys) -> Said {
         let steps: Vec<_> = (0..call.steps.len()).filter(|step| !without.contains(step)).collect();
         let is_declared = handed == Keys::Declared;
@@ -130,7 +125,7 @@ impl Server<'_> {
         let count = keys.len().to_string();
         let front = match call.shape {
             _ if is_declared => vec![count],
-            // As clients send them.
+            // Without declared keys, as clients send these calls.
             Shape::Many => vec!["0".to_owned()],
             Shape::Entries => vec!["0".to_owned(), count],
             Shape::One | Shape::Fours => {
@@ -145,7 +140,7 @@ impl Server<'_> {
     }
 }
 
-/// What each step was answered.
+/// Splits a reply into the answers to each step.
 fn taken_apart(shape: Shape, value: Value, steps: usize) -> Vec<Result<Value, String>> {
     let text = |value: &Value| match value {
         Value::BulkString(text) => Some(String::from_utf8_lossy(text).into_owned()),
@@ -173,7 +168,7 @@ fn taken_apart(shape: Shape, value: Value, steps: usize) -> Vec<Result<Value, St
     answers
 }
 
-/// The slot of [`NAME`], open, with its source and its target.
+/// The open slot of [`NAME`], with its source and its target.
 pub struct OpenSlot<'a> {
     source: &'a Node,
     target: &'a Node,
@@ -195,8 +190,8 @@ impl<'a> OpenSlot<'a> {
         Server { admin, asks: way == Way::Asking }
     }
 
-    /// Has the keys of just these commands: those that are not in `moved` at the source, the others at the target. `None`: the slot
-    /// is not open.
+    /// Creates exactly the keys of these commands: those in `moved` at the target, the others at the source. `None`:
+    /// the slot is not open.
     pub async fn set_up(&self, commands: &[Vec<String>], moved: Option<&BTreeSet<String>>) {
         let is_there = |command: &Vec<String>| moved.is_some_and(|moved| moved.contains(&command[1]));
         let (there, here): (Vec<_>, Vec<_>) = commands.iter().cloned().partition(is_there);
@@ -217,7 +212,6 @@ impl<'a> OpenSlot<'a> {
     }
 }
 
-/// A server that is no cluster.
 pub struct Alone {
     _server: RedisServer,
     admin: Admin,
@@ -233,12 +227,11 @@ impl Alone {
         Self { _server: server, admin, publish }
     }
 
-    /// The words of this moment.
     pub fn words(&self) -> Words {
         Words::now(self.publish)
     }
 
-    /// What these steps of a call are answered in a state, and what there is after that.
+    /// Runs the steps that are not in `without` in this state. Returns the answers and the resulting state.
     pub async fn run(&self, state: &[&str], call: &Call, without: &BTreeSet<usize>) -> (Said, Seen) {
         let server = Server { admin: &self.admin, asks: false };
         self.admin.cmd::<()>(&["FLUSHALL"]).await;

@@ -1,4 +1,4 @@
-//! What servers say of keys that a script does not declare. Commands for many names of a server have none declared.
+//! Server errors for keys that a script does not declare. Commands that batch many names of a server declare none.
 
 use distlock_support::cluster::{SLOTS, key_in};
 use distlock_support::{Cluster, Node, slot_of};
@@ -6,7 +6,7 @@ use distlock_support::{Cluster, Node, slot_of};
 use super::slot::NAME;
 use super::two_nodes;
 
-/// Writes each key of its arguments, and tells which of them it could not write, and why.
+/// Writes each key in its arguments, and returns the error of each write that failed.
 const EACH: &str = "
 local out = {}
 for i, key in ipairs(ARGV) do
@@ -15,7 +15,7 @@ for i, key in ipairs(ARGV) do
 end
 return out";
 
-/// Reads all keys of its arguments, and fails with the first that it cannot read.
+/// Reads all keys in its arguments, and fails at the first that it cannot read.
 const ALL: &str = "
 for _, key in ipairs(ARGV) do redis.call('exists', key) end
 return 'read'";
@@ -76,7 +76,7 @@ async fn a_script_may_touch_undeclared_keys_of_all_slots_that_its_server_has_who
     let open = each(target, false, &[&there[0], &gone, &is]).await;
     refused("of an open slot at its target, in a script that goes on", open, &[false, true, true]);
     tell("the same", &all(target, false, &[&gone]).await.unwrap_err());
-    // Behind ASKING it is there for the taking, although the source has it.
+    // Behind `ASKING` the key counts as free, although the source has it.
     assert_eq!(all(target, true, &[&gone, &is]).await.as_deref(), Ok("read"));
     assert_eq!(each(target, true, &[&gone, &is]).await, ["", ""]);
 }

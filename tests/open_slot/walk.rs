@@ -1,4 +1,4 @@
-//! Every call of a family, in every state of it, in every way in which its keys can be at the two sides.
+//! Runs every call of a family in every state, with every distribution of its keys over both sides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,16 +11,16 @@ use super::outcome::{Outcome, changed, failed, judge};
 use super::slot::{Alone, NAME, OpenSlot, Said, Seen, Way};
 use super::two_nodes;
 
-/// A state is made anew after so long, also if nothing has changed it: who waits is alive for 4 s.
+/// Maximum age of a prepared state, even if no call has changed it: waiters live for 4 s.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// A call that takes longer, with the preparation and both reads, is repeated: the leases of the two sides would differ.
+/// A slower call, with its preparation and both readings, is repeated, because the leases of the two sides would
+/// differ.
 const SLOW: Duration = Duration::from_millis(900);
 
-/// So many of the worst are told.
+/// Number of broken cases that are printed.
 const TOLD: usize = 3;
 
-/// How keys are handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
     Declared,
@@ -28,13 +28,12 @@ pub enum Keys {
     Undeclared,
 }
 
-/// What became of the calls of a script.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub refused: usize,
     pub in_part: usize,
     pub whole: usize,
-    /// How many were neither, and the first few of those.
+    /// The number of calls with another outcome, and the first few of them.
     pub breaks: usize,
     pub broken: Vec<String>,
 }
@@ -45,11 +44,10 @@ impl Tally {
     }
 }
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Walked {
     pub tallies: BTreeMap<(&'static str, Way), Tally>,
-    /// What servers answer to refused calls, without what is particular to one.
+    /// Server errors of refused calls, without call-specific details.
     reasons: BTreeMap<String, BTreeSet<&'static str>>,
 }
 
@@ -94,7 +92,7 @@ impl fmt::Display for Walked {
     }
 }
 
-/// Every set of the keys of these commands that are in the slot.
+/// All subsets of those keys of the commands that are in the slot.
 fn splits(state: &[Vec<String>]) -> Vec<BTreeSet<String>> {
     let keys = state.iter().map(|command| &command[1]);
     let keys: BTreeSet<&String> = keys.filter(|key| slot_of(key) == slot_of(NAME)).collect();
@@ -103,7 +101,7 @@ fn splits(state: &[Vec<String>]) -> Vec<BTreeSet<String>> {
     (0..1_u32 << keys.len()).map(|bits| some(bits).collect()).collect()
 }
 
-/// The outcome of some work. The work is repeated until it took less than [`SLOW`].
+/// Repeats the work until it takes less than [`SLOW`], and returns its outcome.
 async fn quickly<T>(mut work: impl AsyncFnMut() -> T) -> T {
     for _ in 0..100 {
         let begun = Instant::now();
@@ -127,7 +125,8 @@ pub async fn walk(family: &Family, handed: Keys, ways: &[Way]) -> Walked {
             for (n, call) in family.calls.iter().enumerate() {
                 let mut sent_on = false;
                 for way in ways.iter().copied() {
-                    // A server that is asked for one key that it has not got takes it for free: nobody is sent there then.
+                    // A server treats a single missing key behind `ASKING` as free, so clients never send such calls
+                    // there.
                     if way == Way::Asking && call.keys() == 1 && !sent_on {
                         continue;
                     }

@@ -1,4 +1,4 @@
-//! The words of cases, as servers get them.
+//! Translates the words of cases for servers.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ const OWNERS: [(&str, &str); 4] = [
     ("$j", "0a1b2c3d-0000-4000-9000-00000000000d:1"),
 ];
 
-/// A name in another slot of the node that has [`NAME`] at first: of two nodes each has half of all slots.
+/// A name in another slot of the node that has [`NAME`] at first. Each of the two nodes has half of the slots.
 fn other(word: &str) -> &'static str {
     static OTHERS: OnceLock<Vec<String>> = OnceLock::new();
     let is_other = |slot: u16| slot != slot_of(NAME) && slot / (SLOTS / 2) == slot_of(NAME) / (SLOTS / 2);
@@ -22,7 +22,7 @@ fn other(word: &str) -> &'static str {
     &OTHERS.get_or_init(find)[usize::from(word == "$p")]
 }
 
-/// Words of one moment.
+/// Translates words at one moment.
 pub struct Words {
     at: i64,
     publish: &'static str,
@@ -62,7 +62,7 @@ impl Words {
         }
     }
 
-    /// A deadline: one of Java's is whole, one of ours tells when it was set (`lua/fair/queue.lua`).
+    /// A deadline. Java's deadlines are whole numbers, and ours encode when they were set (`lua/fair/queue.lua`).
     fn moment(&self, ms: &str) -> String {
         let due = |ms: &str| self.at + ms.parse::<i64>().expect("ms");
         match ms.strip_prefix('j') {

@@ -1,7 +1,8 @@
-//! The plain lock beside the libraries that everybody else has, from their registries: `redsync` (Go), `redlock` (Node),
-//! `redis-py` (Python), `rslock` (Rust). Each is in a process of its own (`interop/`), on the same keys.
+//! The plain lock with the libraries of other languages on the same keys: `redsync` (Go), `redlock` (Node), `redis-py`
+//! (Python), `rslock` (Rust). Each runs in its own process (`interop/`).
 //!
-//! Where a language is missing its tests are skipped, which is said on standard error; with `CI` in the environment nothing is.
+//! If a language is missing, its tests are skipped with a note on standard error. With `CI` in the environment, nothing
+//! is skipped.
 
 mod one_server;
 mod quorum;
@@ -13,12 +14,12 @@ use bed::Bed;
 use distlock::Flavour;
 use distlock_support::peer::{self, Library, Peer};
 
-/// One attempt.
 const AT_ONCE: Duration = Duration::ZERO;
-/// A lease that ends in no test.
+/// A lease that outlasts every test.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// False where the library's language is missing. Its agent is built before anything is timed.
+/// Returns false if the library's language is missing. Builds the library's agent, so that tests do not wait for the
+/// build.
 async fn is_ready(library: Library) -> bool {
     if !library.is_here() {
         return false;
@@ -28,7 +29,7 @@ async fn is_ready(library: Library) -> bool {
     true
 }
 
-/// Runs a body over a plain lock and a peer on the same server; not where the peer's language is missing.
+/// Runs a body with a plain lock and a peer on the same server. Skipped if the peer's language is missing.
 async fn beside(library: Library, body: impl AsyncFn(&Bed, &Arc<Peer>)) {
     if !is_ready(library).await {
         return;
@@ -44,7 +45,6 @@ async fn beside(library: Library, body: impl AsyncFn(&Bed, &Arc<Peer>)) {
     .await;
 }
 
-/// The tests of each library.
 macro_rules! libraries {
     ($($module:ident: $library:ident, [$($test:ident)*];)*) => {
         $(mod $module {

@@ -1,4 +1,4 @@
-//! One server, one key, ours and theirs.
+//! One server and one key, used by this crate and a peer.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub async fn each_keeps_the_other_out_until_it_gives_back(library: Library) {
 pub async fn each_has_it_when_the_others_lease_is_over(library: Library) {
     beside(library, async |bed, peer| {
         let lock = bed.client().await.plain("job");
-        // `redsync` refuses what was granted later than its lease.
+        // `redsync` refuses a grant that arrives after its lease.
         with_longer_waits(ms(800), async |lease| peer.lock("job", lease, AT_ONCE).await).await;
         let guard = ends("ours, when their lease is over", lock.lock()).await.unwrap();
         guard.unlock().await.unwrap();
@@ -65,7 +65,7 @@ pub async fn what_is_extended_or_renewed_is_not_to_be_had(library: Library) {
     beside(library, async |bed, peer| {
         let client = bed.client().await;
         let lock = client.plain("job");
-        // Theirs, by their own extension.
+        // The peer extends its own lease.
         let theirs = peer.lock("job", secs(60), AT_ONCE).await.expect("it is free");
         let () = bed.admin.cmd(&["PEXPIRE", "job", "20000"]).await;
         assert!(peer.extend(theirs, secs(60)).await);
@@ -73,16 +73,15 @@ pub async fn what_is_extended_or_renewed_is_not_to_be_had(library: Library) {
         assert!(left > secs(20), "{left:?}");
         waits_in_vain(ms(300), async |wait| lock.lock_for(wait).await).await;
         assert!(peer.release(theirs).await);
-        // Ours, by its watchdog.
+        // Our watchdog renews our lease.
         let guard = lock.lock().await.unwrap();
         let before = bed.admin.pttl("job").await;
-        // Half of the lease: as much time before the renewal as after it.
+        // Half of the lease, so that both sides have as much time before the renewal as after it.
         let () = bed.admin.cmd(&["PEXPIRE", "job", "15000"]).await;
         assert_eq!(client.renew_now().await.renewed, 1);
         assert!(bed.admin.pttl("job").await > 15_000, "of {before} ms");
         assert_eq!(peer.lock("job", LONG, AT_ONCE).await, None);
         assert!(guard.is_held());
-        // And by hand.
         guard.extend(LONG).await.unwrap();
         assert!(bed.admin.pttl("job").await > 60_000);
         assert_eq!(peer.lock("job", LONG, AT_ONCE).await, None);
@@ -93,10 +92,10 @@ pub async fn what_is_extended_or_renewed_is_not_to_be_had(library: Library) {
 
 pub async fn neither_gives_back_what_is_the_others_by_now(library: Library) {
     beside(library, async |bed, peer| {
-        // No renewal of its own finds the loss before the test does.
+        // No automatic renewal may find the loss before the test does.
         let client = bed.still_client().await;
         let lock = client.plain("job");
-        // Theirs has lapsed, and is ours.
+        // The peer's lease has ended, and our client holds the lock.
         let theirs = with_longer_waits(ms(300), async |lease| peer.lock("job", lease, AT_ONCE).await).await;
         let guard = lock.lock().await.unwrap();
         let before = value(bed, "job").await;
@@ -105,7 +104,7 @@ pub async fn neither_gives_back_what_is_the_others_by_now(library: Library) {
         assert_eq!(value(bed, "job").await, before);
         assert_eq!(client.renew_now().await.renewed, 1);
         assert!(guard.is_held());
-        // Ours was taken away, and is theirs.
+        // Our lock is deleted, and the peer holds it.
         let () = bed.admin.cmd(&["DEL", "job"]).await;
         let theirs = peer.lock("job", LONG, AT_ONCE).await.expect("it is free");
         let before = value(bed, "job").await;
@@ -122,7 +121,7 @@ pub async fn neither_gives_back_what_is_the_others_by_now(library: Library) {
     .await;
 }
 
-/// Rounds of ours, of two processes and several tasks, and of theirs.
+/// Two clients of ours with several tasks, and tasks of the peer, take turns.
 pub async fn one_at_a_time_whoever_it_is(library: Library) {
     beside(library, async |bed, peer| {
         let counter = Arc::new(Counter::default());
@@ -135,7 +134,7 @@ pub async fn one_at_a_time_whoever_it_is(library: Library) {
                         let guard = lock.lock().await.unwrap();
                         counter.bump(ms(1)).await;
                         guard.unlock().await.unwrap();
-                        // Those who look now and then have to find it free.
+                        // Leaves the lock free for a moment, because peers poll.
                         tokio::time::sleep(ms(20)).await;
                     }
                 });

@@ -1,4 +1,4 @@
-//! Redlock over three servers: ours over plain locks, and theirs.
+//! Redlock over three servers: our RedLock over plain locks, and the peers' Redlock.
 
 use std::sync::Arc;
 
@@ -21,7 +21,6 @@ impl Three {
         RedLock::over(self.clients.iter().cloned(), Flavour::Plain, "job").node_timeout(secs(10))
     }
 
-    /// On how many servers it is held.
     async fn held(&self) -> usize {
         let mut held = 0;
         for admin in &self.admins {
@@ -64,11 +63,11 @@ async fn three(library: Library, body: impl AsyncFn(&Three)) {
     }
 }
 
-/// What a majority of either keeps from the other, how each has it after the other, and what a server that is away changes.
+/// A majority of either side excludes the other, each acquires after the other, and one server may be away.
 async fn a_majority_of_ours_and_of_theirs_meet(library: Library) {
     three(library, async |three| {
         let (lock, peer) = (three.lock(), &three.peer);
-        // Ours: renewed on every server.
+        // Our lock is renewed on every server.
         let guard = lock.lock().await.unwrap();
         for client in &three.clients {
             let round = client.renew_now().await;
@@ -78,7 +77,7 @@ async fn a_majority_of_ours_and_of_theirs_meet(library: Library) {
         assert!(guard.is_held());
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
 
-        // Theirs.
+        // The peer holds the lock.
         let theirs = peer.lock("job", LONG, PATIENCE).await.expect("it is free");
         assert!(lock.try_lock().await.unwrap().is_none());
         waits_in_vain(ms(200), async |wait| lock.lock_for(wait).await).await;
@@ -92,7 +91,7 @@ async fn a_majority_of_ours_and_of_theirs_meet(library: Library) {
         assert_eq!(peer.lock("job", LONG, AT_ONCE).await, None);
         guard.unlock().await.unwrap();
 
-        // Its lease ends, and it gives nothing back that is ours by now.
+        // The peer's lease ends. Its late release must not release our lock.
         let theirs = peer.lock("job", secs(4), PATIENCE).await.expect("it is free");
         let guard = ends("ours, when their lease is over", lock.lock()).await.unwrap();
         assert!(!peer.release(theirs).await);
@@ -102,7 +101,7 @@ async fn a_majority_of_ours_and_of_theirs_meet(library: Library) {
     .await;
 }
 
-/// One vote of somebody who is gone; and one server that does not answer.
+/// One server has a dead holder's vote, or does not answer.
 async fn a_minority_is_in_nobodys_way(library: Library) {
     three(library, async |three| {
         let (lock, peer) = (three.lock(), &three.peer);
@@ -114,9 +113,9 @@ async fn a_minority_is_in_nobodys_way(library: Library) {
         assert!(lock.try_lock().await.unwrap().is_none());
         assert!(peer.release(theirs).await);
         let () = three.admins[1].cmd(&["DEL", "job"]).await;
-        // Ours is lost when two of its servers have another's.
+        // Our lock is lost when the peer holds it on two servers.
         let guard = lock.lock().await.unwrap();
-        // Two votes are enough for it: the third may still be in flight.
+        // Two votes are enough, so the third may still be in flight.
         for client in &three.clients {
             let in_flight = async || (client.stats().waiting, client.stats().under_way);
             becomes("waiters and commands in flight", (0, 0), in_flight).await;
@@ -134,7 +133,7 @@ async fn a_minority_is_in_nobodys_way(library: Library) {
     .await;
 }
 
-/// Both want it all the time: one of them has it at any moment.
+/// Both sides want the lock all the time, and never hold it at the same time.
 async fn they_take_turns(library: Library) {
     three(library, async |three| {
         let counter = Arc::new(bed::Counter::default());

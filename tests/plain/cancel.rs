@@ -1,4 +1,4 @@
-//! Acquires of plain locks, dropped wherever they stand.
+//! Acquires of plain locks that are dropped at random points.
 
 use bed::dropped::{DROPS, drops, waiters_dropped_in_the_queue};
 

@@ -1,5 +1,5 @@
-//! Commands that come in late. A `SET` has no last moment: what a copy of it can do is bounded by the second look, and by its
-//! lease; and it is nobody's lock, never a second holder.
+//! Late commands. A `SET` has no last moment. Its copies are limited by the second look and by their lease, and never
+//! make a second holder.
 
 use bed::fault::brisk;
 use bed::wire::{Wire, arrives};
@@ -11,8 +11,8 @@ use crate::rig::{plain, value};
 
 const ALL: &[&str] = &["SET", "EVALSHA", "EVAL"];
 
-/// Of a `SET` that was answered, and whose lock was given back since: it takes the free lock for its lease, for nobody. No
-/// value comes twice, so that nobody is taken for its holder.
+/// The `SET` was answered, and its lock released since. A copy takes the free lock for its lease. Its value is never
+/// reused, so no client counts as the holder.
 #[tokio::test]
 async fn one_of_a_set_takes_a_free_lock_for_its_lease_and_for_nobody() {
     plain(async |bed| {
@@ -27,7 +27,7 @@ async fn one_of_a_set_takes_a_free_lock_for_its_lease_and_for_nobody() {
         arrives(bed, &set).await;
         assert_eq!(value(bed, "job").await.as_deref(), Some(owner.as_str()));
         assert!(lock.try_lock().await.unwrap().is_none());
-        // A waiter has it when that is over, and a copy beside a holder does nothing.
+        // A waiter acquires the lock after that lease, and a copy has no effect on a held lock.
         let () = bed.admin.cmd(&["PEXPIRE", "job", "100"]).await;
         let guard = ends("a waiter behind a lease that runs out", lock.lock()).await.unwrap();
         assert_ne!(*guard.owner(), owner);
@@ -40,18 +40,19 @@ async fn one_of_a_set_takes_a_free_lock_for_its_lease_and_for_nobody() {
     .await;
 }
 
-/// Of a `SET` that was given up: it was undone before it came in, and is found by the second look, a command timeout later.
+/// The `SET` timed out, and was undone before its copy arrived. The second look finds the copy, one command timeout
+/// later.
 #[tokio::test]
 async fn one_of_a_set_in_doubt_is_found_by_the_second_look() {
     plain(async |bed| {
         let proxy = bed.proxy();
-        // The late `SET` below has to arrive before the second look, which follows the undo by a command timeout.
+        // The late `SET` below must arrive before the second look, which follows the undo by one command timeout.
         let slow = brisk(&proxy.url()).watchdog(secs(3600)).command_timeout(secs(15));
         let client = bed.connect(slow.retry_attempts(1_000)).await;
         let lock = client.plain("job");
         lock.lock().await.unwrap().unlock().await.unwrap();
         let wire = Wire::hear(&bed.server, ALL).await;
-        // Known by name only: it never got there.
+        // Matched by name, because the command never reaches the server.
         proxy.on_request(Matcher::command("SET").containing("job"), Action::CloseBefore);
         let error = lock.acquire(Acquire::new().wait(ms(0)).lease(secs(600))).await.unwrap_err();
         assert!(error.outcome_unknown(), "{error:?}");
@@ -66,7 +67,7 @@ async fn one_of_a_set_in_doubt_is_found_by_the_second_look() {
     .await;
 }
 
-/// Of scripts: each finds its value gone, or its last moment.
+/// A copy of a script finds its value gone, or arrives after its last moment.
 #[tokio::test]
 async fn one_of_a_script_does_nothing_to_whoever_came_since() {
     plain(async |bed| {
@@ -75,7 +76,7 @@ async fn one_of_a_script_does_nothing_to_whoever_came_since() {
         let wire = Wire::hear(&bed.server, ALL).await;
         let me = client.owner();
         let own = || Acquire::new().owner(&me).lease(secs(400));
-        // By a script, which carries a last moment.
+        // An acquire by script has a last moment.
         let guard = lock.acquire(own()).await.unwrap().unwrap();
         guard.extend(secs(600)).await.unwrap();
         guard.extend(secs(200)).await.unwrap();
@@ -90,7 +91,7 @@ async fn one_of_a_script_does_nothing_to_whoever_came_since() {
         let scripts: Vec<_> =
             calls.into_iter().filter(|call| call[0].to_ascii_uppercase().starts_with("EVAL")).collect();
         assert!(scripts.len() >= 6, "{scripts:?}");
-        // Past the last moment of the acquire and of the forced release, which is a command timeout after they were sent.
+        // After the last moment of the acquire and of the force, which is one command timeout after they were sent.
         tokio::time::sleep(secs(21)).await;
         let guard = lock.acquire(own()).await.unwrap().unwrap();
         let before = value(bed, "job").await;
@@ -110,7 +111,8 @@ async fn one_of_a_script_does_nothing_to_whoever_came_since() {
     .await;
 }
 
-/// An `extend` to less is remembered nowhere: the next one of this guard waits until a copy of it can come in no more.
+/// Redis does not record an `extend` to a shorter lease. So the guard's next `extend` waits until a copy can no longer
+/// arrive.
 #[tokio::test]
 async fn one_of_an_extend_to_less_cuts_nothing_that_was_set_since() {
     plain(async |bed| {

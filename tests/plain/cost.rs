@@ -1,4 +1,4 @@
-//! The cost of the plain lock: one `SET`, and no script, on the way in.
+//! The cost of the plain lock: a free lock costs one `SET` and no script.
 
 use bed::cost::{only, passed_on, renewal};
 use bed::{becomes, idle, secs};
@@ -23,7 +23,7 @@ async fn lock_and_unlock_or_drop_of_a_free_lock_are_one_set_and_one_script() {
             }
             assert_eq!(sent(bed).await, (10, 10), "by hand: {by_hand}");
         }
-        // The release reads the value, deletes it, and tells: nothing more.
+        // The release reads the value, deletes it and publishes. There are no other commands.
         lock.lock().await.unwrap().unlock().await.unwrap();
         let mut inside = bed.admin.commandstats().await;
         let wanted = ["evalsha", "get", "del", "publish", "set"];
@@ -48,7 +48,7 @@ async fn try_lock_of_a_busy_lock_is_one_set() {
     .await;
 }
 
-/// Whom others may act as, it asks by a script; which carries a last moment.
+/// An owner that others may act as acquires by a script, which has a last moment.
 #[tokio::test]
 async fn each_acquire_by_a_given_owner_query_and_extension_is_one_command() {
     plain(async |bed| {
@@ -64,7 +64,7 @@ async fn each_acquire_by_a_given_owner_query_and_extension_is_one_command() {
         lock.hold_count(&me).await.unwrap();
         lock.remaining_ttl().await.unwrap();
         assert_eq!(sent(bed).await, (4, 0));
-        // The value is asked for first.
+        // A release by owner first asks for the value.
         let owner = guard.into_owner();
         idle(&client).await;
         assert_eq!(sent(bed).await, (0, 0));
@@ -76,8 +76,8 @@ async fn each_acquire_by_a_given_owner_query_and_extension_is_one_command() {
     .await;
 }
 
-/// Behind a holder of ours: a `SET`, a subscription, a look that closes the gap between the two; then nothing, however many
-/// wait and for however long.
+/// Behind a holder of this crate: a `SET`, a subscription, and an attempt in case the lock was released in between.
+/// Then nothing, whatever the number of waiters and the time.
 #[tokio::test]
 async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscription() {
     plain(async |bed| {
@@ -86,7 +86,7 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
         sent(bed).await;
         let tasks: Vec<_> = (0..100).map(|_| bed::passer(waiting.plain("x"))).collect();
         becomes("waiting tasks", 100, async || waiting.stats().waiting).await;
-        // Its own `SET`, a subscription, and that of the look.
+        // The waiter's own `SET`, its subscription, and the attempt after it.
         let seen = async || {
             let stats = bed.admin.commandstats().await;
             ["set", "evalsha", "subscribe"].map(|name| stats.get(name).copied().unwrap_or_default())
@@ -98,7 +98,7 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
             bed::ends("a waiter", task).await.unwrap();
         }
         let (scripts, _) = sent(bed).await;
-        // Handed over up to 16 times before it goes back to the server.
+        // The lock is handed over up to 16 times before it returns to the server.
         assert!((6..=60).contains(&scripts), "{scripts}");
     })
     .await;
@@ -108,7 +108,7 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
 async fn passing_on_inside_a_process_costs_nothing() {
     plain(async |bed| {
         let all = passed_on(bed, Flavour::Plain).await;
-        // A task that waits for long enough subscribes, and looks once.
+        // A task that waits long enough subscribes and asks once.
         let [scripts, subscribed] =
             ["evalsha", "subscribe"].map(|command| all.get(command).copied().unwrap_or_default());
         assert!(
@@ -141,7 +141,7 @@ async fn renewal_of_1050_locks_is_11_commands() {
         }
         client.renew_now().await;
         renewal(bed, &client, &guards, 11).await;
-        // Those with values of another form go by themselves.
+        // Renewals of another value form need their own command.
         guards.push(client.plain(&bed::kin("hex")).value(PlainValue::Hex).lock().await.unwrap());
         renewal(bed, &client, &guards, 12).await;
         for guard in guards {

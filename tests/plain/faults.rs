@@ -1,4 +1,4 @@
-//! Every command of a session, lost, repeated, delayed and cut; and what becomes of a command that is no script.
+//! Every command of a session is lost, repeated, delayed and cut off. Also faults of `SET`, which is no script.
 
 use bed::fault::{assert_doubt, brisk};
 use bed::session::{PLAIN, in_every_way};
@@ -17,7 +17,7 @@ fn set(name: &str) -> Matcher {
     Matcher::command("SET").containing(name)
 }
 
-/// Traps 1 and 2 of the client library, for `SET`: its timeout holds, and it is sent once.
+/// fred's traps 1 and 2 for `SET`: its timeout holds, and it is sent once.
 #[tokio::test]
 async fn a_set_has_the_commands_timeout_and_is_sent_once() {
     plain(async |bed| {
@@ -29,7 +29,7 @@ async fn a_set_has_the_commands_timeout_and_is_sent_once() {
             ("reset", Action::SwallowReplyRst),
             ("close after", Action::CloseAfter),
         ] {
-            // Over a connection that stands.
+            // Uses an open connection.
             client.plain("warm").lock().await.unwrap().unlock().await.unwrap();
             idle(&client).await;
             let armed = proxy.on_request(set(name), action);
@@ -47,7 +47,7 @@ async fn a_set_has_the_commands_timeout_and_is_sent_once() {
     .await;
 }
 
-/// The answer to the `SET` is lost; whoever waits finds out that it was the holder all the time.
+/// The reply to the `SET` is lost. A waiter then finds that it holds the lock itself.
 #[tokio::test]
 async fn who_asks_again_in_doubt_finds_its_own_value() {
     plain(async |bed| {
@@ -65,7 +65,7 @@ async fn who_asks_again_in_doubt_finds_its_own_value() {
     .await;
 }
 
-/// A server that has forgotten the scripts: a `SET` needs none.
+/// A `SET` needs no script, so a server that has forgotten the scripts grants the lock.
 #[tokio::test]
 async fn a_server_without_scripts_gives_the_lock_all_the_same() {
     plain(async |bed| {
@@ -83,7 +83,7 @@ async fn a_server_without_scripts_gives_the_lock_all_the_same() {
     .await;
 }
 
-/// Refusals of the `SET` itself: nothing is held, and nothing is in doubt.
+/// If the server refuses the `SET`, nothing is held and nothing is in doubt.
 #[tokio::test]
 async fn a_set_that_is_refused_is_told_with_the_servers_words() {
     plain(async |bed| {
@@ -94,7 +94,7 @@ async fn a_set_that_is_refused_is_told_with_the_servers_words() {
         assert!(matches!(&refused, Err(Error::Server { message, .. }) if message.starts_with("OOM")), "{refused:?}");
         bed.admin.config_set("maxmemory", "0").await;
         lock.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
-        // One that may not set.
+        // A login without the right to `SET`.
         let rules = ["reset", "on", ">SECRET", "~*", "&*", "+@all", "-set"];
         let () = bed.admin.cmd(&[&["ACL", "SETUSER", "mute"], rules.as_slice()].concat()).await;
         let mute = bed.connect(bed.builder().username("mute").password("SECRET").preflight(false)).await;

@@ -1,4 +1,4 @@
-//! Keys and values: what stands in Redis, in every form; prefixes.
+//! Keys and values in Redis: all forms of values, and prefixes.
 
 use bed::{Bed, becomes, ends, enter, ms, secs};
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, NotHeld, Owner, PlainLock, PlainValue, Released};
@@ -7,7 +7,7 @@ use crate::rig::{plain, value};
 
 const FORMS: [PlainValue; 3] = [PlainValue::Owner, PlainValue::Hex, PlainValue::Base64];
 
-/// Every way in which the owner shows.
+/// Asserts the owner in every query.
 async fn shows_its_owner(bed: &Bed, lock: &PlainLock, owner: &Owner) {
     assert_eq!(lock.state().await.unwrap().holders, [(owner.to_string(), 1)]);
     assert!(lock.is_held_by(owner).await.unwrap());
@@ -26,7 +26,6 @@ async fn a_value_is_one_acquires_and_tells_its_owner_in_every_form() {
         let (client, other) = (bed.client().await, bed.client().await);
         for form in FORMS {
             let (lock, there) = (client.plain("job").value(form), other.plain("job").value(form));
-            // A fresh owner.
             let guard = lock.lock().await.unwrap();
             let first = value(bed, "job").await.unwrap();
             let text = guard.owner().to_string();
@@ -43,7 +42,7 @@ async fn a_value_is_one_acquires_and_tells_its_owner_in_every_form() {
             shows_its_owner(bed, &there, guard.owner()).await;
             assert_eq!(bed.admin.keys().await, ["job"]);
             guard.unlock().await.unwrap();
-            // One that was given has another value each time.
+            // Each acquire by a given owner has a new value.
             let me = client.owner();
             let mut seen = vec![first];
             for _ in 0..3 {
@@ -56,7 +55,7 @@ async fn a_value_is_one_acquires_and_tells_its_owner_in_every_form() {
                 guard.extend(secs(600)).await.unwrap();
                 let ttl = bed.admin.pttl("job").await;
                 assert!((30_001..=600_000).contains(&ttl), "{form:?}: {ttl}");
-                // Elsewhere the owner is all that is known of it.
+                // The other client knows only the owner.
                 let owner: Owner = guard.into_owner().to_string().parse().unwrap();
                 assert_eq!(there.release(&owner).await.unwrap(), Released::Free, "{form:?}");
                 assert!(matches!(there.release(&owner).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
@@ -66,11 +65,11 @@ async fn a_value_is_one_acquires_and_tells_its_owner_in_every_form() {
     .await;
 }
 
-/// All forms are one lock, and its waiters are told whatever the form.
+/// All forms exclude each other, and messages wake waiters of every form.
 #[tokio::test]
 async fn all_forms_are_one_lock() {
     plain(async |bed| {
-        // On its own a waiter would look after an hour.
+        // Waiters would poll only after an hour.
         let clients = [bed.still_client().await, bed.still_client().await];
         for held in FORMS {
             for waits in FORMS {
@@ -88,12 +87,12 @@ async fn all_forms_are_one_lock() {
     .await;
 }
 
-/// Who holds it as the same owner is known elsewhere, whatever the form there.
+/// Another client recognizes its own owner's hold in every form.
 #[tokio::test]
 async fn an_owner_is_known_again_in_every_form() {
     plain(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
-        // One that this crate would write otherwise stands in Redis as text, whatever the form.
+        // An owner with unusual spelling is stored as text in every form.
         let odd = client.owner().to_string().to_uppercase();
         for held in FORMS {
             for asked in FORMS {
@@ -122,7 +121,7 @@ async fn an_owner_is_known_again_in_every_form() {
     .await;
 }
 
-/// A hold of one form that this process hands over to a waiter of another.
+/// A hold in one form is handed over to a waiter of another form.
 #[tokio::test]
 async fn what_is_handed_over_keeps_its_value() {
     plain(async |bed| {
@@ -150,7 +149,7 @@ async fn a_prefix_of_the_lock_stands_in_place_of_the_clients() {
         assert_eq!(lock.name(), "nightly");
         let guard = lock.lock().await.unwrap();
         assert_eq!(bed.admin.keys().await, ["job-lock:default:nightly"]);
-        // Other options do not change it, in any order.
+        // Other options, in any order, keep the key.
         let same = client.plain("nightly").value(PlainValue::Base64).prefix("job-lock:default:");
         assert!(same.try_lock().await.unwrap().is_none());
         let another = client.plain("nightly").lock().await.unwrap();
@@ -167,7 +166,7 @@ async fn a_prefix_of_the_lock_stands_in_place_of_the_clients() {
     .await;
 }
 
-/// One client may have to do with one name as a plain lock and as another: they are two, which the server keeps apart by type.
+/// One client may use one name both as a plain lock and as another lock. The key's type tells them apart.
 #[tokio::test]
 async fn a_name_is_one_dialect_or_the_other() {
     plain(async |bed| {

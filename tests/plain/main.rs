@@ -1,5 +1,5 @@
-//! The plain lock: `SET NX PX`, compare and delete, beside those who write it in their own way. What it shares with other locks
-//! is in `tests/conformance`; real libraries of other languages are in `tests/peers`.
+//! The plain lock: `SET NX PX`, compare and delete, with other users of the same scheme. `tests/conformance` has the
+//! rules for all locks, and `tests/peers` uses real libraries of other languages.
 
 mod cancel;
 mod copies;

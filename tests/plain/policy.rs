@@ -1,4 +1,4 @@
-//! What the plain lock does not do: nobody comes in again, and no section has a number.
+//! Features that a plain lock lacks: re-entry and tokens.
 
 use bed::{becomes, ms, secs};
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, Owner, Released, Result};
@@ -30,7 +30,7 @@ async fn nobody_comes_in_again_by_any_way() {
             refused(me.scope(lock.acquire(how)).await);
         }
         refused(me.scope(async { lock.lock().await.map(Some) }).await);
-        // It is known here.
+        // The client knows its own hold.
         assert_eq!(sent(bed).await, (0, 0));
         for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60))] {
             refused(there.acquire(how.owner(&same)).await);
@@ -38,7 +38,6 @@ async fn nobody_comes_in_again_by_any_way() {
         assert_eq!((value(bed, "job").await, lock.hold_count(&me).await.unwrap()), (before, 1));
         assert!(guard.is_held());
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
-        // An owner with a longer number is somebody else.
         let longer: Owner = format!("{me}0").parse().unwrap();
         let guard = there.acquire(Acquire::new().owner(&longer)).await.unwrap().unwrap();
         assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().is_none());
@@ -47,7 +46,7 @@ async fn nobody_comes_in_again_by_any_way() {
     .await;
 }
 
-/// Two who wait as one owner are served one after the other, or told.
+/// Two waiters that act as one owner are served one after the other, or get an error.
 #[tokio::test]
 async fn those_who_wait_as_one_owner_have_it_one_after_the_other() {
     plain(async |bed| {
@@ -106,7 +105,7 @@ async fn there_is_no_fencing_token_and_that_is_said() {
     .await;
 }
 
-/// A guard that relies on it is told at once.
+/// The guard whose hold was released reports the loss at once.
 #[tokio::test]
 async fn a_release_by_owner_takes_the_one_hold_that_there_is() {
     plain(async |bed| {

@@ -1,4 +1,4 @@
-//! RedLock over plain locks: the Redlock that other libraries speak, a majority of independent servers.
+//! RedLock over plain locks: the Redlock of other libraries, a majority of independent servers.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use distlock_support::{Admin, Baseline, RedisServer, assert_nothing_left};
 
 use crate::rig::Stranger;
 
-/// Three servers that know nothing of one another.
 struct Three {
     servers: Vec<RedisServer>,
     admins: Vec<Admin>,
@@ -40,12 +39,10 @@ impl Three {
         RedLock::over(clients.iter().cloned(), Flavour::Plain, "job").node_timeout(secs(10))
     }
 
-    /// Waits until so many servers have a value for the lock.
     async fn held_on(&self, count: usize) {
         becomes("servers that have the lock", count, async || self.values().await.iter().flatten().count()).await;
     }
 
-    /// What stands on each.
     async fn values(&self) -> Vec<Option<String>> {
         let mut values = Vec::new();
         for admin in &self.admins {
@@ -54,7 +51,7 @@ impl Three {
         values
     }
 
-    /// Another library's holder of these servers; on how many it is.
+    /// Acquires these servers for another library's holder. Returns the number of servers acquired.
     async fn takes(&self, at: &[usize], lease: Duration) -> usize {
         let mut votes = 0;
         for at in at {
@@ -94,7 +91,7 @@ async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
         let lock = Three::lock(clients);
         let guard = lock.lock().await.unwrap();
         three.held_on(3).await;
-        // Each server has a value of its own.
+        // Each server has its own value.
         let values = three.values().await;
         assert!(values[0] != values[1] && values[1] != values[2]);
         assert_eq!(three.takes(&[0, 1, 2], secs(5)).await, 0);
@@ -108,13 +105,13 @@ async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
             assert_eq!(three.takes(at, secs(600)).await, at.len());
             assert!(lock.try_lock().await.unwrap().is_none());
             waits_in_vain(ms(150), async |wait| lock.lock_for(wait).await).await;
-            // Of theirs, by the name that they have on all servers.
+            // A foreign holder is named by its value, which is the same on all servers.
             let holders = lock.state().await.unwrap().holders;
             assert_eq!(holders, [(three.stranger(0).value.to_owned(), 1)], "{at:?}");
             assert!(lock.release(&me).await.is_err());
             assert_eq!(three.releases().await, at.len());
         }
-        // A minority of theirs is in nobody's way, and stays theirs.
+        // A foreign minority does not hinder our lock, and keeps its servers.
         assert_eq!(three.takes(&[1], secs(600)).await, 1);
         let guard = lock.lock().await.unwrap();
         assert!(guard.is_held());
@@ -125,7 +122,7 @@ async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
     .await;
 }
 
-/// A waiter behind another library's majority acquires the lock after its release, and when its lease runs out.
+/// A waiter behind another library's majority acquires the lock after its release, and when its lease expires.
 #[tokio::test]
 async fn a_majority_that_others_release_or_leave_is_found() {
     three(async |three, clients| {
@@ -148,7 +145,6 @@ async fn a_majority_that_others_release_or_leave_is_found() {
     .await;
 }
 
-/// Its owner may not come in again, at any server.
 #[tokio::test]
 async fn nobody_comes_in_again() {
     three(async |_, clients| {
@@ -163,7 +159,7 @@ async fn nobody_comes_in_again() {
     .await;
 }
 
-/// Kept on every server by its watchdog; lost when others have most of them.
+/// The watchdog renews the lock on every server. The lock is lost when others hold most of them.
 #[tokio::test]
 async fn it_is_renewed_everywhere_and_its_loss_is_told() {
     three(async |three, clients| {

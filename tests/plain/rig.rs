@@ -1,4 +1,4 @@
-//! What the tests of the plain lock add to the bed: strangers, who use the same keys in their own way, and what was sent.
+//! Helpers of the plain lock's tests: strangers that use the same keys in their own way, and counted commands.
 
 use std::time::Duration;
 
@@ -7,12 +7,11 @@ use distlock_support::Admin;
 
 use bed::{Bed, idle};
 
-/// Runs a test body over the plain lock.
 pub async fn plain(body: impl AsyncFn(&Bed)) {
     bed::run(|client, name| client.lock(Flavour::Plain, name), body).await;
 }
 
-/// Somebody with another library: what that sends, as Redlock's page has it.
+/// A user of another library, who sends the commands of Redlock's page.
 pub struct Stranger<'a> {
     pub admin: &'a Admin,
     pub value: &'a str,
@@ -25,13 +24,11 @@ impl Stranger<'_> {
         taken.is_some()
     }
 
-    /// Compares, and deletes.
     pub async fn releases(&self, key: &str) -> bool {
         let delete = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
         self.admin.cmd::<u64>(&["EVAL", delete, "1", key, self.value]).await == 1
     }
 
-    /// Compares, and extends.
     pub async fn extends(&self, key: &str, lease: Duration) -> bool {
         let extend =
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0";
@@ -40,16 +37,15 @@ impl Stranger<'_> {
     }
 }
 
-/// What stands under a key.
 pub async fn value(bed: &Bed, key: &str) -> Option<String> {
     bed.admin.cmd(&["GET", key]).await
 }
 
-/// A client that has connected, when the server knows the scripts and has forgotten the counts.
+/// Connects a client, teaches the server the scripts, and resets the counters.
 pub async fn warm(bed: &Bed) -> Client {
     let client = bed.connect(bed.still_builder().handoff_time(bed::secs(600))).await;
     let lock = client.plain("warm");
-    // As an owner that others may act as: by a script.
+    // An owner that others may act as acquires by a script.
     let guard = lock.acquire(Acquire::new().owner(&client.owner())).await.unwrap().unwrap();
     guard.extend(bed::secs(60)).await.unwrap();
     assert!(lock.is_locked().await.unwrap() && lock.force_unlock().await.unwrap());
@@ -60,7 +56,8 @@ pub async fn warm(bed: &Bed) -> Client {
     client
 }
 
-/// How many scripts were run since the last time, and how often `SET` was sent by itself. Waiters may subscribe; nothing else is sent.
+/// Returns how many scripts were run since the last call, and how often `SET` was sent by itself. Waiters may
+/// subscribe; nothing else may be sent.
 pub async fn sent(bed: &Bed) -> (u64, u64) {
     let mut sent = bed::cost::sent(bed).await;
     let [eval, evalsha, set, _] =

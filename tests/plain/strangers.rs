@@ -1,4 +1,4 @@
-//! Beside those who use other libraries: they tell nobody, and hear nothing.
+//! Users of other libraries, which neither publish nor receive messages.
 
 use bed::{Bed, ends, ms, secs, waits_in_vain};
 use distlock::{DistLock, Error, Lost, NotHeld, Released};
@@ -10,7 +10,7 @@ fn stranger<'a>(bed: &'a Bed, value: &'a str) -> Stranger<'a> {
     Stranger { admin: &bed.admin, value }
 }
 
-/// What libraries write: hex, base64, a uuid, bytes that are no text.
+/// Values of other libraries: hex, base64, a uuid, bytes that are not UTF-8.
 const VALUES: [&str; 6] = [
     "a0b1c2d3e4f5a6b7c8d9e0f1a2b3c4d5",
     "PpQbmd7PO+5LjbGwDPnMPA==",
@@ -46,7 +46,7 @@ async fn each_keeps_the_other_out_and_neither_gives_back_the_others() {
             assert!(other.extends("job", secs(400)).await && other.releases("job").await, "{theirs:?}");
             assert!(!lock.is_locked().await.unwrap());
         }
-        // Bytes that are no text are somebody all the same.
+        // A value that is not UTF-8 counts as a holder, too.
         let () = bed.admin.cmd_bytes(&[&b"SET"[..], b"job", b"\xff\x00\xfe"]).await;
         waits_in_vain(ms(30), async |wait| lock.lock_for(wait).await).await;
         assert_eq!(lock.state().await.unwrap().holders.len(), 1);
@@ -55,7 +55,7 @@ async fn each_keeps_the_other_out_and_neither_gives_back_the_others() {
     .await;
 }
 
-/// It changes hands between ours and theirs: behind ours a waiter is told, behind theirs it looks.
+/// Clients of this crate and strangers take turns: a waiter is woken by our release, and polls behind a stranger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_and_ours_take_turns_and_one_has_it_at_a_time() {
     plain(async |bed| {
@@ -97,11 +97,11 @@ async fn strangers_and_ours_take_turns_and_one_has_it_at_a_time() {
     .await;
 }
 
-/// Ours is kept by its watchdog, and lost when somebody deletes it without comparing.
+/// The watchdog renews our hold. It is lost when a stranger deletes the key without comparing.
 #[tokio::test]
 async fn a_hold_of_ours_is_renewed_and_its_loss_is_told() {
     plain(async |bed| {
-        // No renewal of its own finds the loss before the test does.
+        // No automatic renewal may find the loss before the test does.
         let client = bed.still_client().await;
         let lock = client.plain("job");
         let other = stranger(bed, VALUES[1]);
@@ -119,7 +119,7 @@ async fn a_hold_of_ours_is_renewed_and_its_loss_is_told() {
             assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{lost:?}");
             assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
             bed::idle(&client).await;
-            // What is somebody else's by now is left to them.
+            // The client does not touch a key that a stranger holds by now.
             assert_eq!(value(bed, "job").await.as_deref(), taken.then_some(VALUES[1]));
             assert!(!taken || other.releases("job").await);
             guard = lock.lock().await.unwrap();

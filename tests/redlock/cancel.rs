@@ -1,4 +1,4 @@
-//! Acquires of RedLocks, dropped wherever they stand: no vote is left on any server, or cluster of servers.
+//! Acquires of RedLocks that are dropped at random points leave no vote on any server or cluster.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use bed::dropped::at_each_await;
 use bed::harm::cut;
 use bed::{apart, becomes, ends, ms};
 
-/// So many acquires, and what is done with those that were granted before they were dropped; the last is not dropped.
+/// Drops `count` acquires. If one succeeds before its drop, its guard is released or dropped. The last acquire is not
+/// dropped.
 async fn drops(lock: RedLock, client: Client, seed: u64, count: u64) {
     let mut numbers = Numbers::new(seed);
     let mut dropped = 0;
@@ -28,7 +29,7 @@ async fn drops(lock: RedLock, client: Client, seed: u64, count: u64) {
                 1 => drop(guard),
                 _ => drop(guard.unlock().await.unwrap()),
             },
-            // A wait of a few milliseconds may end before most have answered.
+            // A wait of a few milliseconds may end before a majority has answered.
             Some(Ok(None) | Err(Error::NoQuorum { .. })) => {}
             Some(Err(error)) => panic!("an acquire failed: {error}"),
         }
@@ -61,12 +62,12 @@ async fn dropped_at_random_points_it_leaves_nothing_on_any_server() {
     .await;
 }
 
-/// As [`patient`], with subscriptions that end at once when nobody waits any more.
+/// Like [`patient`], with subscriptions that end soon after the last waiter.
 fn forgetful(url: &str) -> distlock::Builder {
     patient(url).subscription_linger(ms(20))
 }
 
-/// Nothing is held, waited for or in flight, and these keys are all there are, with nobody subscribed.
+/// Waits until nothing is held, waited for or in flight, and exactly these keys are left without subscribers.
 async fn only(five: &Five, user: &User, keys: &[Vec<String>], when: &str) {
     user.idle().await;
     for (at, keys) in keys.iter().enumerate() {
@@ -86,14 +87,14 @@ async fn all_keys(five: &Five) -> Vec<Vec<String>> {
     keys
 }
 
-/// Dropped at its first await, at its second, and so on; the same with the release. The lock is free, or somebody else has it on a
-/// server, or on most.
+/// Drops an acquire at its first await, at its second, and so on, and does the same with the release. The lock is free,
+/// or another user holds it on one server or on most servers.
 #[tokio::test]
 async fn dropped_at_each_await_it_leaves_nothing_on_any_server() {
     everywhere(async |five| {
         let (user, other) = (five.warm(Path::Direct, forgetful).await, five.warm(Path::Direct, forgetful).await);
         let flavours = [Flavour::Reentrant, Flavour::Fair, Flavour::Write];
-        // In clusters on another primary each.
+        // In clusters, each name is on another primary.
         for (flavour, name) in flavours.into_iter().zip(apart("each")) {
             let lock = user.over(flavour, &name);
             for taken in [0, 1, lock.quorum()] {
@@ -103,7 +104,7 @@ async fn dropped_at_each_await_it_leaves_nothing_on_any_server() {
                 }
                 let keys = all_keys(five).await;
                 let is_free = taken < lock.quorum();
-                // Longer than it rests before it looks whether it is held still.
+                // Longer than a waiter's pause before it asks again whether the lock is held.
                 let how = || if is_free { long() } else { long().wait(ms(100)) };
                 let acquire = async || match lock.acquire(how()).await {
                     Err(Error::NoQuorum { .. }) if !is_free => Ok(None),

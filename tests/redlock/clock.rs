@@ -1,4 +1,4 @@
-//! Servers whose time of day is set: what breaks, and what does not.
+//! Servers whose time of day is changed.
 
 use distlock::{Acquire, DistLock as _, Error, Lost, Released};
 use distlock_support::{Clock, RedisServer};
@@ -6,15 +6,14 @@ use distlock_support::{Clock, RedisServer};
 use crate::rig::{Five, Path, by_all, long, patient, run};
 use bed::ends;
 
-/// Five servers, each with a clock of its own.
 fn shifted() -> Option<(Five, Vec<Clock>)> {
     let clocks = (0..5).map(|_| Clock::new()).collect::<Option<Vec<_>>>()?;
     let servers = clocks.iter().map(|clock| clock.of(RedisServer::builder()).start()).collect();
     Some((Five::of(servers), clocks))
 }
 
-/// On two of five servers a step forward, which ends leases early, does no harm. On three it lets another one in, and the first
-/// is told at its next renewal.
+/// A step forward ends leases early. On two of five servers it does no harm. On three servers another user gets in, and
+/// the first holder learns of the loss at its next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_forward_is_harmless_on_a_minority_and_told_at_the_next_renewal_on_a_majority() {
     let Some((five, clocks)) = shifted() else { return };
@@ -28,7 +27,7 @@ async fn a_step_forward_is_harmless_on_a_minority_and_told_at_the_next_renewal_o
         let second = other.red("x").try_lock().await;
         assert!(!matches!(second, Ok(Some(_))), "two holders: {second:?}");
         other.idle().await;
-        // With the third there is a majority for another one, until the first finds out.
+        // With the third server another user has a majority, until the first holder learns of it.
         clocks[1].shift(3_600_000);
         let second = ends("three of five have forgotten it", other.red("x").lock()).await.unwrap();
         assert!(second.is_held());
@@ -41,7 +40,7 @@ async fn a_step_forward_is_harmless_on_a_minority_and_told_at_the_next_renewal_o
     .await;
 }
 
-/// A step back makes leases longer. A holder that lives renews and releases as ever; one that died keeps others out for longer.
+/// A step back prolongs leases. A live holder renews and releases as usual. A dead holder excludes others for longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_back_keeps_a_dead_holders_lock_for_longer() {
     let Some((five, clocks)) = shifted() else { return };
@@ -53,7 +52,7 @@ async fn a_step_back_keeps_a_dead_holders_lock_for_longer() {
         for at in [0, 2, 4] {
             clocks[at].shift(-3_600_000);
         }
-        // On the others the lease is over.
+        // On the other servers the lease is over.
         for at in [1, 3] {
             assert_eq!(five.admin(at).await.cmd::<u64>(&["DEL", "dead"]).await, 1);
         }
@@ -66,7 +65,6 @@ async fn a_step_back_keeps_a_dead_holders_lock_for_longer() {
         assert!(guard.is_held());
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         user.idle().await;
-        // Whoever knows the owner releases what is left.
         assert_eq!(dead.release(&owner).await.unwrap(), Released::Free);
         ends("the dead holder's lock is free", dead.lock()).await.unwrap().unlock().await.unwrap();
     })

@@ -1,5 +1,5 @@
-//! Many who want it at once: everybody gets on. How soon, and at what cost: `tests/sim/group/special.rs` and
-//! `tests/sim/timing/groups.rs`.
+//! Many users compete for a lock, and all make progress. `tests/sim/group/special.rs` and `tests/sim/timing/groups.rs`
+//! assert how soon and at what cost.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use distlock::{DistLock, Flavour, RedLock};
 use crate::rig::{Path, User, five, patient};
 use bed::{Counter, PATIENCE, ends, ms};
 
-/// The lock over the servers in another order: turned by so many, and for every other user the other way round.
+/// The lock with its servers rotated by `by`, and reversed if `by` is odd.
 fn turned(user: &User, by: usize) -> RedLock {
     let mut locks: Vec<Arc<dyn DistLock>> =
         user.clients.iter().map(|client| client.lock(Flavour::Reentrant, "x")).collect();
@@ -19,8 +19,8 @@ fn turned(user: &User, by: usize) -> RedLock {
     RedLock::of("x", locks).node_timeout(PATIENCE)
 }
 
-/// Five clients over five servers, three tasks each; every client has the servers in an order of its own, or all in one, as they
-/// should.
+/// Five clients with three tasks each compete over five servers. All clients list the servers in one order, as
+/// recommended, or each in its own order.
 async fn five_clients_get_on_and_exclude_each_other(in_one_order: bool) {
     const TASKS: u64 = 3;
     const EACH: u64 = 5;

@@ -1,5 +1,5 @@
-//! What a RedLock costs: one command a server for an acquire, and one for a release. That each takes one round trip of the
-//! majority: `tests/sim/timing/groups.rs`.
+//! The cost of a RedLock: an acquire and a release are one command each at every server. `tests/sim/timing/groups.rs`
+//! asserts that each takes one round trip of the majority.
 
 use distlock::DistLock as _;
 

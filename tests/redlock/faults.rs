@@ -1,5 +1,5 @@
-//! One server's commands, lost, repeated, delayed and cut: the others decide, and nothing is left at that one. Servers that are
-//! away as a whole: `minority.rs`, `sweep.rs`.
+//! One server's commands are lost, repeated, delayed and cut off. The other servers decide, and nothing is left at that
+//! server. `minority.rs` and `sweep.rs` have servers that are away.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,13 +11,13 @@ use crate::rig::{Path, User, five, long, patient};
 use bed::harm::{ACTIONS, TIMEOUT, in_every_way};
 use bed::{PATIENCE, becomes};
 
-/// Where waiters meet.
+/// The server at which waiters queue.
 const FIRST: usize = 0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_lost_in_any_way_at_one_server_costs_no_vote_of_another() {
     five(async |five| {
-        // The servers know the scripts.
+        // The servers learn the scripts.
         five.warm(Path::Direct, patient).await;
         let fired = AtomicUsize::new(0);
         let hit = async |action: Action, nth: usize| {
@@ -50,7 +50,7 @@ async fn a_command_lost_in_any_way_at_one_server_costs_no_vote_of_another() {
             }
             fired.fetch_add(usize::from(armed.has_fired()), Ordering::Relaxed);
         };
-        // The acquire, the look of the second one, the release, and the acquire after that.
+        // The acquire, the second user's attempt, the release, and the acquire after it.
         in_every_way(1..=4, hit).await;
         let fired = fired.into_inner();
         assert!(fired >= 3 * ACTIONS.len(), "{fired} of {} commands were hit", 4 * ACTIONS.len());

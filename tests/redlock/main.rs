@@ -1,5 +1,5 @@
-//! RedLock over real, independent servers: what it promises with some of them away, and what it cannot. Rules about its time are in
-//! `tests/sim/timing/groups.rs` and `tests/sim/group`.
+//! RedLock over real, independent servers: its guarantees with some servers away, and its limits. Rules about its time
+//! are in `tests/sim/timing/groups.rs` and `tests/sim/group`.
 
 mod cancel;
 mod clock;

@@ -1,5 +1,5 @@
-//! Half of the servers away or more: `NoQuorum`, and nothing left behind. Every server in every state, by the clock:
-//! `x2_with_every_server_in_every_state` in `tests/sim/group/special.rs`.
+//! Without half of the servers or more, acquires return `NoQuorum` and leave nothing.
+//! `x2_with_every_server_in_every_state` in `tests/sim/group/special.rs` covers every server in every state.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use bed::{ends, eventually, ms};
 
 use Away::{Cut, Killed, Stopped};
 
-/// With these three servers away an acquire fails; one that waits is granted as soon as one of them is back, and nothing is left.
+/// With these three servers away, an acquire fails. A waiting acquire succeeds as soon as one of them is back. Nothing
+/// is left.
 async fn three_of_five_away_are_too_many(mix: [(usize, Away); 3]) {
     five(async |five| {
         let user = five.warm(Path::Proxied, patient).await;

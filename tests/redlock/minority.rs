@@ -1,4 +1,4 @@
-//! Fewer than half of the servers away: nobody notices.
+//! Fewer than half of the servers are away: no user notices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +10,8 @@ use distlock_support::{Numbers, RedisServer};
 use crate::rig::{Away, Five, Path, by_all, endless, five, long, patient, run};
 use bed::{Counter, ends, eventually, ms, secs};
 
-/// Away before it begins, and away while it is held: no acquire, renewal or release waits for them, nobody else gets in, and once
-/// they are back nothing is left on them.
+/// Two servers are away from the start, or go away while the lock is held. No acquire, renewal or release waits for
+/// them, no other user gets in, and nothing is left on them when they are back.
 async fn two_of_five_away_cost_nobody_anything(way: Away) {
     five(async |five| {
         let user = five.warm(Path::Proxied, endless).await;
@@ -31,18 +31,19 @@ async fn two_of_five_away_cost_nobody_anything(way: Away) {
         change([0, 4], false);
         five.clean().await;
         user.reaches_all().await;
-        // A bare majority could not do without one of its own. Votes that were sent while servers were away may still come for `x`.
+        // A hold on all servers, because a bare majority could not lose a server. Another name, because late votes may
+        // still arrive for `x`.
         let guard = by_all(&user.red("y"), Acquire::new()).await;
         change([1, 3], true);
         for at in [0, 2, 4] {
             assert_eq!(ends("a renewal", user.clients[at].renew_now()).await.renewed, 1);
         }
         assert!(guard.is_held(), "{guard:?}");
-        // Of servers that are cut off from the first, the second sees all.
+        // If servers are cut off from the first user only, the second user still sees all of them.
         let second = ends("an attempt of another", other.red("y").try_lock()).await;
         assert!(second.as_ref().is_ok_and(Option::is_none), "{second:?} beside {guard:?}");
         let released = ends("a release at three of five servers", guard.unlock()).await;
-        // None of them can say that it was lost.
+        // None of the servers reports a loss.
         assert_eq!(released.unwrap(), Released::Free);
         change([1, 3], false);
         five.clean().await;
@@ -57,8 +58,8 @@ bed::cases!(on two threads, two_of_five_away_cost_nobody_anything:
     cut_off = Away::Cut,
 );
 
-/// Two of five at a time go and come back, in the middle of whatever three users do. One that is killed has a file
-/// (`appendfsync always`): it knows what it has granted.
+/// Two of five servers at a time go away and return, while three users work. A server that is killed has an AOF
+/// (`appendfsync always`), so it keeps its grants.
 async fn sections_are_exclusive_while_servers_come_and_go((ways, rounds): (&'static [Away], u64)) {
     let has_file = ways.contains(&Away::Killed);
     let make = || {
@@ -76,12 +77,13 @@ async fn sections_are_exclusive_while_servers_come_and_go((ways, rounds): (&'sta
                 while !stop.load(Ordering::SeqCst) {
                     let guard = match lock.lock().await {
                         Ok(guard) => guard,
-                        // Two have just gone, and the two before them are not reached again yet.
+                        // Two servers have just gone, and the previous two are not connected again yet.
                         Err(error @ Error::NoQuorum { .. }) if error.is_retryable() => continue,
                         Err(error) => panic!("an acquire failed: {error:?}"),
                     };
                     counter.bump(ms(2)).await;
-                    // With a bare majority, and one of it gone since, nobody can confirm it; it is given back all the same.
+                    // A hold on a bare majority that has lost a server cannot be confirmed. It is released all the
+                    // same.
                     let released = guard.unlock().await;
                     assert!(matches!(released, Ok(_) | Err(Error::ReleasePending { .. })), "{released:?}");
                     done += 1;
@@ -117,7 +119,8 @@ bed::cases!(on two threads, sections_are_exclusive_while_servers_come_and_go:
     killed = (&[Away::Killed], 6),
 );
 
-/// Of five servers one is taken, two are frozen and two are free. No holder of a majority was seen, so the result is not busy.
+/// Of five servers one is taken, two are frozen and two are free. No holder of a majority was seen, so the result is
+/// not `Ok(None)`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquire_with_one_taken_and_two_frozen_servers_of_five_returns_no_quorum() {
     five(async |five| {
@@ -129,7 +132,7 @@ async fn acquire_with_one_taken_and_two_frozen_servers_of_five_returns_no_quorum
         for wait in [Duration::ZERO, secs(3)] {
             let outcome = ends("the acquire", lock.acquire(Acquire::new().wait(wait))).await;
             assert!(matches!(outcome, Err(Error::NoQuorum { .. })), "wait of {wait:?}: {outcome:?}");
-            // The next acquire is not to find the votes of this one. At the frozen servers their undo goes on.
+            // The next acquire must not meet the votes of this one. At the frozen servers the undo continues.
             for client in &user.clients[..3] {
                 bed::idle(client).await;
             }

@@ -1,4 +1,4 @@
-//! An owner that holds the lock already, and may not enter again: it is told so when it has the whole of it, and not before.
+//! An owner that already holds the lock and may not re-enter. It gets the error only if it holds a whole RedLock.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use distlock::{Acquire, DistLock as _, Error, Flavour, RedLock};
 use crate::rig::{Path, five, long, patient};
 use bed::{PATIENCE, ends, in_vain, ms, secs};
 
-/// Where the majority that it holds is all of the servers that answer, whatever the others say, it would wait for itself.
+/// The owner holds all servers that answer, and they are a majority. It would wait for itself, whatever the other
+/// servers say.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_holds_the_whole_is_told_beside_servers_that_refuse() {
     five(async |five| {
@@ -17,13 +18,13 @@ async fn whoever_holds_the_whole_is_told_beside_servers_that_refuse() {
             (Flavour::Reentrant, Flavour::Reentrant, ["SET", "x", "1"]),
             (Flavour::Read, Flavour::Write, ["SET", "x", "1"]),
         ] {
-            // The two that refuse come first, and are quick.
+            // The two refusing servers come first, and reply fast.
             for at in [0, 1] {
                 let _: redis::Value = five.admin(at).await.cmd(&broken).await;
             }
             let me = user.clients[0].owner();
             let guard = user.over(held, "x").acquire(long().owner(&me)).await.unwrap().unwrap();
-            // The votes that came after the majority are in as well.
+            // The votes after the majority have arrived, too.
             user.quiet().await;
             let lock = user.over(asked, "x");
             for turn in 0..20 {
@@ -42,7 +43,7 @@ async fn whoever_holds_the_whole_is_told_beside_servers_that_refuse() {
     .await;
 }
 
-/// Half of an even number of servers is no majority: what another attempt of the same owner has there on its way is not the lock.
+/// Half of an even number of servers is no majority. Votes of the owner's other attempts do not count as the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_has_a_part_is_not_told_that_it_has_the_whole() {
     five(async |five| {
@@ -78,8 +79,8 @@ async fn whoever_has_a_part_is_not_told_that_it_has_the_whole() {
     .await;
 }
 
-/// A wait that is broken off, because the lock is free at the other servers, may be granted at that moment. It is given back, and
-/// the same acquire does not find its own hold in its way where nobody enters twice.
+/// A wait at one server is aborted because the lock is free at the other servers, but may just have been granted. The
+/// grant is released, so the acquire does not meet its own hold in a lock without re-entry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_is_not_in_its_own_way() {
     five(async |five| {

@@ -1,4 +1,4 @@
-//! Servers without memory, which answer what is asked and refuse what writes: a vote finds the lock busy there, and a wait is
+//! Servers without memory, which answer reads and refuse writes. A vote finds the lock busy there, and a wait is
 //! refused.
 
 use distlock::{DistLock as _, Error, Flavour};
@@ -24,7 +24,7 @@ async fn a_waiter_that_one_server_refuses_waits_at_another() {
         eventually("it waits at another", async || (1..5).any(|at| user.clients[at].stats().waiting == 1)).await;
         assert!(!waiting.is_finished());
         let asked = five.calls("evalsha").await - before;
-        // A vote of five, two waits, and looks of five: it does not spin.
+        // One vote at each of five servers, two waits, and queries at five servers. The waiter does not spin.
         assert!(asked < 100, "{asked} scripts");
         memory(five, &[0], "0").await;
         held.unlock().await.unwrap();
@@ -35,7 +35,7 @@ async fn a_waiter_that_one_server_refuses_waits_at_another() {
     .await;
 }
 
-/// The error comes once the retries are used up. The waiter does not spin until the end of its wait.
+/// The error is returned once the retries are used up. The waiter does not spin until the end of its wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_that_all_servers_refuse_fails() {
     five(async |five| {

@@ -1,4 +1,4 @@
-//! Servers that forget, and servers that answer late: what it takes for two holders, and what keeps them apart.
+//! Servers that lose their data, and servers that answer late: when two holders are possible, and what prevents them.
 
 use distlock::{Acquire, DistLock as _, Error, Guard, Lost};
 use distlock_support::RedisServer;
@@ -6,7 +6,8 @@ use distlock_support::RedisServer;
 use crate::rig::{Away, Five, Path, User, endless, five, long, patient, run};
 use bed::{becomes, ends};
 
-/// A holder of servers 0 to 2: somebody else had the others when it came, and they are free now. They are not taken in any more.
+/// A holder of servers 0 to 2. Another user held the others during the acquire. They are free now, and do not join the
+/// hold later.
 async fn of_three(five: &Five, user: &User, other: &User) -> Guard {
     let mut theirs = Vec::new();
     for client in &other.clients[3..] {
@@ -25,8 +26,8 @@ async fn of_three(five: &Five, user: &User, other: &User) -> Guard {
     guard
 }
 
-/// Documented: the one server that both majorities share restarts without its data in the middle of a lease. The other one gets
-/// in, and the first is told when its client is connected again, or at its next renewal.
+/// Documented: the one server that both majorities share restarts without its data during a lease. Another user gets
+/// in, and the first holder learns of it at its reconnect or next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shared_server_that_comes_back_empty_lets_a_second_one_in_and_the_first_is_told() {
     five(async |five| {
@@ -47,7 +48,8 @@ async fn a_shared_server_that_comes_back_empty_lets_a_second_one_in_and_the_firs
     .await;
 }
 
-/// A majority of the servers restarts empty. A hold with an explicit lease is not renewed, but its guard learns of the loss too.
+/// A majority of the servers restarts empty. A hold with an explicit lease is not renewed, but its guard learns of the
+/// loss too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guard_with_an_explicit_lease_learns_that_a_majority_restarted_empty() {
     five(async |five| {
@@ -65,7 +67,7 @@ async fn guard_with_an_explicit_lease_learns_that_a_majority_restarted_empty() {
     .await;
 }
 
-/// With `appendonly yes` and `appendfsync always` the server comes back with what it granted.
+/// With `appendonly yes` and `appendfsync always` the restarted server has all its grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shared_server_that_comes_back_with_its_file_keeps_exclusion() {
     let always = || RedisServer::builder().aof(true).arg("--appendfsync", "always");
@@ -87,7 +89,7 @@ async fn a_shared_server_that_comes_back_with_its_file_keeps_exclusion() {
     .await;
 }
 
-/// A server that stood still answers when the lock is held already, or was released.
+/// A frozen server answers after the lock is held already, or after its release.
 async fn a_late_vote_joins_the_hold_or_is_given_back(way: Away) {
     five(async |five| {
         let user = five.warm(Path::Proxied, endless).await;
@@ -97,7 +99,7 @@ async fn a_late_vote_joins_the_hold_or_is_given_back(way: Away) {
         assert_eq!(guard.members().len(), 3);
         five.back(4, way);
         becomes("servers that granted it", 4, async || guard.members().len()).await;
-        // So the hold outlives one of the first three.
+        // So the hold survives the loss of one of the first three.
         assert_eq!(five.admin(0).await.cmd::<u64>(&["DEL", "x"]).await, 1);
         user.clients[0].renew_now().await;
         assert!(guard.is_held() && five.admin(4).await.exists("x").await);

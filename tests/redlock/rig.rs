@@ -1,4 +1,4 @@
-//! Independent servers, a proxy before each, users of a RedLock over them, and the check that nothing is left at the end.
+//! Independent servers, a proxy for each, users of a RedLock over them, and the leak check at the end.
 
 use distlock::{Acquire, Builder, Client, DistLock as _, Error, Flavour, Guard, RedLock, Result};
 use distlock_support::server::Builder as ServerBuilder;
@@ -8,18 +8,16 @@ use parking_lot::Mutex;
 
 use bed::{LIMIT, PATIENCE, Place, becomes, ends, eventually, idle, is_cluster, ms, on_each, secs};
 
-/// The ways for a server to be away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Away {
-    /// SIGKILL. It comes back empty, unless it has a file.
+    /// SIGKILL. The server restarts empty, unless it has an AOF.
     Killed,
     /// SIGSTOP.
     Stopped,
-    /// Its proxy reads nothing and closes nothing: a partition. Direct users still reach it.
+    /// A partition: the proxy reads nothing and closes nothing. Direct users still reach the server.
     Cut,
 }
 
-/// How a client reaches the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     Proxied,
@@ -29,12 +27,12 @@ pub enum Path {
 /// Independent servers, or clusters of them.
 pub struct Five {
     pub servers: Vec<Place>,
-    /// One before each server, where none of them is a cluster.
+    /// One per server, unless some are clusters.
     pub proxies: Vec<Proxy>,
     clients: Mutex<Vec<Client>>,
 }
 
-/// A user: a client of its own to every server.
+/// A user has one client per server.
 #[derive(Clone)]
 pub struct User {
     pub clients: Vec<Client>,
@@ -46,7 +44,7 @@ impl User {
         self.over(Flavour::Reentrant, name)
     }
 
-    /// As [`red`](Self::red), over another flavour. A server that is slow is not away.
+    /// Like [`red`](Self::red), over another flavour. A slow server does not count as away.
     pub fn over(&self, flavour: Flavour, name: &str) -> RedLock {
         RedLock::over(self.clients.clone(), flavour, name).node_timeout(PATIENCE)
     }
@@ -58,14 +56,12 @@ impl User {
         }
     }
 
-    /// Waits until no command is in flight.
     pub async fn quiet(&self) {
         for client in &self.clients {
             becomes("commands and clean-ups in flight", 0, async || client.stats().under_way).await;
         }
     }
 
-    /// Waits until all servers answer.
     pub async fn reaches_all(&self) {
         for (at, client) in self.clients.iter().enumerate() {
             let lock = client.reentrant("reach");
@@ -74,24 +70,23 @@ impl User {
         }
     }
 
-    /// Has every client renew what it holds.
     pub async fn renew(&self) {
         join_all(self.clients.iter().map(Client::renew_now)).await;
     }
 }
 
-/// Clients that renew only when they are told, and whose timeouts a slow machine keeps.
+/// Clients that renew only on request, and whose timeouts suffice on a slow machine.
 pub fn patient(url: &str) -> Builder {
     bed::builder(url).watchdog(secs(600)).retry_delay((ms(10), ms(100))).subscription_linger(ms(200))
 }
 
-/// Clients that wait for a reply for longer than a test waits for anything: what ends with them has not waited for the dead.
+/// Clients whose command timeout is longer than any wait of a test. A call that ends in time has not waited for an
+/// absent server.
 pub fn endless(url: &str) -> Builder {
     patient(url).watchdog(secs(3600)).command_timeout(secs(1000))
 }
 
 impl Five {
-    /// So many servers, started at the same time.
     pub fn start(count: usize, make: impl Fn() -> ServerBuilder + Sync) -> Self {
         let servers: Vec<_> = std::thread::scope(|scope| {
             let starting: Vec<_> = (0..count).map(|_| scope.spawn(|| make().start())).collect();
@@ -106,14 +101,13 @@ impl Five {
         Self { servers, proxies, clients: Mutex::default() }
     }
 
-    /// So many clusters of three primaries, and so many servers.
+    /// Starts `count` clusters of three primaries, and `alone` single servers.
     async fn clusters(count: usize, alone: usize) -> Self {
         let mut servers = join_all((0..count).map(|_| Place::three())).await;
         servers.extend((0..alone).map(|_| Place::Alone(RedisServer::start())));
         Self { servers, proxies: Vec::new(), clients: Mutex::default() }
     }
 
-    /// All of them, as others say which ones they mean.
     pub fn all(&self) -> Vec<usize> {
         (0..self.servers.len()).collect()
     }
@@ -125,7 +119,7 @@ impl Five {
         }
     }
 
-    /// A user whose clients are shut down at the end of the test. Those whose server is away connect when they can.
+    /// A user whose clients are shut down at the end of the test. Clients of absent servers connect later.
     pub async fn user(&self, path: Path, make: impl Fn(&str) -> Builder) -> User {
         let connecting = self.all().into_iter().map(|at| make(&self.url(at, path)).connect_lazily());
         let clients: Vec<_> = join_all(connecting).await.into_iter().map(Result::unwrap).collect();
@@ -133,7 +127,7 @@ impl Five {
         User { clients }
     }
 
-    /// As [`user`](Self::user), connected and with every script known to the servers: all of them are there.
+    /// Like [`user`](Self::user), with all clients connected, and all scripts known to the servers.
     pub async fn warm(&self, path: Path, make: impl Fn(&str) -> Builder) -> User {
         let user = self.user(path, make).await;
         let using = user.clients.iter().map(|client| async move {
@@ -148,7 +142,7 @@ impl Five {
         user
     }
 
-    /// A client for [`end`](Self::end) to shut down.
+    /// Registers a client for [`end`](Self::end) to shut down.
     pub fn keep(&self, client: &Client) {
         self.clients.lock().push(client.clone());
     }
@@ -173,13 +167,11 @@ impl Five {
         self.servers[at].admin().await
     }
 
-    /// What all servers were sent, by the command.
     pub async fn calls(&self, command: &str) -> u64 {
         let each = self.all().into_iter().map(|at| async move { self.admin(at).await.calls(command).await });
         join_all(each).await.into_iter().sum()
     }
 
-    /// The servers on which this key is.
     pub async fn having(&self, name: &str) -> Vec<usize> {
         let each = self.all().into_iter().map(|at| async move { (at, self.admin(at).await.exists(name).await) });
         join_all(each).await.into_iter().filter_map(|(at, there)| there.then_some(at)).collect()
@@ -194,18 +186,17 @@ impl Five {
         }
     }
 
-    /// As [`clean_at`](Self::clean_at), on all servers.
     pub async fn clean(&self) {
         self.clean_at(&self.all()).await;
     }
 
-    /// Nothing is left on any server; and after the shutdown no connection is.
+    /// Asserts that nothing is left on any server, and no connection after the shutdown.
     async fn end(self) {
         self.clean().await;
         let clients = std::mem::take(&mut *self.clients.lock());
         join_all(clients.iter().map(|client| async move {
             match client.shutdown(PATIENCE).await {
-                // Closed: the test did it.
+                // Closed: the test has shut the client down.
                 Ok(()) | Err(Error::Closed) => {}
                 Err(error) => panic!("shutdown of {client:?}: {error}, {:?}", client.stats()),
             }
@@ -227,8 +218,8 @@ pub async fn five(body: impl AsyncFnOnce(&Five)) {
     run(Five::start(5, RedisServer::builder), body).await;
 }
 
-/// Runs a test body over what tests run over: five servers; or three clusters of three primaries, two of them and a server that is
-/// in none, and one of them and two such servers.
+/// Runs a test body over five servers. With a cluster topology, runs it three times: over three clusters of three
+/// primaries, over two clusters and a single server, and over one cluster and two single servers.
 pub async fn everywhere(body: impl AsyncFn(&Five)) {
     if !is_cluster() {
         return five(body).await;
@@ -238,7 +229,6 @@ pub async fn everywhere(body: impl AsyncFn(&Five)) {
     }
 }
 
-/// Runs a test body over these servers.
 pub async fn run(five: Five, body: impl AsyncFnOnce(&Five)) {
     tokio::time::timeout(LIMIT, body(&five))
         .await
@@ -246,12 +236,12 @@ pub async fn run(five: Five, body: impl AsyncFnOnce(&Five)) {
     five.end().await;
 }
 
-/// Acquires with a lease that outlasts the test, so that what is left behind does not go by itself.
+/// An acquire with a lease that outlasts the test, so that leftovers do not expire unnoticed.
 pub fn long() -> Acquire {
     Acquire::new().lease(secs(600)).wait(PATIENCE)
 }
 
-/// The parts of a `NoQuorum`.
+/// Returns the counts of a `NoQuorum`: granted and needed.
 #[track_caller]
 pub fn no_quorum<T: std::fmt::Debug>(outcome: Result<T>) -> (usize, usize) {
     match outcome {
@@ -260,7 +250,8 @@ pub fn no_quorum<T: std::fmt::Debug>(outcome: Result<T>) -> (usize, usize) {
     }
 }
 
-/// Acquires it at all servers. Acquires it again where a server still had an earlier hold: such a server is not asked twice.
+/// Acquires the lock on all servers. Repeats the acquire if a server still had an earlier hold, because a RedLock asks
+/// such a server only once.
 pub async fn by_all(lock: &RedLock, how: Acquire) -> Guard {
     let mut votes = 0;
     for _ in 0..50 {

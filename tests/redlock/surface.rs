@@ -1,4 +1,4 @@
-//! What every lock can do, as a RedLock does it: re-entry, queries, extensions, inner flavours, bad input.
+//! All operations of a RedLock: re-entry, queries, extends, inner flavours, bad input.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use distlock_support::proxy::Mode;
 use crate::rig::{Away, Path, User, by_all, five, long, patient};
 use bed::{PATIENCE, becomes, ends, eventually, ms, secs};
 
-/// Each release takes one hold off; and each server knows the owner by another name, so that none is counted twice.
+/// Each release removes one hold. The owner has another name on each server, so no server counts twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn re_entry_counts_on_every_server() {
     five(async |five| {
@@ -39,7 +39,7 @@ async fn re_entry_counts_on_every_server() {
     .await;
 }
 
-/// A forced release frees it on all servers, and the holder is told.
+/// A force frees the lock on all servers, and the holder is notified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queries_say_what_most_servers_say() {
     five(async |five| {
@@ -68,7 +68,7 @@ async fn queries_say_what_most_servers_say() {
         assert!(seen.force_unlock().await.unwrap());
         becomes("servers that have it", Vec::new(), async || five.having("x").await).await;
         assert!(matches!(guard.unlock().await, Err(Error::Lost { .. } | Error::NotHeld { .. })));
-        // On a minority it is not held by anybody: a vote that somebody lost.
+        // A lock on a minority has no holder: it is a leftover vote.
         let one = other.clients[3].reentrant("x").acquire(long()).await.unwrap().expect("free there");
         assert!(!seen.is_locked().await.unwrap());
         one.unlock().await.unwrap();
@@ -76,7 +76,7 @@ async fn queries_say_what_most_servers_say() {
     .await;
 }
 
-/// Most servers are enough for an extension; a lease that was given is not renewed.
+/// A majority is enough for an extend. An explicit lease is not renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_is_what_was_asked_for_on_every_server_that_is_there() {
     five(async |five| {
@@ -103,13 +103,12 @@ async fn a_lease_is_what_was_asked_for_on_every_server_that_is_there() {
         five.back(1, Away::Cut);
         five.back(2, Away::Cut);
         assert!(matches!(guard.extend(Duration::ZERO).await, Err(Error::Config { .. })));
-        // The guard is dropped.
         assert!(matches!(guard.downgrade().await, Err(Error::Unsupported { .. })));
     })
     .await;
 }
 
-/// One holder, or for reading several; no token of its own, but those of its members; nothing left.
+/// One holder, or several readers. The guard has no token, but its members have theirs. Nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redlock_may_be_over_every_flavour() {
     five(async |five| {
@@ -138,7 +137,7 @@ async fn a_redlock_may_be_over_every_flavour() {
             other.idle().await;
             for at in 0..5 {
                 let admin = five.admin(at).await;
-                // The counter of the tokens stays, and has to.
+                // The token counter must stay.
                 let left = async || admin.keys().await.into_iter().filter(|key| !key.contains("token")).count();
                 becomes("keys that are left", 0, left).await;
                 admin.cmd::<String>(&["FLUSHALL"]).await;
@@ -169,7 +168,7 @@ async fn what_cannot_be_a_majority_of_independent_servers_is_refused() {
         for lease in [Duration::ZERO, Duration::from_micros(999), Duration::MAX] {
             config(RedLock::new(clients.clone(), "x").acquire(Acquire::new().lease(lease)).await);
         }
-        // One is a majority of one, two of two.
+        // A majority is one of one, and two of two.
         for some in [&clients[..1], &clients[..2]] {
             let lock = RedLock::new(some.to_vec(), "x").node_timeout(PATIENCE);
             assert_eq!(lock.quorum(), some.len());
@@ -179,7 +178,8 @@ async fn what_cannot_be_a_majority_of_independent_servers_is_refused() {
     .await;
 }
 
-/// A key that is no lock, and a client that was shut down: on two servers no obstacle, on three an error that says so.
+/// A key of another type, or a client that was shut down: tolerated on two servers, and on three an error with the
+/// reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_refuse_are_like_servers_that_are_away() {
     five(async |five| {
@@ -213,7 +213,8 @@ async fn servers_that_refuse_are_like_servers_that_are_away() {
     .await;
 }
 
-/// A RedLock gives every member an owner. What the server grants that owner while the client is shut down is given back.
+/// A RedLock gives every member an owner. If the server grants the lock to this owner during the client's shutdown, the
+/// grant is released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vote_granted_during_the_shutdown_is_given_back() {
     five(async |five| {
@@ -225,7 +226,7 @@ async fn a_vote_granted_during_the_shutdown_is_given_back() {
         becomes("servers that granted it", vec![0], async || five.having("x").await).await;
         client.shutdown(PATIENCE).await.unwrap();
         let outcome = acquiring.await.unwrap();
-        // On a slow machine the reply was there before the shutdown.
+        // On a slow machine the reply arrives before the shutdown.
         let ended = matches!(&outcome, Err(Error::Closed)) || matches!(&outcome, Ok(Some(guard)) if !guard.is_held());
         assert!(ended, "{outcome:?}");
         assert_eq!(five.having("x").await, [0; 0]);

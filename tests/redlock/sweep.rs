@@ -1,5 +1,5 @@
-//! Every server in one of five states, every combination as likely as another: the lock is granted exactly when a majority can
-//! grant it, and otherwise nothing is left. Frozen servers, by the clock: `tests/sim/group/special.rs`.
+//! Every server is in one of five states, with random combinations. The lock is granted exactly if a majority can grant
+//! it, and otherwise nothing is left. `tests/sim/group/special.rs` covers frozen servers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,19 +14,18 @@ use bed::{PATIENCE, becomes, ends, ms, secs};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
-    /// Somebody else holds it there.
     Taken,
-    /// Nobody listens on the port.
+    /// The port has no listener.
     Refusing,
-    /// A replica: `READONLY`, which may pass.
+    /// A replica: `READONLY`, a temporary error.
     ReadOnly,
-    /// This login may not write: an error that stays.
+    /// The login may not write: a permanent error.
     Denied,
 }
 
 use State::{Denied, ReadOnly, Refusing, Taken, Up};
 
-/// In the order of a server's clients.
+/// The order of each server's clients.
 const STATES: [State; 5] = [Up, Taken, Refusing, ReadOnly, Denied];
 
 const COMBINATIONS: usize = 40;
@@ -34,9 +33,9 @@ const COMBINATIONS: usize = 40;
 /// A client for every server and state.
 struct Ways {
     clients: Vec<Vec<Client>>,
-    /// The replica under an address of its own for every server.
+    /// A separate address of the replica for every server.
     _replicas: Vec<Proxy>,
-    /// The port that nobody listens on, of every server.
+    /// A port without a listener for every server.
     _nowhere: Vec<TcpSocket>,
 }
 
@@ -49,7 +48,7 @@ impl Ways {
             let rules = "reset on >secret ~* &* +@all -hset -hincrby -pexpire".split(' ');
             let words: Vec<_> = ["ACL", "SETUSER", "probe"].into_iter().chain(rules).collect();
             five.admin(at).await.cmd::<String>(&words).await;
-            // Bound, so that nobody else comes to listen there.
+            // Bound, so that no other process can listen there.
             let port = TcpSocket::new_v4().unwrap();
             port.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
             let closed = format!("redis://{}", port.local_addr().unwrap());
@@ -78,7 +77,7 @@ impl Ways {
         RedLock::of(name, locks.collect::<Vec<Arc<dyn DistLock>>>()).node_timeout(PATIENCE)
     }
 
-    /// With servers in these states, one acquire.
+    /// One acquire with the servers in these states.
     async fn round(&self, five: &Five, name: &str, states: &[State]) {
         let mut theirs = Vec::new();
         for (at, state) in states.iter().enumerate().filter(|(_, state)| **state == Taken) {
@@ -88,7 +87,7 @@ impl Ways {
         let count = |wanted: &[State]| states.iter().filter(|state| wanted.contains(state)).count();
         let (up, taken) = (count(&[Up]), count(&[Taken]));
         let lock = self.lock(name, states);
-        // One attempt may find votes split on a slow machine.
+        // On a slow machine one attempt may find split votes.
         let how = if up >= 3 { long() } else { long().wait(ms(0)) };
         match ends(&format!("an acquire with {states:?}"), lock.acquire(how)).await {
             Ok(Some(guard)) => {
@@ -98,13 +97,13 @@ impl Ways {
             }
             Ok(None) => assert!(up < 3 && taken >= 3, "{states:?}: busy"),
             Err(Error::NoQuorum { granted, needed, .. }) => {
-                // The lock may be free at the servers that are away.
+                // The lock may be free at the absent servers.
                 assert!(up < 3 && taken < 3, "{states:?}: no quorum");
                 assert!(granted <= up && needed == 3, "{states:?}: {granted} of {needed}");
             }
             Err(error) => panic!("{states:?}: {error:?}"),
         }
-        // On no server anything of ours.
+        // Our votes are left on no server.
         let others: Vec<_> = (0..5).filter(|at| states[*at] == Taken).collect();
         becomes(&format!("servers that have it with {states:?}"), others, async || five.having(name).await).await;
         for guard in theirs {
@@ -116,13 +115,13 @@ impl Ways {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_granted_exactly_when_a_majority_can_grant_it() {
     five(async |five| {
-        // A replica of nobody: it refuses every write at once.
+        // A replica without a primary refuses every write at once.
         let replica = RedisServer::start();
         Admin::connect(&replica).await.cmd::<String>(&["REPLICAOF", "127.0.0.1", "1"]).await;
         let ways = Ways::connect(five, &replica).await;
         let mut numbers = Numbers::new(2026);
         for round in 0..COMBINATIONS {
-            // Every other one near the edge: with at least two that are up.
+            // Every other round is near the edge, with at least two servers up.
             let edge = if round % 2 == 0 { 2 } else { 0 };
             let mut states: Vec<_> =
                 (0..5).map(|at| if at < edge { Up } else { STATES[numbers.below(5) as usize] }).collect();
@@ -131,7 +130,7 @@ async fn it_is_granted_exactly_when_a_majority_can_grant_it() {
             }
             ways.round(five, &format!("sweep:{round}"), &states).await;
         }
-        // Nobody will ever listen there: no use in waiting for clean-ups.
+        // No server will ever listen there, so the shutdown need not wait for clean-ups.
         for clients in &ways.clients {
             let closed = clients[2].shutdown(ms(50)).await;
             assert!(matches!(closed, Ok(()) | Err(Error::Timeout { .. })), "{closed:?}");

@@ -1,4 +1,4 @@
-//! Whose votes count, who is named as a holder, and what becomes of the votes of a lock that is lost.
+//! Which votes count, which holders are named, and the votes of a lost lock.
 
 use std::sync::Arc;
 
@@ -23,13 +23,12 @@ async fn a_lost_redlock_gives_its_last_votes_back() {
         assert!(gone(&lost), "{lost:?}");
         becomes("servers that still have a vote", Vec::new(), async || five.having("x").await).await;
         user.idle().await;
-        // Whatever it is asked, it says the same.
         assert!(!guard.is_held() && guard.remaining().is_zero());
         let extended = guard.extend(bed::secs(5)).await.unwrap_err();
         assert!(gone(&extended), "{extended:?}");
         let members = guard.members();
         assert!(members.len() == 5 && members.iter().all(|member| !member.is_held), "{members:?}");
-        // Another owner acquires it, and keeps it when the first guard goes.
+        // Another owner acquires the lock, and keeps it after the first guard's release.
         let next = by_all(&user.red("x"), Acquire::new()).await;
         let told = guard.unlock().await.unwrap_err();
         assert!(gone(&told), "{told:?}");
@@ -40,7 +39,8 @@ async fn a_lost_redlock_gives_its_last_votes_back() {
     .await;
 }
 
-/// A writer behind a reader, and a reader behind a writer: it looks at both halves instead of asking for the lock in vain.
+/// A writer waits behind a reader, and a reader behind a writer. The waiter queries both halves instead of trying to
+/// acquire in vain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_behind_the_other_half_looks_and_does_not_ask() {
     five(async |five| {
@@ -48,8 +48,7 @@ async fn a_waiter_behind_the_other_half_looks_and_does_not_ask() {
         for (held, wanted) in [(Flavour::Read, Flavour::Write), (Flavour::Write, Flavour::Read)] {
             let guard = by_all(&holder.over(held, "x"), Acquire::new().lease(bed::secs(3600))).await;
             let waiting = waiter(user.over(wanted, "x"));
-            // Attempts, and releases of what they got, read several fields at once; looks do not. After the first attempts come
-            // looks alone.
+            // Attempts and their releases use HMGET. Queries do not. After the first attempts, the waiter only queries.
             eventually("ten looks in a row without an attempt", async || {
                 let before = five.calls("hmget").await;
                 let looks = five.calls("evalsha").await;
@@ -65,7 +64,6 @@ async fn a_waiter_behind_the_other_half_looks_and_does_not_ask() {
     .await;
 }
 
-/// Four owners hold one server each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holders_are_named_by_the_owners_they_have() {
     five(async |five| {
@@ -87,7 +85,7 @@ async fn holders_are_named_by_the_owners_they_have() {
     .await;
 }
 
-/// It is inside of two RedLocks that make up a third.
+/// The server is part of two RedLocks, which are members of a third.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_server_counts_twice_through_nested_locks() {
     five(async |five| {
@@ -105,7 +103,7 @@ async fn no_server_counts_twice_through_nested_locks() {
             let refused = RedLock::of("x", vec![one, other]).try_lock().await;
             assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
         }
-        // With a server each they may be made of anything.
+        // With one server each, the members may be any locks.
         let locks = vec![multi(0), part("x", &[1, 2, 3]), Arc::new(user.clients[4].reentrant("x"))];
         let guard = RedLock::of("x", locks).node_timeout(PATIENCE).lock().await.unwrap();
         eventually("all have granted it", async || guard.members().len() >= 6).await;
@@ -114,7 +112,7 @@ async fn no_server_counts_twice_through_nested_locks() {
     .await;
 }
 
-/// The owner is one that the first user's guard has, or one that was given to both; and the first or the second goes first.
+/// The shared owner is that of the first user's guard, or was given to both. Either user releases first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_users_hold_a_redlock_as_one_owner() {
     five(async |five| {

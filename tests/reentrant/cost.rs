@@ -16,7 +16,7 @@ async fn lock_and_unlock_or_drop_of_a_free_lock_are_two_commands() {
     reentrant(async |bed| {
         let (client, lock) = begin(bed).await;
         turns(bed, &client, &lock).await;
-        // The boxed form of the trait costs the same.
+        // The trait object costs the same.
         turns(bed, &client, &lock as &dyn DistLock).await;
     })
     .await;
@@ -65,8 +65,8 @@ async fn each_re_entry_release_query_and_extension_is_one_command() {
     .await;
 }
 
-/// Behind a lock that another process holds, a hundred tasks cost what one does: an attempt, a subscription, and a second attempt
-/// that closes the gap between the two.
+/// Behind another process's hold, a hundred tasks cost as much as one: an attempt, a subscription, and a second attempt
+/// in case the lock was released in between.
 #[tokio::test]
 async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscription() {
     reentrant(async |bed| {
@@ -85,8 +85,8 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
             bed::ends("a waiter", task).await.unwrap();
         }
         let served = sent(bed).await;
-        // A lock is handed over up to 16 times before it goes back to the server: 100 tasks take it in at least 6 series,
-        // each an acquire and a release; a few attempts more may be in vain.
+        // A lock is handed over up to 16 times before it returns to the server. So 100 tasks take it in at least 6
+        // series with an acquire and a release each. A few more attempts may fail.
         let commands = served.get("evalsha").copied().unwrap_or_default();
         assert!((12..=60).contains(&commands), "{served:?}");
         assert_eq!(served.get("subscribe"), None, "{served:?}");
@@ -99,7 +99,7 @@ async fn passing_on_inside_a_process_costs_nothing() {
     reentrant(async |bed| {
         begin(bed).await;
         let all = passed_on(bed, Flavour::Reentrant).await;
-        // A task that waits for long enough subscribes, and looks once.
+        // A task that waits long enough subscribes and asks once.
         let [scripts, subscribed] =
             ["evalsha", "subscribe"].map(|command| all.get(command).copied().unwrap_or_default());
         assert!(
@@ -147,7 +147,7 @@ async fn ten_thousand_acquires_make_no_new_connection() {
             })
             .collect();
         for task in tasks {
-            // As long as it takes: the bed's limit ends the test.
+            // No time limit of its own: the bed's limit ends the test.
             task.await.unwrap();
         }
         assert_eq!(connections().await, before);
@@ -157,7 +157,7 @@ async fn ten_thousand_acquires_make_no_new_connection() {
     .await;
 }
 
-/// The measure itself: a `GET` of a client counts; one inside a script and what the administrator sends do not.
+/// Tests the counter itself: a client's `GET` counts, while a `GET` inside a script and the admin's commands do not.
 #[tokio::test]
 async fn plain_commands_of_clients_are_counted_and_commands_inside_scripts_are_not() {
     at_one(

@@ -1,4 +1,4 @@
-//! The reentrant lock by itself. Faults of all kinds are shown on it too, in `tests/faults`.
+//! The reentrant lock by itself. `tests/faults` uses it, too, for all kinds of faults.
 
 mod cancel;
 mod cost;

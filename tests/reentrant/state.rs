@@ -9,29 +9,29 @@ use distlock::{Acquire, Client, DistLock, Error, Guard, NotHeld, Owner, Released
 use distlock_support::{Numbers, TtlSampler};
 
 const CHANNEL: &str = "redisson_lock__channel:{job}";
-/// Long, so that a slow machine does not change what is left of it by much.
+/// Long, so that a slow machine does not notably change the remaining time.
 const WATCHDOG: Duration = secs(300);
 
 async fn client(bed: &Bed) -> Client {
     bed.connect(bed.builder().watchdog(WATCHDOG)).await
 }
 
-/// The whole server: one hash with one field, and its lease.
+/// Asserts that the server has exactly one hash with one field, and this lease.
 async fn expect(bed: &Bed, owner: &Owner, count: u64, lease: Duration) {
-    // Nothing beside it: no latch, no queue.
+    // No other key, such as a latch or a queue.
     assert_eq!(bed.admin.keys().await, ["job"]);
     let fields: BTreeMap<_, _> = [(owner.to_string(), count.to_string())].into();
     assert_eq!(bed.admin.hgetall("job").await, fields);
     near(bed, lease).await;
 }
 
-/// The lease was set lately.
+/// Asserts that the lease was set recently.
 async fn near(bed: &Bed, lease: Duration) {
     let (ttl, lease) = (bed.admin.pttl("job").await, i64::try_from(lease.as_millis()).unwrap());
     assert!(ttl <= lease && ttl > lease * 2 / 3, "{ttl} ms are left of {lease}");
 }
 
-/// Half of the watchdog is over.
+/// Lets half of the watchdog's lease pass.
 async fn run_down(bed: &Bed) {
     bed.admin.cmd::<()>(&["PEXPIRE", "job", "150000"]).await;
 }
@@ -49,13 +49,12 @@ async fn the_trace_that_redisson_leaves() {
         let told = || events.count(CHANNEL, "0");
         let me = ours.owner();
         let how = || Acquire::new().owner(&me);
-        // Connecting leaves nothing behind.
         assert_eq!(bed.admin.keys().await, [""; 0]);
 
         let outer = enter(&ours, how()).await;
         expect(bed, &me, 1, WATCHDOG).await;
 
-        // Another client's attempt changes nothing; it listens to the lock's channel.
+        // Another client's attempt changes nothing, and subscribes to the lock's channel.
         run_down(bed).await;
         let lock = theirs.reentrant("job");
         let waiter = tokio::spawn(async move { lock.lock().await.unwrap() });
@@ -85,7 +84,7 @@ async fn the_trace_that_redisson_leaves() {
         assert!(!ours.reentrant("job").force_unlock().await.unwrap());
         assert_eq!(bed.admin.keys().await, [""; 0]);
 
-        // By force, through two holds: one message.
+        // A force ends two holds, with one message.
         let guards = [enter(&ours, how()).await, enter(&ours, how()).await];
         assert!(theirs.reentrant("job").force_unlock().await.unwrap());
         assert_eq!(bed.admin.keys().await, [""; 0]);
@@ -109,7 +108,7 @@ async fn owners_are_fields_that_scripts_can_tell_from_javas() {
                 let (field, count) = fields.first_key_value().unwrap();
                 let (id, number) = field.rsplit_once(':').unwrap();
                 assert_eq!((id, count.as_str()), (client.id(), "1"));
-                // A uuid of version 8, in lower case; Redisson's are of version 4.
+                // A uuid of version 8, in lower case. Redisson's uuids have version 4.
                 assert_eq!((id.len(), id.as_bytes()[14], id.to_lowercase().as_str()), (36, b'8', id));
                 assert!(i64::try_from(number.parse::<u64>().unwrap()).is_ok(), "a Java long");
                 assert!(seen.insert(field.clone()), "{field} comes a second time");
@@ -123,17 +122,17 @@ async fn owners_are_fields_that_scripts_can_tell_from_javas() {
     .await;
 }
 
-/// How the two holds of one owner are leased, and what the key's lease is after each step, in seconds. None: the watchdog.
+/// The leases of one owner's two holds, and the key's lease after each step, in seconds. None: the watchdog.
 struct Case {
     outer: Option<u64>,
     inner: Option<u64>,
-    /// Both held, then the inner one released; and both held, then the outer one.
+    /// `both`: both holds. `outer_left`: after the inner release. `inner_left`: after the outer release.
     both: u64,
     outer_left: u64,
     inner_left: u64,
 }
 
-/// A re-entry never shortens what earlier holds were promised, unlike in Redisson. What is left gets its own lease.
+/// Unlike in Redisson, a re-entry never shortens the lease of earlier holds. The remaining hold gets its own lease.
 const LEASES: [Case; 7] = [
     Case { outer: None, inner: None, both: 300, outer_left: 300, inner_left: 300 },
     Case { outer: None, inner: Some(100), both: 300, outer_left: 300, inner_left: 100 },
@@ -206,7 +205,7 @@ async fn an_explicit_lease_is_never_renewed() {
         assert_eq!(client.renew_now().await.renewed, 0);
         guard.unlock().await.unwrap();
 
-        // The owner comes back after the lapse: it starts at one.
+        // The owner returns after its lease has expired: its count starts at one.
         let me = client.owner();
         let lapsed = enter(&client, Acquire::new().owner(&me).lease(secs(600))).await;
         bed.admin.cmd::<()>(&["PEXPIRE", "job", "1"]).await;
@@ -233,7 +232,7 @@ async fn a_java_holders_field_is_respected() {
         assert!(lock.try_lock().await.unwrap().is_none());
         assert_eq!(lock.hold_count(&java).await.unwrap(), 3);
         assert_eq!(bed.admin.hgetall("job").await.values().collect::<Vec<_>>(), ["3"]);
-        // As that thread: one of its holds is given back.
+        // A release as the Java thread removes one of its holds.
         assert_eq!(lock.release(&java).await.unwrap(), Released::StillHeld(2));
         bed.admin.cmd::<()>(&["PEXPIRE", "job", "100"]).await;
         let guard = lock.lock().await.unwrap();
@@ -243,7 +242,7 @@ async fn a_java_holders_field_is_respected() {
     .await;
 }
 
-/// L2: whatever is done, no lock without an end is ever seen.
+/// L2: no operation ever leaves a lock without a TTL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_key_is_ever_without_an_end() {
     reentrant(async |bed| {
@@ -279,7 +278,7 @@ async fn no_key_is_ever_without_an_end() {
         }
         tasks.join_all().await;
         assert_eq!(sampler.stop().await, []);
-        // What was left to its lease, by an owner that was given away, ends with it.
+        // Holds without a guard expire with their leases.
         becomes("keys", Vec::<String>::new(), async || bed.admin.keys().await).await;
     })
     .await;

@@ -1,21 +1,20 @@
-//! What a client of ours knows of its holds, and what it sends for them.
+//! A client's knowledge of its holds, and the commands that it sends for them.
 
 use crate::ours::{Answer, Unlike, Why, note};
 use crate::state::{Half, Span, State};
 
-/// The watchdog, of ours and of Java's: nobody renews by himself while a sequence lasts.
+/// Watchdog of our clients and of Java. So long that nothing is renewed unasked during a sequence.
 pub const WATCHDOG: Span = Span::at(3_600_000);
 
-/// One guard.
 #[derive(Clone, Debug)]
 pub struct Held {
     pub id: u32,
-    /// None: the watchdog's.
+    /// Explicit lease, or `None` for the watchdog's.
     pub lease: Option<Span>,
     until: Span,
 }
 
-/// What one owner holds of one half.
+/// The holds of one owner on one half.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     count: i64,
@@ -29,7 +28,7 @@ fn valid(sent: Span, lease: Span) -> Span {
     sent.plus(Span { lo: ms(lease.lo) - 1, hi: ms(lease.hi) + 1 })
 }
 
-/// The lease that makes `until` of it, sent at `t`.
+/// The lease that, sent at `t`, counts as held until `until`.
 fn reaching(until: Span, t: Span) -> Span {
     let ms = |left: i64| (left + 2) * 100 / 99;
     Span { lo: ms(until.lo - t.hi), hi: ms(until.hi - t.lo) + 2 }
@@ -44,7 +43,7 @@ impl Book {
         self.guards.iter().map(|held| self.until(held)).reduce(Span::max)
     }
 
-    /// The longest lease that its guards were given.
+    /// The longest lease that the guards were given.
     fn lease(&self) -> Span {
         self.guards.iter().map(|held| held.lease.unwrap_or(WATCHDOG)).reduce(Span::max).unwrap_or(WATCHDOG)
     }
@@ -63,19 +62,17 @@ impl Book {
     }
 }
 
-/// One lock, and what two owners of ours, each of a client of its own, know of it.
+/// One lock, and the books of two owners of ours, each of its own client.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub state: State,
     pub books: [[Book; 2]; 2],
     pub why: Why,
-    /// The clients are older than a minute, and may not know the server's time any more.
+    /// True if the clients are older than a minute, and may have forgotten the server's time.
     pub is_clock_stale: bool,
-    /// What was published.
     pub said: String,
 }
 
-/// What a user is told of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Told {
     Free,
@@ -93,23 +90,22 @@ impl Model {
         &mut self.books[who][half as usize]
     }
 
-    /// The guard, if it has not been lost.
+    /// The guard, unless it is lost.
     pub fn held(&self, who: usize, half: Half, id: u32) -> Option<&Held> {
         self.books[who][half as usize].guards.iter().find(|held| held.id == id)
     }
 
-    /// Until when a guard counts as held; None: it is lost.
+    /// Until when a guard counts as held; `None` if it is lost.
     pub fn until(&self, who: usize, half: Half, id: u32) -> Option<Span> {
         self.held(who, half, id).map(|held| self.books[who][half as usize].until(held))
     }
 
-    /// When something ends, in Redis or here.
+    /// The ends of all leases, in Redis and in the books.
     pub fn ends(&self) -> impl Iterator<Item = Span> {
         let books = self.books.iter().flatten();
         books.flat_map(|book| book.guards.iter().map(|held| book.until(held))).chain(self.state.ends())
     }
 
-    /// Asks once.
     pub fn acquire(&mut self, who: usize, half: Half, lease: Option<Span>, id: u32, t: Span) -> Answer {
         loop {
             let book = &self.books[who][half as usize];
@@ -122,7 +118,7 @@ impl Model {
             };
             match answer {
                 Answer::Held => self.book(who, half).opened(id, lease, t),
-                // What was to be there is not: it is lost, and asked for anew.
+                // The earlier holds are gone: they are lost, and the acquire starts again without them.
                 _ if again => {
                     *self.book(who, half) = Book::default();
                     continue;
@@ -144,9 +140,9 @@ impl Model {
             Half::Read => {
                 let promised =
                     book.until_all().filter(|until| t.before(*until)).map(|until| t.plus(reaching(until, t)));
-                // A renewal under way may promise the watchdog's in full.
+                // A renewal in flight may promise a whole watchdog lease.
                 let full = if book.is_watched() { t.plus(WATCHDOG) } else { Span::default() };
-                // The client asks for the server's time where the lease becomes shorter.
+                // The client asks for the server's time if the release shortens the lease.
                 let asks = |full: Span| full.before(until);
                 let untimed = |full| self.is_clock_stale && !asks(full);
                 let promised = promised.map(|least| (least, least.max(full), untimed(least.max(full))));
@@ -159,7 +155,7 @@ impl Model {
             Answer::Left(left) => {
                 book.count -= 1;
                 if half == Half::Write {
-                    // All of them start anew that are not over.
+                    // The lease of every guard that has not ended starts again.
                     for held in book.guards.iter_mut().filter(|held| !held.until.before(t)) {
                         held.until = held.until.max(held.lease.map_or(held.until, |lease| valid(t, lease)));
                     }
@@ -177,7 +173,7 @@ impl Model {
         if until.before(t) { Told::Late } else { told }
     }
 
-    /// A client's round: how many were renewed, and how many found lost.
+    /// A client's round of renewals. Returns how many guards were renewed, and how many were lost.
     pub fn renew(&mut self, who: usize, t: Span) -> (usize, usize) {
         let (mut renewed, mut lost) = (0, 0);
         for half in [Half::Read, Half::Write] {
@@ -201,7 +197,7 @@ impl Model {
         (renewed, lost)
     }
 
-    /// Whether it was held.
+    /// Returns whether the guard was held.
     pub fn extend(&mut self, who: usize, half: Half, id: u32, lease: Span, t: Span) -> bool {
         if self.until(who, half, id).is_none_or(|until| until.before(t)) {
             return false;
@@ -224,7 +220,7 @@ impl Model {
         there
     }
 
-    /// Reads before it gives the writing back, as the same owner, for what is left of the lease.
+    /// Acquires a read hold of the same owner for the rest of the lease, then releases the write hold.
     pub fn downgrade(&mut self, who: usize, id: u32, reader: u32, t: Span) -> bool {
         let until = self.until(who, Half::Write, id);
         let mut done = until.is_some_and(|until| t.before(until));

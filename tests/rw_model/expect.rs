@@ -1,4 +1,4 @@
-//! What each step should come to, on the shared lock and on Java's own; and a whole sequence of them.
+//! The expected outcome of each step, on the shared lock and on Java's own, and the steps of a whole sequence.
 
 use crate::book::{Told, WATCHDOG};
 use crate::ours::{Answer, Unlike, note};
@@ -6,7 +6,7 @@ use crate::rig::now;
 use crate::state::{Half, JAVA, Span};
 use crate::story::{Story, Torn};
 
-/// A guard of ours: where it is among them all, and which it is.
+/// A guard of ours: its position in `hands`, and its identity.
 #[derive(Clone, Copy, Debug)]
 pub struct Grip {
     pub place: usize,
@@ -15,13 +15,13 @@ pub struct Grip {
     pub id: u32,
 }
 
-/// One step. Leases are in ms; none is the watchdog's.
+/// One step. Leases are in ms; `None` is the watchdog's.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
     Acquire(usize, Half, Option<i64>),
     Unlock(Grip),
     Drop(Grip),
-    /// With the lease that Java is to read for; `None`: the guard's is over, and Java only unlocks.
+    /// With the lease of Java's read hold. An outer `None` means that the guard has ended, and Java only unlocks.
     Downgrade(Grip, Option<Option<i64>>),
     Extend(Grip, i64),
     Renew(usize),
@@ -30,22 +30,20 @@ pub enum Act {
     JavaTick(Half),
 }
 
-/// What the one who acts is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Answer(Answer),
     Told(Told),
     Done(bool),
-    /// So many; so many were lost, and so many failed.
+    /// Numbers of renewed, lost and failed holds.
     Renewed(usize, usize, usize),
-    /// By an error that says nothing of the lock.
+    /// An error that says nothing about the lock.
     Failed(String),
-    /// Nobody is told.
     None,
 }
 
 impl Story<'_> {
-    /// The step in the model, carried out at `t`.
+    /// Runs the step in the model at time `t`.
     fn expect(&mut self, act: Act, id: u32, t: Span) -> (Outcome, Vec<bool>) {
         let span = |lease: Option<i64>| lease.map_or(WATCHDOG, Span::at);
         match act {
@@ -140,7 +138,7 @@ impl Story<'_> {
         for (watched, count) in self.java_watched.iter_mut().zip(counts) {
             *watched &= count > 0;
         }
-        // Before the choice: a downgrade reads what is left of a lease there.
+        // Before the choice, because a downgrade reads the remaining lease there.
         let from = now();
         let Some(act) = act(self) else {
             self.pass().await;
@@ -163,7 +161,7 @@ impl Story<'_> {
         self.compare(from, got, expected).await
     }
 
-    /// Some steps, and then the way back.
+    /// Plays random steps, then releases everything.
     pub async fn play(&mut self, steps: u64) -> Result<(), Torn> {
         for _ in 0..steps {
             self.step(Self::choose).await?;
@@ -171,7 +169,7 @@ impl Story<'_> {
         self.go_back().await
     }
 
-    /// These steps, and then the way back. A release is of the owner's only guard.
+    /// Plays these steps, then releases everything. A release is of the owner's only guard.
     pub async fn follow(&mut self, steps: &[Act]) -> Result<(), Torn> {
         for act in steps {
             self.step(|story| match *act {
@@ -216,7 +214,7 @@ impl Story<'_> {
     }
 }
 
-/// Whether this was heard; `?` is a `0` that may have been said or not.
+/// True if `heard` matches `said`. A `?` stands for an optional `0`.
 fn is_said(heard: &[u8], said: &[u8]) -> bool {
     match (heard, said) {
         (_, [b'?', rest @ ..]) => is_said(heard, rest) || matches!(heard, [b'0', heard @ ..] if is_said(heard, rest)),

@@ -1,9 +1,9 @@
-//! What Redisson's scripts do (protocol 10, and 6 for its watchdog).
+//! The effects of Redisson's scripts (protocol 10, and 6 for its watchdog).
 
 use crate::state::{Half, OWNERS, Span, State};
 
 impl State {
-    /// 10.1. Whether it is in.
+    /// 10.1. Returns whether the lock was acquired.
     pub fn java_read(&mut self, who: usize, lease: Span, t: Span) -> bool {
         if self.mode == Some(Half::Write) && self.writes[who] == 0 {
             return false;
@@ -28,7 +28,7 @@ impl State {
         true
     }
 
-    /// 10.3. Whether it was held.
+    /// 10.3. Returns whether the lock was held.
     pub fn java_unread(&mut self, who: usize, t: Span, said: &mut String) -> bool {
         if self.mode.is_none() {
             said.push('0');
@@ -51,7 +51,7 @@ impl State {
         true
     }
 
-    /// 10.4. `lease`: what the lock object has for a partial unlock.
+    /// 10.4. `lease`: the lock object's lease, which a partial unlock sets.
     pub fn java_unwrite(&mut self, who: usize, lease: Span, t: Span, said: &mut String) -> bool {
         if self.mode.is_none() {
             said.push('1');
@@ -72,7 +72,7 @@ impl State {
         true
     }
 
-    /// 6. Every cover that is there, and the hash, whatever they were.
+    /// 6. Sets every existing cover, and the hash, to the lease.
     pub fn java_tick(&mut self, who: usize, half: Half, lease: Span, t: Span) {
         let count = if half == Half::Read { self.reads[who] } else { 0 };
         for n in 1..=count {

@@ -1,7 +1,9 @@
-//! Random sequences on a read-write lock: two owners of ours, each of a client of its own, and one of a real Redisson.
-//! After every step Redis holds what a model in plain Rust says, and what Redisson alone would have left, but for the
-//! differences that the model names (`rw_model/ours.rs`). A failure prints its seed; `SEED=n` replays it alone,
-//! `SEQUENCES=n` and `STEPS=n` set the length, `LANES=n` how many are under way at a time.
+//! Random sequences on a read-write lock: two owners of ours, each of its own client, and one of a real Redisson.
+//! After every step Redis must hold what a model in plain Rust says. It must also hold what Redisson alone would have
+//! left, except for the differences that `rw_model/ours.rs` names.
+//!
+//! A failure prints its seed. `SEED=n` replays one sequence, `SEQUENCES=n` and `STEPS=n` set the length, `LANES=n`
+//! sets how many sequences run at a time.
 
 mod book;
 mod expect;
@@ -26,7 +28,7 @@ use rig::{Rig, ms};
 use state::Half;
 use story::{Story, Tally};
 
-/// Every time that a sequence is torn, its short lease doubles: this is a minute and more.
+/// Each time that a sequence is torn, its short lease doubles. After this many attempts it is longer than a minute.
 const ATTEMPTS: u32 = 14;
 
 fn from_env(name: &str) -> Option<u64> {
@@ -60,8 +62,8 @@ async fn redis_holds_what_the_model_and_redisson_say() {
     Arc::into_inner(rig).expect("all lanes have ended").end().await;
 }
 
-/// A tick of Redisson's watchdog for one reader cuts short what others were promised; whoever releases next makes it good,
-/// as Redisson's release does.
+/// A tick of Redisson's watchdog for one reader shortens the leases promised to others. The next release restores
+/// them, as Redisson's release does.
 #[tokio::test]
 async fn a_release_makes_good_what_java_cut_short() {
     let rig = Rig::start().await;
@@ -94,7 +96,6 @@ async fn close(clients: [Client; 2]) {
     }
 }
 
-/// One sequence after another.
 async fn lane(rig: Arc<Rig>, next: Arc<AtomicU64>, last: u64, steps: u64) -> Tally {
     let clients = connect(&rig).await;
     let mut met = Tally::default();

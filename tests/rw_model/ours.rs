@@ -1,38 +1,41 @@
-//! What ours do in Redis: Redisson's steps (`java.rs`) but for the differences, which are all told here by name.
+//! The effects of our scripts: Redisson's steps (`java.rs`), except for the differences that are named here.
 
 use std::collections::BTreeMap;
 
 use crate::book::WATCHDOG;
 use crate::state::{Half, Span, State};
 
-/// Where ours must *not* leave what Redisson leaves. Nothing else may differ.
+/// Intended differences from the state that Redisson leaves. Nothing else may differ.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unlike {
-    /// Coming in again for writing: the lease is the longer of both, not their sum.
+    /// Re-entry of a writer: the lease is the longer of both, not their sum.
     Reentry,
-    /// A writer takes a lock all of whose readers are dead; Redisson's waits for the hash to end.
+    /// A writer enters if all readers are dead. Redisson's writer waits for the hash to expire.
     DeadReaders,
-    /// An owner that lost its holds comes in with a count of 1, whatever the dead ones left; Redisson counts on.
+    /// An owner that lost its holds enters with a count of 1. Redisson adds to the count of the dead holds.
     Anew,
-    /// Reading ends under the own write hold: the lease stays the writer's; Redisson's becomes the reader's.
+    /// A read hold under the owner's own write hold ends: the writer's lease stays. In Redisson it becomes the
+    /// reader's.
     UnderWrite,
-    /// Writing ends once of several times: the lease is what the guards that stay were given, and never less than their
-    /// owner's covers. Redisson's is what the lock object was last used with: here always a new one, so the watchdog's.
+    /// A write hold ends, and others remain: the lease is that of the remaining guards, and never less than their
+    /// owner's covers. In Redisson it is the lease that the lock object last used: here the object is always new, so
+    /// it is the watchdog's.
     PartialWrite,
-    /// Writing ends and the owner's holds for reading are dead: free. Redisson leaves it to them.
+    /// The last write hold ends while the owner's read holds are dead: the lock is free. Redisson leaves it to the
+    /// dead read holds.
     DeadReads,
-    /// Reading ends once of several times: what is left is covered as long as promised. Redisson's goes with the last
-    /// cover, whichever hold was meant.
+    /// A read hold ends, and others remain: they are covered for as long as promised. Redisson removes the last cover,
+    /// whichever hold was released.
     Promise,
-    /// A hold that is known to be lost is not given back any more. Redisson's counts down what it finds.
+    /// A hold that is known to be lost is not released any more. Redisson decrements whatever it finds.
     Lost,
-    /// Renewing and extending: Redisson cannot be asked to.
+    /// Renewals and extensions, which Redisson cannot be asked for.
     Renewal,
-    /// The message that the end has come nearer: none of Redisson's. The state is the same.
+    /// The message that the lock will end earlier, which Redisson does not send. The state is the same.
     Sooner,
-    /// The message of a downgrade: none of Redisson's. The state is the same.
+    /// The message of a downgrade, which Redisson does not send. The state is the same.
     Told,
-    /// Writing asked for while reading: refused as a deadlock. Redisson's is busy. The state is the same.
+    /// A request to write while reading is refused as a deadlock. Redisson reports busy. The state is the same.
     Upgrade,
 }
 
@@ -52,7 +55,7 @@ impl Unlike {
         Self::Upgrade,
     ];
 
-    /// Whether the state differs afterwards.
+    /// True if this difference leaves another state.
     pub fn in_state(self) -> bool {
         !matches!(self, Self::Sooner | Self::Told | Self::Upgrade)
     }
@@ -64,22 +67,21 @@ pub fn note(why: &mut Why, what: Unlike) {
     *why.entry(what).or_default() += 1;
 }
 
-/// What a client is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     Held,
     Busy,
     Deadlock,
-    /// Was to come in again, but holds nothing any more.
+    /// The owner's earlier holds are gone, so it cannot re-enter.
     Gone,
     Left(i64),
-    /// The owner holds nothing any more.
+    /// The owner has no hold left.
     Free,
     NotHeld,
 }
 
 impl State {
-    /// `want`: the count afterwards; None where others may act as this owner.
+    /// `want`: the count afterwards, or `None` if other clients may act as this owner.
     pub fn our_read(&mut self, who: usize, lease: Span, want: Option<i64>, t: Span, why: &mut Why) -> Answer {
         if self.mode == Some(Half::Write) && self.writes[who] == 0 {
             return Answer::Busy;
@@ -94,7 +96,7 @@ impl State {
         let (mode, end) = (self.mode, self.end);
         self.java_read(who, lease, t);
         if mode.is_some() {
-            // Not touched where it is long enough.
+            // Unchanged if it is long enough.
             self.end = end.max(t.plus(lease));
         }
         Answer::Held
@@ -139,8 +141,8 @@ impl State {
         Answer::Held
     }
 
-    /// `left`: the count afterwards, None: one less. `promised`: until when the holds that are left must be covered at least, until when
-    /// they are covered if they are not, and whether the client may not know the server's time.
+    /// `left`: the count afterwards; `None` means one less. `promised`: until when the remaining holds must be covered
+    /// at least, the new cover if they are not, and whether the client may not know the server's time.
     pub fn our_unread(
         &mut self,
         who: usize,
@@ -168,7 +170,7 @@ impl State {
         if let Some((least, promised, _)) = promised.filter(|(least, ..)| left > 0 && short(*least)) {
             note(why, Unlike::Promise);
             if self.mode.is_none() {
-                // Not the last live reader after all.
+                // The lock is not free, because this was not the last live reader.
                 said.pop();
                 self.clone_from(&was);
                 self.reads[who] = left;
@@ -192,13 +194,13 @@ impl State {
             && left > 0
             && self.mode.is_some()
         {
-            // What is left keeps the longest cover of all then.
+            // Then the remaining holds keep the longest cover.
             let kept = longest.max(promised).set_again(t);
             self.either.push(((who, left), Some(kept)));
             self.end.hi = self.end.hi.max(kept.hi);
         }
         if mode == Some(Half::Read) && self.mode.is_some() {
-            // Those who wait are told of an end that comes sooner by a second.
+            // Waiters get a message if the end comes more than a second earlier.
             let (least, most) = (was.end.lo - self.end.hi, was.end.hi - self.end.lo);
             if most > 1000 {
                 said.push(if least > 1000 { '0' } else { '?' });
@@ -208,7 +210,7 @@ impl State {
         if left > 0 && self.mode.is_some() { Answer::Left(left) } else { Answer::Free }
     }
 
-    /// `lease`: for what is left.
+    /// `lease`: the lease of the remaining holds.
     pub fn our_unwrite(
         &mut self,
         who: usize,
@@ -244,7 +246,7 @@ impl State {
         Answer::Free
     }
 
-    /// `extend`: the covers too, else only what the hash lasts at least. Whether it is held.
+    /// `extend`: also extends the covers; otherwise only the hash is extended. Returns whether the lock is held.
     pub fn our_renewed(&mut self, who: usize, half: Half, extend: bool, lease: Span, t: Span) -> bool {
         if half == Half::Write {
             if self.writes[who] > 0 {
@@ -262,7 +264,7 @@ impl State {
         best.is_some()
     }
 
-    /// All of the owner's leases of this half become this one, be it shorter.
+    /// Sets all leases of the owner on this half, even to a shorter lease.
     pub fn our_extended(&mut self, who: usize, half: Half, lease: Span, t: Span) -> bool {
         if half == Half::Write {
             if self.writes[who] > 0 {

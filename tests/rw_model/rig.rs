@@ -1,4 +1,4 @@
-//! The server, Java, and what stands in Redis.
+//! The server, Java, and the state of locks in Redis.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use serde_json::json;
 use crate::book::WATCHDOG;
 use crate::state::{Half, JAVA, OWNERS, Span, State};
 
-/// Of both locks: hash, its end, all other keys and theirs; and the time. Ends are told as they are (since Redis 7): what is
-/// left would be wrong by as much as a script may be held up on a busy machine.
+/// Reads both locks: the hash and its expiry, all other keys and their expiries, and the time. Expiries are absolute
+/// (Redis 7 or later), because remaining times would be wrong by the time that a script is held up on a busy machine.
 const LOOK: &str = "
 local out = {}
 for i, key in ipairs(KEYS) do
@@ -38,7 +38,6 @@ local now = redis.call('time')
 return {now[1] * 1000 + math.floor(now[2] / 1000), out}
 ";
 
-/// Makes a lock be this, whatever it was.
 const PUT: &str = "
 local lists, all = {}, redis.call('hgetall', KEYS[1])
 for n = 1, #all, 2 do
@@ -59,7 +58,7 @@ for i = 3 + fields, #ARGV, 2 do
 end
 ";
 
-/// A tick of Redisson's watchdog for one hold (protocol 6): it cannot be asked for one.
+/// A tick of Redisson's watchdog for one hold (protocol 6), which Redisson cannot be asked for.
 const TICK: &str = "
 for _, key in ipairs(KEYS) do
   local count = tonumber(redis.call('hget', key, ARGV[1]) or 0)
@@ -70,10 +69,9 @@ for _, key in ipairs(KEYS) do
 end
 ";
 
-/// How the unlock latches of Redisson begin.
+/// Prefix of Redisson's unlock latches.
 const LATCH: &str = "redisson_unlock_latch:";
 
-/// By channel, what was said on it.
 type Heard = Arc<Mutex<HashMap<String, String>>>;
 
 pub struct Rig {
@@ -113,18 +111,17 @@ impl Rig {
         rig
     }
 
-    /// Whether a client may have forgotten the server's time, which it believes for a minute, by the end of a short story.
+    /// True if a client, which trusts the server's time for a minute, may forget it before the end of a short story.
     pub fn is_clock_stale(&self) -> bool {
         now() - self.started > 50_000
     }
 
-    /// What stands in Redis for these locks, the owners being these, and when.
+    /// Reads the state of these locks in Redis, given their owners, and the server's time.
     pub async fn look(&self, names: [&str; 2], owners: [&[String; OWNERS]; 2]) -> (i64, [Result<State, String>; 2]) {
         let (time, [one, two]): (i64, [Seen; 2]) = self.admin.cmd(&["EVAL", LOOK, "2", names[0], names[1]]).await;
         (time, [read(names[0], owners[0], &one), read(names[1], owners[1], &two)])
     }
 
-    /// Makes it be so.
     pub async fn put(&self, name: &str, owners: &[String; OWNERS], state: &State) {
         let mut fields = Vec::new();
         if let Some(mode) = state.mode {
@@ -146,7 +143,7 @@ impl Rig {
         let _: Option<i64> = self.admin.cmd_bytes(&args).await;
     }
 
-    /// An attempt of Java's to lock, without waiting.
+    /// A `tryLock` of Java's, without waiting.
     pub async fn java_lock(&self, name: &str, who: usize, half: Half, lease: Option<i64>) -> bool {
         let mut request =
             json!({"op": "try_lock_as", "flavour": flavour(half), "name": name, "tid": who + 1, "fresh": true});
@@ -157,7 +154,7 @@ impl Rig {
         reply.value.as_bool().expect("whether it is held")
     }
 
-    /// Whether Java gave it back; false: it did not hold it.
+    /// Unlocks for Java. Returns false if Java did not hold the lock.
     pub async fn java_unlock(&self, name: &str, who: usize, half: Half) -> bool {
         let request = json!({"op": "unlock_as", "flavour": flavour(half), "name": name, "tid": who + 1, "fresh": true});
         match self.agent.call(request).await {
@@ -167,7 +164,7 @@ impl Rig {
         }
     }
 
-    /// Java's watchdog ticks for its own hold.
+    /// A tick of Java's watchdog for its own hold.
     pub async fn tick(&self, names: [&str; 2], half: Half) {
         let suffix = if half == Half::Write { ":write" } else { "" };
         let holder = format!("{}{suffix}", self.java(JAVA));
@@ -175,12 +172,10 @@ impl Rig {
             self.admin.cmd(&["EVAL", TICK, "2", names[0], names[1], &holder, &WATCHDOG.lo.to_string()]).await;
     }
 
-    /// Java's holder.
     pub fn java(&self, who: usize) -> String {
         format!("{}:{}", self.agent.id(), who + 1)
     }
 
-    /// All that was said of a lock.
     pub async fn said(&self, name: &str) -> String {
         let channel = format!("redisson_rwlock:{{{name}}}");
         self.admin.publish(&channel, b"9").await;
@@ -194,7 +189,6 @@ impl Rig {
         }
     }
 
-    /// Nothing is left of anybody.
     pub async fn end(self) {
         while self.admin.keys().await.iter().any(|key| key.starts_with(LATCH)) {
             tokio::time::sleep(ms(5)).await;
@@ -208,7 +202,7 @@ fn flavour(half: Half) -> &'static str {
     if half == Half::Read { "read" } else { "write" }
 }
 
-/// Ends with the server.
+/// Collects messages until the server ends.
 fn listen(url: &str) -> Heard {
     let client = redis::Client::open(url).expect("a good url");
     let mut connection = client.get_connection().expect("a connection");

@@ -1,17 +1,16 @@
-//! What stands in Redis for one read-write lock, and when it ends.
+//! The state of one read-write lock in Redis, with its expiries.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Two of ours and one of Java's.
 pub const OWNERS: usize = 3;
-/// The one of Java's.
 pub const JAVA: usize = 2;
 
-/// What two readings of a clock in whole milliseconds may differ by.
+/// Largest difference between two readings of a clock in whole milliseconds.
 const SLACK: i64 = 3;
 
-/// A time in ms, known to lie in between: when a command was carried out, or what was reckoned from that.
+/// A time in ms that lies between two bounds: when a command ran, or a time derived from that.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
     pub lo: i64,
@@ -35,12 +34,12 @@ impl Span {
         self.lo - SLACK <= seen && seen <= self.hi + SLACK
     }
 
-    /// As read and set again by one script at `t`: later by as much as it was held up in between.
+    /// An expiry that a script read and set again at `t`: later by the time that the script was held up in between.
     pub const fn set_again(self, t: Self) -> Self {
         Self { lo: self.lo, hi: self.hi + t.hi - t.lo }
     }
 
-    /// Certainly before the other.
+    /// True if this is certainly before the other.
     pub const fn before(self, other: Self) -> bool {
         self.hi + SLACK < other.lo
     }
@@ -64,17 +63,17 @@ pub struct State {
     pub mode: Option<Half>,
     pub reads: [i64; OWNERS],
     pub writes: [i64; OWNERS],
-    /// Of the hash, if there is one.
+    /// Expiry of the hash, if there is one.
     pub end: Span,
     /// By owner and number.
     pub covers: BTreeMap<(usize, i64), Span>,
-    /// Other ends that a cover may have; None: it may be missing. Two times were too close to tell which is later, or the client
-    /// did not know the server's time.
+    /// Other possible ends of a cover; `None` means that it may be missing. Either two times were too close to tell
+    /// which is later, or the client did not know the server's time.
     pub either: Vec<((usize, i64), Option<Span>)>,
 }
 
 impl State {
-    /// The longest cover of a reader; None: it is dead, or none.
+    /// The longest cover of a reader; `None` if it is dead or does not read.
     pub fn covered(&self, who: usize) -> Option<Span> {
         (1..=self.reads[who]).filter_map(|n| self.covers.get(&(who, n)).copied()).reduce(Span::max)
     }
@@ -88,7 +87,7 @@ impl State {
         (self.mode, self.reads, self.writes, self.end) = (None, [0; OWNERS], [0; OWNERS], Span::default());
     }
 
-    /// What has run out goes.
+    /// Removes what has expired.
     pub fn pass(&mut self, now: i64) {
         self.covers.retain(|_, end| end.hi > now);
         if self.mode.is_some() && self.end.hi <= now {
@@ -96,12 +95,11 @@ impl State {
         }
     }
 
-    /// When something ends.
     pub fn ends(&self) -> impl Iterator<Item = Span> {
         self.covers.values().copied().chain(self.mode.map(|_| self.end))
     }
 
-    /// In which way what was seen is not this.
+    /// Describes the first difference from the state that was seen.
     pub fn unlike(&self, seen: &Self) -> Option<String> {
         if (self.mode, self.reads, self.writes) != (seen.mode, seen.reads, seen.writes) {
             return Some("the fields".into());
@@ -122,7 +120,7 @@ impl State {
         None
     }
 
-    /// The same, give or take so many ms.
+    /// The same with every expiry widened by so many ms.
     pub fn widened(&self, by: i64) -> Self {
         let mut wide = self.clone();
         for end in wide.covers.values_mut().chain([&mut wide.end]) {
@@ -131,7 +129,7 @@ impl State {
         wide
     }
 
-    /// The same with times told from `zero`.
+    /// The same with times relative to `zero`.
     pub fn since(&self, zero: i64) -> Self {
         let mut told = self.clone();
         let back = Span::at(-zero);

@@ -1,4 +1,4 @@
-//! Who does what: chosen, and done.
+//! Chooses and runs the steps.
 
 use distlock::{Acquire, Error, NotHeld, Released};
 
@@ -9,7 +9,7 @@ use crate::rig::ms;
 use crate::state::{Half, JAVA};
 use crate::story::{Hand, Story};
 
-/// The leases beside a short one: shorter than the watchdog's, and longer.
+/// The leases other than the short one: shorter than the watchdog's, and longer.
 const LEASES: [i64; 2] = [60_000, 7_200_000];
 
 fn unlocked(result: Result<Released, Error>) -> Outcome {
@@ -51,8 +51,8 @@ impl Story<'_> {
         Some(Grip { place, who, half, id })
     }
 
-    /// How the dead are made, which chance alone seldom does: whoever acts most writes, reads for a short while, and is dead
-    /// as a reader when its writing ends.
+    /// The plot that produces dead readers, which random steps seldom do. The owner that acts most writes, reads with
+    /// a short lease, and is dead as a reader when its write hold ends.
     fn plotted(&mut self, scene: u8) -> Option<Act> {
         let (who, short) = (self.star, Some(self.short));
         match scene {
@@ -67,7 +67,7 @@ impl Story<'_> {
         }
     }
 
-    /// None: time passes.
+    /// `None`: time passes.
     pub fn choose(&mut self) -> Option<Act> {
         if let Some(scene @ 0..5) = self.scene {
             self.scene = Some(scene + 1);
@@ -105,7 +105,7 @@ impl Story<'_> {
         })
     }
 
-    /// Java's has to be told the lease: what is left, in full.
+    /// Java's downgrade needs a lease: the remaining time, with the drift margin added back.
     fn downgrade(&self, grip: Grip) -> Act {
         let left = i64::try_from(self.hands[grip.place].guard.remaining().as_millis()).expect("a short time");
         let explicit = self.model.held(grip.who, grip.half, grip.id).is_some_and(|held| held.lease.is_some());
@@ -113,7 +113,7 @@ impl Story<'_> {
         Act::Downgrade(grip, (left > 0).then_some(lease))
     }
 
-    /// What came of it, and what Java answered on its own lock.
+    /// Runs a step. Returns the outcome, and Java's replies on its own lock.
     pub async fn act(&mut self, act: Act, id: u32) -> (Outcome, Vec<bool>) {
         let rig = self.rig;
         let [shared, name] = self.names.clone();

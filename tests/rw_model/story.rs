@@ -1,5 +1,5 @@
-//! One sequence: every step is done on a lock of two owners of ours and one of Java's, and by three owners of Java's on a
-//! lock of their own; then both are looked at.
+//! One sequence. Every step runs on a lock shared by two owners of ours and one of Java's, and on a lock that three
+//! owners of Java's share. Then both locks are compared.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,16 @@ use crate::ours::Why;
 use crate::rig::{Rig, ms, now};
 use crate::state::{Half, JAVA, OWNERS, Span, State};
 
-/// Time in which nothing may end while a step is under way, before and after.
+/// Time in ms before and after a step in which nothing may end.
 const APART: i64 = 6;
 
-/// Something ended while a step was under way: who came first cannot be told.
+/// Something ended during a step, so the order of both is unknown.
 #[derive(Debug)]
 pub struct Torn;
 
-/// What a step came to, and what Java answered on its own lock.
+/// The outcome of a step, and Java's replies on its own lock.
 type Done = (Outcome, Vec<bool>);
 
-/// A guard, and whose it is.
 pub struct Hand {
     pub guard: Guard,
     pub who: usize,
@@ -31,13 +30,12 @@ pub struct Hand {
     pub id: u32,
 }
 
-/// What was met, over all sequences.
 #[derive(Clone, Default, Debug)]
 pub struct Tally {
     pub sequences: u64,
     pub torn: u64,
     pub steps: u64,
-    /// Steps after which both locks had to be the same.
+    /// Steps after which both locks had to be equal.
     pub same: u64,
     pub why: Why,
 }
@@ -59,16 +57,16 @@ pub struct Story<'a> {
     pub(crate) rig: &'a Rig,
     pub(crate) clients: &'a [Client; 2],
     pub(crate) dice: Numbers,
-    /// The shortest lease, and how long before an end no step begins.
+    /// The shortest lease. `margin`: how long before an end no step begins.
     pub(crate) short: i64,
     margin: i64,
-    /// Most leases are short.
+    /// True if most leases are short.
     pub(crate) hasty: bool,
-    /// Who acts most.
+    /// The owner that acts most.
     pub(crate) star: usize,
-    /// Where in the plot this is, if there is one.
+    /// Position in the plot, if there is one.
     pub(crate) scene: Option<u8>,
-    /// The lock that all share, and Java's own.
+    /// The shared lock, and Java's own.
     pub(crate) names: [String; 2],
     texts: [[String; OWNERS]; 2],
     pub(crate) owners: [Owner; 2],
@@ -76,12 +74,12 @@ pub struct Story<'a> {
     pub(crate) hands: Vec<Hand>,
     pub(crate) next: u32,
     pub(crate) model: Model,
-    /// Java's own lock, and what was said of it.
+    /// State and messages of Java's own lock.
     pub(crate) java: State,
     pub(crate) java_said: String,
-    /// Which halves Java's watchdog keeps.
+    /// The halves that Java's watchdog renews.
     pub(crate) java_watched: [bool; 2],
-    /// Whose holds Java's watchdog may have cut short since they were renewed.
+    /// True if Java's watchdog may have shortened this owner's holds since their last renewal.
     pub(crate) cut: [bool; 2],
     pub(crate) lost: bool,
     pub(crate) tally: Tally,
@@ -102,7 +100,7 @@ impl<'a> Story<'a> {
             let lock = clients[who].rw(&names[0]).prefer(prefer);
             [Arc::new(lock.read()) as Arc<dyn DistLock>, Arc::new(lock.write())]
         });
-        // To ask for its text changes nothing.
+        // Unlike `as_str`, the debug text does not share the owner.
         let text = |who: usize| {
             let told = format!("{:?}", owners[who]);
             if shared[who] {
@@ -156,7 +154,7 @@ impl<'a> Story<'a> {
         self.log.push(format!("{:5} {line}", now() - self.zero));
     }
 
-    /// Waits until nothing is about to end, and lets go what has ended.
+    /// Waits until nothing is about to end, and removes what has ended.
     pub async fn settle(&mut self) {
         loop {
             let now = now();
@@ -170,7 +168,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Time passes until the next short lease has ended.
+    /// Sleeps until the next short lease has ended.
     pub async fn pass(&mut self) {
         let now = now();
         let soon = |end: &Span| end.lo > now && end.hi < now + 4 * self.short;
@@ -180,13 +178,13 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Whether something ended in this time, so that its order with what was done then is unknown.
+    /// True if something ended in this interval, so that its order with the step is unknown.
     pub fn is_torn(&self, from: i64, to: i64) -> bool {
         let torn = |end: Span| end.lo - APART <= to && end.hi + APART >= from;
         self.model.ends().chain(self.java.ends()).any(torn)
     }
 
-    /// Waits until a client has done what nobody waits for.
+    /// Waits for a client's background work.
     pub async fn done(&self, who: usize) {
         let begun = now();
         while self.clients[who].stats().under_way > 0 {
@@ -197,7 +195,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Looks at both locks and compares them: with the model, and with one another.
+    /// Reads both locks, and compares them with the model and with each other.
     pub async fn compare(&mut self, from: i64, got: Done, expected: Done) -> Result<(), Torn> {
         let (time, seen) = self.rig.look(self.names(), [&self.texts[0], &self.texts[1]]).await;
         if self.is_torn(from, time) {
@@ -210,7 +208,7 @@ impl<'a> Story<'a> {
         let told = |state: &State| state.since(self.zero);
         self.log.push(format!("         {:?}", told(&ours)));
         for (whose, state, seen) in [("shared", &self.model.state, &ours), ("Java's own", &self.java, &java)] {
-            // A busy machine can hold a step up at any point, so an end may be off by what the step took.
+            // A busy machine can hold a step up at any point, so an expiry may be off by the duration of the step.
             if let Some(how) = state.widened(time - from).unlike(seen) {
                 self.fail(&format!(
                     "the {whose} lock: {how}\nmodel {:?}\nRedis {:?}\nwhere {:?}",
@@ -233,7 +231,7 @@ impl<'a> Story<'a> {
             self.log.push(format!("         Redisson's own: {:?}", told(&java)));
         }
         if java != ours {
-            // The next step begins from the same state again, times included.
+            // The next step begins with the same state again, times included.
             self.rig.put(&self.names[1], &self.texts[1], &ours).await;
         }
         self.java = ours.clone();
@@ -242,7 +240,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// What guards say of themselves, and that Redis backs it (RW1, RW3).
+    /// RW1, RW3: checks that Redis backs what the guards report.
     fn promises(&self) {
         let (mut writers, mut holders) = (0_u32, [false; 2]);
         for Hand { guard, who, half, id } in &self.hands {
@@ -281,7 +279,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Leaves nothing, whatever happened.
+    /// Cleans up, whatever happened.
     pub async fn clean(&mut self) {
         self.hands.clear();
         for who in 0..2 {

@@ -1,4 +1,4 @@
-//! Both halves of the read-write lock, mixed.
+//! Calls of both halves of the read-write lock, mixed and dropped at random points.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,6 @@ use bed::dropped::{DROPS, acquire_and_drop, nothing_left};
 use bed::harm::cut;
 use bed::{Bed, ends, in_vain, ms, rw, secs};
 
-/// Either half.
 fn half(lock: &RwLock, numbers: &mut Numbers) -> Arc<dyn DistLock> {
     if numbers.below(2) == 0 { Arc::new(lock.read()) } else { Arc::new(lock.write()) }
 }
@@ -22,7 +21,7 @@ fn got_or_in_vain(what: &str, outcome: Result<Option<Guard>>) -> Option<Guard> {
     outcome.ok().flatten()
 }
 
-/// Takes the lock for writing and drops it somewhere on the way to reading.
+/// Acquires the write half, and drops the downgrade somewhere.
 async fn downgrade_and_drop(lock: &RwLock, numbers: &mut Numbers) {
     let lease = (numbers.below(2) == 0).then_some(secs(3600));
     let how = Acquire::new().wait(ms(20));
@@ -35,7 +34,7 @@ async fn downgrade_and_drop(lock: &RwLock, numbers: &mut Numbers) {
     }
 }
 
-/// One owner comes in a second time, in whatever half, and is dropped on the way; the first hold stays what it is.
+/// An owner acquires either half a second time, and the acquire is dropped. The first hold must stay unchanged.
 async fn come_in_again_and_drop(lock: &RwLock, client: &Client, numbers: &mut Numbers) {
     let me = client.owner();
     let how = || Acquire::new().owner(&me).wait(ms(20));
@@ -44,7 +43,6 @@ async fn come_in_again_and_drop(lock: &RwLock, client: &Client, numbers: &mut Nu
     let Some(first) = got_or_in_vain("the first hold", taken) else { return };
     let polls = numbers.below(6);
     match cut(half(lock, numbers).acquire(how()), polls, Duration::ZERO).await {
-        // Who reads may not write.
         Some(Err(Error::WouldDeadlock { .. })) if reads => {}
         Some(outcome) => drop(got_or_in_vain("the second hold", outcome)),
         None => {}
@@ -54,25 +52,25 @@ async fn come_in_again_and_drop(lock: &RwLock, client: &Client, numbers: &mut Nu
     }
 }
 
-/// Both halves can be had, of all names, by somebody else and at once.
+/// Asserts that another client can acquire both halves of all names at once.
 async fn free_at_once(bed: &Bed, clients: &[Client], names: u64) {
     for client in clients {
         bed::idle(client).await;
     }
     for client in clients {
-        // Looks at the writing half.
+        // This looks at the write half.
         nothing_left(bed, client, names).await;
     }
     let other = bed.client().await;
     for n in 0..names {
-        // Past whatever a clock says: one look is enough, and a mark that stayed would refuse it.
+        // One attempt must be enough at any time: a leftover mark would refuse the reader.
         let guard = other.rw(&format!("c{n}")).read().try_lock().await.unwrap();
         guard.expect("the reading half is free").unlock().await.unwrap();
     }
 }
 
-/// Half of all drops, for one preference: two clients, both halves of 12 names. Others hold a third of the names
-/// throughout.
+/// Half of the drops use one preference: two clients use both halves of 12 names. Other owners hold a third of the
+/// names throughout.
 async fn dropped_readers_and_writers_leave_nothing_behind(prefer: Prefer) {
     rw(async |bed| drops(bed, prefer).await).await;
 }
@@ -120,8 +118,8 @@ bed::cases!(on two threads, dropped_readers_and_writers_leave_nothing_behind:
     where_writers_are_preferred = Prefer::Writers,
 );
 
-/// Many local waiters for both halves of one name, dropped wherever they are in the queue, while the lock goes round.
-/// The last wait of each is seen through: nobody is stuck, and no reader is held back by a writer that has gone.
+/// Many local waiters for both halves of one name are dropped anywhere in the queue while the lock passes between them.
+/// The last wait of each task is not dropped. No task is stuck, and no reader is held back by a writer that has gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_dropped_in_the_queue_hold_nobody_up() {
     rw(async |bed| {

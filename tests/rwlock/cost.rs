@@ -12,13 +12,13 @@ use bed::{Bed, becomes, ends, eventually, in_vain, ms, passer, rw, secs, with_lo
 /// Local readers of one name.
 const READERS: usize = 1_000;
 
-/// Calls of readers that share one command at the most.
+/// Maximum number of reader calls in one command.
 const TOGETHER: u64 = 32;
 
-/// Calls that are sent as they come, before others collect.
+/// Number of calls that are sent alone before further calls are batched.
 const ALONE: u64 = 3;
 
-/// A client. The server knows all scripts, also those of many calls at once.
+/// Connects a client. The server knows all scripts, including those for batches.
 async fn begin(bed: &Bed) -> Client {
     let client = bed.still_client().await;
     for half in BOTH {
@@ -34,7 +34,7 @@ async fn begin(bed: &Bed) -> Client {
     let many = (0..8).map(|n| client.rw(&format!("warm {n}")).read());
     futures::future::join_all(many.map(async |lock| lock.lock().await.unwrap().unlock().await.unwrap())).await;
     bed::idle(&client).await;
-    // A forced release of the reading half leaves covers that run out, as Redisson's does.
+    // A force of the read half leaves covers until they expire, as in Redisson.
     let () = bed.admin.cmd(&["FLUSHALL"]).await;
     bed.admin.reset_stats().await;
     client
@@ -44,13 +44,14 @@ async fn scripts(bed: &Bed) -> u64 {
     bed.admin.calls("evalsha").await
 }
 
-/// Runs all of these in one task that never yields while one of them can go on. On a runtime of one thread, all have made their
-/// calls before an answer to any is read, so how many calls share a command does not depend on how fast the machine is.
+/// Runs all futures in one task that never yields while one of them can make progress. On a single-threaded runtime,
+/// all calls are made before any reply is read. So the number of calls in a command does not depend on the machine's
+/// speed.
 async fn at_once<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     tokio::task::unconstrained(futures::future::join_all(all)).await
 }
 
-/// Readers that stay inside until all of them are.
+/// Starts readers that keep their holds until all have one.
 fn read_all(client: &Client) -> JoinHandle<Vec<Guard>> {
     let client = client.clone();
     tokio::spawn(at_once((0..READERS).map(move |_| {
@@ -59,7 +60,7 @@ fn read_all(client: &Client) -> JoinHandle<Vec<Guard>> {
     })))
 }
 
-/// Each reader has a field and a cover of its own.
+/// Asserts that each reader has its own field and cover.
 async fn each_by_itself(bed: &Bed, count: usize) {
     let fields = bed.admin.hgetall("x").await;
     assert_eq!(fields.get("mode").map(String::as_str), Some("read"));
@@ -72,7 +73,6 @@ async fn each_by_itself(bed: &Bed, count: usize) {
     assert_eq!(keys.len(), count + 1, "the hash, and a cover each");
 }
 
-/// Releases all at once.
 async fn give_back(bed: &Bed, guards: Vec<Guard>) {
     bed.admin.reset_stats().await;
     let calls = guards.len();
@@ -83,8 +83,9 @@ async fn give_back(bed: &Bed, guards: Vec<Guard>) {
     assert_eq!(bed.admin.keys().await, Vec::<String>::new());
 }
 
-/// The commands that so many calls at once cost. The first few go alone, and all others in full commands. The replies to the first ones
-/// may trigger a few partial commands. In a cluster, where calls that touch keys beside their own go alone, a command a call.
+/// The number of commands for `calls` concurrent calls. The first few are sent alone, and all others in full batches.
+/// The replies to the first ones may trigger a few partial batches. In a cluster, calls that touch several keys per
+/// name are sent alone.
 fn few(calls: usize) -> RangeInclusive<u64> {
     let calls = calls as u64;
     if bed::is_cluster() {
@@ -123,7 +124,7 @@ async fn try_lock_of_a_busy_half_is_one_command() {
     .await;
 }
 
-/// Both halves by one owner, every way in and out.
+/// One owner uses both halves in every way.
 #[tokio::test]
 async fn each_re_entry_release_query_extension_and_refusal_is_one_command() {
     rw(async |bed| {
@@ -160,7 +161,7 @@ async fn each_re_entry_release_query_extension_and_refusal_is_one_command() {
         assert!(read.force_unlock().await.unwrap());
         one("force").await;
         drop(first);
-        // The covers of what was forced open.
+        // Covers of readers that were forced out.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
@@ -183,8 +184,8 @@ async fn a_downgrade_is_two_commands() {
     .await;
 }
 
-/// A wait in vain costs the subscription and three attempts: at the start, once the subscription is confirmed, and 100 ms before the
-/// end. A preferred writer also removes its mark.
+/// A wait that runs out costs the subscription and three attempts: at the start, once the subscription is confirmed,
+/// and 100 ms before the end. A preferred writer also removes its mark.
 #[tokio::test]
 async fn giving_up_costs_a_preferred_writer_one_command_more() {
     rw(async |bed| {
@@ -217,8 +218,8 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
     .await;
 }
 
-/// Behind a writer of another process a thousand readers cost what one does. When it leaves, the first to come in has
-/// all others ask together.
+/// Behind another process's writer, a thousand readers cost as much as one. After the writer's release, the first
+/// reader to acquire makes all others ask together.
 #[tokio::test]
 async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_together() {
     rw(async |bed| {
@@ -227,7 +228,6 @@ async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_togeth
         bed.admin.reset_stats().await;
         let readers = read_all(&client);
         becomes("attempts", 2, async || scripts(bed).await).await;
-        // The other readers have sent nothing.
         let settled = async || (client.stats().waiting, client.stats().under_way);
         becomes("waiters, commands in flight", (READERS, 0), settled).await;
         let mut all = sent(bed).await;
@@ -248,7 +248,7 @@ async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_togeth
     .await;
 }
 
-/// Beside a reader of this process a thousand come in without waiting for anybody: no subscription.
+/// Readers that join another reader of their process need no subscription.
 #[tokio::test]
 async fn a_thousand_readers_join_a_live_read_hold_together() {
     rw(async |bed| {
@@ -268,7 +268,7 @@ async fn a_thousand_readers_join_a_live_read_hold_together() {
     .await;
 }
 
-/// Readers of one name and of many, and writers: a command renews a hundred holds of either half.
+/// Readers of one name and of many names, and writers: one command renews a hundred holds of either half.
 #[tokio::test]
 async fn renewal_of_both_halves_is_a_command_a_hundred() {
     rw(async |bed| {
@@ -290,7 +290,7 @@ async fn renewal_of_both_halves_is_a_command_a_hundred() {
     .await;
 }
 
-/// A reader that is held back asks again when its patience is over, and in between only when it is told.
+/// A reader that is held back asks again after `hold_back`, and before that only after a message.
 #[tokio::test]
 async fn a_reader_held_back_asks_a_bounded_number_of_times() {
     rw(async |bed| {
@@ -302,8 +302,8 @@ async fn a_reader_held_back_asks_a_bounded_number_of_times() {
             waits(bed, &writing, "x", 1).await;
             bed.admin.reset_stats().await;
             ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
-            // Two refused attempts, one attempt that succeeds, and the release. A slow machine may use up `hold_back` in fewer
-            // attempts. The writer may look meanwhile.
+            // Two refused attempts, one successful attempt, and the release. A slow machine may use up `hold_back` in
+            // fewer attempts. The writer may ask meanwhile.
             let stats = sent(bed).await;
             let scripts = stats.get("evalsha").copied().unwrap_or(0);
             assert!(scripts <= 6, "held back for {hold_back:?}: {stats:?}");

@@ -1,4 +1,4 @@
-//! Many readers in Redis at once, put there without clients, and the scripts of the read-write lock run on them.
+//! Many readers in Redis at once, created without clients, and the read-write lock's scripts for them.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,9 @@ use redis::Value;
 
 use crate::rig::{channel, cover};
 
-/// The lock's name.
 pub const NAME: &str = "x";
 
-/// A reader: its owner, and the remaining ms of each of its covers. A cover of 0 does not exist.
+/// A reader: its owner, and the remaining ms of each of its covers. A cover with 0 ms does not exist.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub owner: String,
@@ -30,23 +29,22 @@ impl Reader {
         is_ours(&self.owner)
     }
 
-    /// Remaining ms of its longest cover; 0: it is dead.
+    /// Remaining ms of its longest cover. 0: the reader is dead.
     pub fn lasts(&self) -> i64 {
         self.covers.iter().copied().max().unwrap_or(0)
     }
 }
 
-/// By the version of its client's uuid.
+/// Tells by the version of the client's uuid.
 pub fn is_ours(owner: &str) -> bool {
     owner.as_bytes()[14] == b'8'
 }
 
-/// The lock as the server has it.
 #[derive(Debug)]
 pub struct Seen {
-    /// When, in ms of the server's clock.
+    /// The time of the reading, in ms of the server's clock.
     pub at: i64,
-    /// Remaining ms of the hash; −2: there is none.
+    /// Remaining ms of the hash. −2: there is no hash.
     pub left: i64,
     pub fields: BTreeMap<String, String>,
     /// Remaining ms of the longest cover of each reader in the hash.
@@ -54,13 +52,12 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The longest cover of anybody in the hash.
     pub fn longest(&self) -> i64 {
         self.readers.values().copied().max().unwrap_or(0).max(0)
     }
 }
 
-/// One moment for all that a script sets or reads: before Redis 7.2 each command of a script reads the clock.
+/// Uses one time for everything that a script sets or reads. Before Redis 7.2 each command of a script reads the clock.
 const NOW: &str = "
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -103,7 +100,6 @@ for i = 1, #flat, 2 do
 end
 return out";
 
-/// A lock with many readers.
 pub struct Crowd<'a> {
     bed: &'a Bed,
     shas: BTreeMap<&'static str, String>,
@@ -119,7 +115,7 @@ impl<'a> Crowd<'a> {
         Self { bed, shas }
     }
 
-    /// Writes these readers, and a hash that lasts for `left` ms.
+    /// Creates these readers, and a hash that lasts `left` ms.
     pub async fn put(&self, left: i64, readers: &[Reader]) {
         let mut words = vec!["EVAL".to_owned(), [NOW, PUT].concat(), "1".to_owned(), NAME.to_owned(), left.to_string()];
         for reader in readers {
@@ -150,13 +146,12 @@ impl<'a> Crowd<'a> {
         self.bed.admin.cmd(&words).await
     }
 
-    /// Acquires the reading half as this owner, and yields to waiting writers.
+    /// Acquires the read half as this owner, and yields to waiting writers.
     pub async fn read(&self, owner: &str, lease: i64) -> Value {
         let (first, marks, lease) = (cover(NAME, owner, 1), marks(), lease.to_string());
         self.run("read", &[NAME, &first, &marks], &[owner, &lease, "", "", "0", "0", &tag(), "1"]).await
     }
 
-    /// Releases the only hold of this owner.
     pub async fn release(&self, owner: &str) -> Value {
         let (first, channel) = (cover(NAME, owner, 1), channel(NAME));
         self.run("read_release", &[NAME, &first], &giving(owner, &tag(), &channel)).await
@@ -173,20 +168,20 @@ impl<'a> Crowd<'a> {
         self.run("many", &keys, &args).await
     }
 
-    /// Tries to acquire the writing half; `mark`: the ms for which a mark is left, 0 = none.
+    /// Tries to acquire the write half. `mark`: the ms for which a mark is left, 0 = none.
     pub async fn write(&self, owner: &str, mark: i64) -> Value {
         let (first, marks, mark) = (cover(NAME, owner, 1), marks(), mark.to_string());
         self.run("write", &[NAME, &first, &marks], &[owner, "60000", "", "", "0", "0", &tag(), &mark]).await
     }
 
-    /// A waiting writer gives up.
+    /// Removes the mark of a waiting writer that gives up.
     pub async fn leave(&self, owner: &str) -> Value {
         let (first, marks, channel) = (cover(NAME, owner, 1), marks(), channel(NAME));
         let args = [owner, "", "30000", "", "0", &tag(), "publish", &channel];
         self.run("leave", &[NAME, &first, &marks], &args).await
     }
 
-    /// Renews these readers. A negative `lease` sets the lease of each, even to a shorter one, by its command of this
+    /// Renews these readers. A negative `lease` sets each reader's lease, even to a shorter one, by a command with this
     /// number.
     pub async fn renew(&self, owners: &[&str], lease: i64, number: u64) -> Value {
         let holds = if lease < 0 { format!(",-~{number}") } else { String::new() };
@@ -200,7 +195,8 @@ impl<'a> Crowd<'a> {
         self.run("renew", &keys, &args).await
     }
 
-    /// Commands that scripts ran since the last call. A command that reads a whole hash counts once for each field.
+    /// Counts the commands that scripts ran since the last call. A command that reads a whole hash counts once for each
+    /// field.
     pub async fn asked(&self, fields: usize) -> u64 {
         let stats = self.bed.admin.commandstats().await;
         self.bed.admin.reset_stats().await;
@@ -210,13 +206,12 @@ impl<'a> Crowd<'a> {
         stats.iter().filter(|(name, _)| !outside(name)).map(|(name, calls)| calls * weight(name)).sum()
     }
 
-    /// Deletes all keys.
     pub async fn clear(&self) {
         let () = self.bed.admin.cmd(&["FLUSHALL"]).await;
     }
 }
 
-/// Arguments of a release of this owner's only hold.
+/// Arguments for the release of this owner's only hold.
 fn giving<'a>(owner: &'a str, tag: &'a str, channel: &'a str) -> [&'a str; 9] {
     [owner, "", "30000", "", "0", tag, "0", "publish", channel]
 }

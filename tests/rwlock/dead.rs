@@ -1,6 +1,6 @@
-//! A dead reader keeps writers out until its lease ends, however many others read on; a client renews its own holds and
-//! nobody else's (`testMultiInstanceReadLockZombieCleanup`, #7098, #1604). Holders that die alone are in
-//! `tests/sim/timing`.
+//! A dead reader excludes writers until its lease ends, however many live readers there are. A client renews only its
+//! own holds (`testMultiInstanceReadLockZombieCleanup`, #7098, #1604). `tests/sim/timing` covers dead holders without
+//! other readers.
 
 use distlock::{DistLock as _, Flavour};
 
@@ -8,24 +8,22 @@ use crate::peer::Peer;
 use crate::rig::{HOUR, cover, granted, keys_gone, passes, served, unlock_all, waiter, waits};
 use bed::{Bed, becomes, rw, secs, text};
 
-/// An owner of a Java process that is no more.
+/// An owner of a Java process that has died.
 const ZOMBIE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
 
-/// The fields of readers in the hash.
 async fn readers(bed: &Bed, name: &str) -> Vec<String> {
     bed.admin.hgetall(name).await.into_keys().filter(|field| field != "mode").collect()
 }
 
-/// The live covers of a client's readers.
 async fn covers_of(bed: &Bed, client: &str) -> Vec<String> {
     let mut keys = bed.admin.keys().await;
     keys.retain(|key| key.contains(":rwlock_timeout:") && key.contains(client));
     keys
 }
 
-/// A killed process, with one reader or with 20 of three holds each (`testMultiInstanceZombieReadLockPerformance`),
-/// beside live readers: nobody renews its covers, and when they have run out the last live reader's release lets the
-/// writer in.
+/// A process is killed with one reader, or with 20 readers of three holds each
+/// (`testMultiInstanceZombieReadLockPerformance`), next to live readers. No client renews its covers. After they have
+/// expired, the last live reader's release lets the writer in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_reader_is_gone_within_its_lease() {
     rw(async |bed| {
@@ -45,7 +43,7 @@ async fn a_killed_reader_is_gone_within_its_lease() {
         for peer in &mut peers {
             peer.child.kill9();
         }
-        // The leases of the dead are about to end.
+        // Makes the leases of the dead readers end soon.
         for peer in &peers {
             for cover in covers_of(bed, &peer.id).await {
                 let left = bed.admin.pttl(&cover).await;
@@ -71,7 +69,7 @@ async fn a_killed_reader_is_gone_within_its_lease() {
             assert!(!writer.is_finished());
             let readers = readers(bed, name).await;
             assert!(readers.contains(&text(last.owner())), "{name}: a live reader is not among {readers:?}");
-            // Few dead readers stay in the hash; some of many may have been removed.
+            // A few dead readers stay in the hash. Of many, some may have been removed.
             assert!(name == "many" || readers.len() == 2, "{name}: {readers:?}");
             last.unlock().await.unwrap();
             served("the writer, when the last live reader has left", writer).await;
@@ -81,8 +79,8 @@ async fn a_killed_reader_is_gone_within_its_lease() {
     .await;
 }
 
-/// A field without covers is a dead reader's, whatever the hash's own lease is. Beside a live reader: its release frees
-/// the lock, and tells it.
+/// A field without covers belongs to a dead reader, whatever the hash's own lease is. The release of a live reader
+/// frees the lock, and says so.
 #[tokio::test]
 async fn fields_without_covers_keep_nobody_out() {
     rw(async |bed| {
@@ -94,14 +92,14 @@ async fn fields_without_covers_keep_nobody_out() {
                     let _: u64 = bed.admin.cmd(&["PEXPIRE", "a", "600000"]).await;
                 }
                 if cover {
-                    // Without an end: of a script that was refused half way. Its owner got an error.
+                    // A cover without a TTL, left by a script that was refused halfway. Its owner got an error.
                     let _: () = bed.admin.cmd(&["SET", &format!("{{a}}:{ZOMBIE}:rwlock_timeout:1"), "1"]).await;
                 }
             };
             plant().await;
             let state = client.rw("a").read().state().await.unwrap();
             assert!(state.holders.is_empty() && state.remaining.is_none(), "{state:?}");
-            // A writer that asks once; and one that waits for a live reader.
+            // A writer asks once, and a writer waits for a live reader.
             passes("all are dead", &client.rw("a").write()).await;
             plant().await;
             let reading = client.rw("a").read().try_lock().await.unwrap().expect("shared");
@@ -121,7 +119,7 @@ async fn fields_without_covers_keep_nobody_out() {
     .await;
 }
 
-/// A client that was shut down with readers and writers leaves nothing (`…ZombieCleanup`: its first half).
+/// A client that was shut down with readers and writers leaves nothing (the first half of `…ZombieCleanup`).
 #[tokio::test]
 async fn a_shutdown_leaves_nothing() {
     rw(async |bed| {
@@ -150,8 +148,8 @@ async fn a_shutdown_leaves_nothing() {
     .await;
 }
 
-/// A dead reader beside one with a longer lease, which leaves first: the writer, which was told of the longer lease, is
-/// in when the dead one's lease is over, however seldom it looks for itself.
+/// A dead reader, and a reader with a longer lease that leaves first. The writer has learned of the longer lease, and
+/// rarely polls. It still acquires when the dead reader's lease is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_reader_costs_its_own_lease_and_not_that_of_one_who_left() {
     rw(async |bed| {
@@ -161,7 +159,7 @@ async fn a_dead_reader_costs_its_own_lease_and_not_that_of_one_who_left() {
         let living = lock.read().lock_leased(HOUR).await.unwrap();
         let writer = waiter(&client, Flavour::Write, "x");
         waits(bed, &client, "x", 1).await;
-        // The lease of the dead is about to end. The writer was not told: it waits for the longer one.
+        // Makes the dead reader's lease end soon. The writer does not know this, and waits for the longer lease.
         let cover = cover("x", &text(&dead), 1);
         assert!(bed.admin.cmd::<bool>(&["PEXPIRE", &cover, "1000"]).await, "{cover} is gone");
         assert!(!writer.is_finished());

@@ -1,5 +1,5 @@
-//! Downgrade: from writing to reading. Its state is compared with a model in `tests/rw_model`; whom it lets in is in
-//! `together.rs`.
+//! Downgrade from writing to reading. `tests/rw_model` compares its state with a model, and `together.rs` tests which
+//! waiters it lets in.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,12 +24,12 @@ async fn a_downgraded_guard_holds_the_reading_half_only() {
         assert_eq!(client.renew_now().await.renewed, 1, "the watchdog keeps it");
         passes("beside a reader", &other.rw("a").read()).await;
         assert!(other.rw("a").write().try_lock().await.unwrap().is_none());
-        // A guard of the reading half cannot be downgraded. It is released, as any guard that is dropped.
+        // A read guard cannot be downgraded. It is released, as any dropped guard.
         let refused = reading.downgrade().await;
         let Err(Error::Unsupported { what }) = &refused else { panic!("{refused:?}") };
         assert!(what.contains("read") && what.contains("write"), "{what}");
         keys_gone(bed).await;
-        // An explicit lease goes on as it is.
+        // An explicit lease continues unchanged.
         let writing = lease(&lock.write(), &me, 10 * HOUR).await;
         let before = writing.remaining();
         let reading = writing.downgrade().await.unwrap();
@@ -48,7 +48,7 @@ async fn no_writer_comes_in_between() {
         let (lock, me) = (client.rw("a"), client.owner());
         for round in 0..30 {
             let writing = enter(&lock.write(), &me).await;
-            // True until the owner that writes, and then reads, begins to leave.
+            // True until the owner that writes, and then reads, begins its last release.
             let is_inside = Arc::new(AtomicBool::new(true));
             let waiting = [&other, &client].map(|client| {
                 let (lock, is_inside) = (client.rw("a").write(), Arc::clone(&is_inside));
@@ -58,7 +58,7 @@ async fn no_writer_comes_in_between() {
                     guard.unlock().await.unwrap_or_else(|error| panic!("unlock of a writer: {error:?}"));
                 })
             });
-            // Half of the downgrades come while the writers ask, half while they wait.
+            // Half of the downgrades happen while the writers ask, and half while they wait.
             if round % 2 == 0 {
                 waits(bed, &other, "a", 1).await;
                 waits(bed, &client, "a", 1).await;
@@ -92,7 +92,8 @@ async fn a_write_hold_that_has_ended_is_not_downgraded_and_leaves_nothing() {
         let lost = over.downgrade().await;
         assert!(matches!(lost, Err(Error::Lost { why: Lost::Expired, .. })), "{lost:?}");
 
-        // Freed by force, which this client has not heard of: free now, read by another, written by another.
+        // The lock was forced, and this client does not know. By now the lock is free, read by another owner, or
+        // written by another owner.
         for beside in ["nobody", "a reader", "a writer"] {
             let writing = enter(&lock.write(), &me).await;
             assert!(other.rw("a").write().force_unlock().await.unwrap());

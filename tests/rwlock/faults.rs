@@ -1,4 +1,4 @@
-//! Faults of single commands of both halves: every command lost, repeated, delayed and cut off.
+//! Faults of single commands of both halves: every command is lost, repeated, delayed and cut off.
 
 use std::collections::BTreeSet;
 
@@ -11,21 +11,21 @@ use bed::fault::{brisk, gave, got};
 use bed::harm::{ACTIONS, in_every_way, runs};
 use bed::{Bed, PATIENCE, becomes, ends, eventually, idle, ms, rw, text};
 
-/// The requests that run scripts of these parts by their hash.
+/// Matches requests that run scripts made of these parts by their hash.
 fn script(parts: &[&str]) -> Matcher {
     let own = ["covers"].iter().chain(parts).map(|part| format!("rwlock/{part}"));
     runs(&["common/holds".to_owned()].into_iter().chain(own).collect::<Vec<_>>())
 }
 
-/// A builder for a client whose commands time out soon and are retried for as long as a test lasts. No lease and no mark
-/// ends by accident, and no round of renewals adds a command.
+/// A client whose commands time out soon and are retried for as long as a test lasts. No lease or mark ends by
+/// accident, and no automatic renewal adds a command.
 fn stubborn(url: &str) -> Builder {
     brisk(url).connect_timeout(PATIENCE).watchdog(HOUR).retry_attempts(1_000).poll_cap(HOUR)
 }
 
-/// Has every script run once, so that the server knows it.
+/// Runs every script once, so that the server knows it.
 async fn warm(bed: &Bed, client: &Client) {
-    // Others warm up beside this one.
+    // Other clients warm up concurrently.
     let name = format!("warm {}", client.id());
     let lock = client.rw(&name).prefer(Prefer::Writers);
     for half in BOTH {
@@ -45,7 +45,7 @@ async fn warm(bed: &Bed, client: &Client) {
     idle(client).await;
 }
 
-/// One lock as the server has it, past the proxy of its client.
+/// The lock's state on the server, read directly and not through the proxy.
 struct View<'a> {
     client: &'a Client,
     admin: &'a Admin,
@@ -53,8 +53,8 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Once nothing of the client is in flight, there must be exactly these holds, and a cover for each hold for reading.
-    /// All expire.
+    /// Waits until the client has nothing in flight. Then asserts exactly these holds, each with a TTL, and a cover for
+    /// each read hold.
     async fn holds(&self, mode: &str, expected: &[(&Owner, &str, u32)]) {
         let name = self.name;
         let all: Vec<_> =
@@ -72,7 +72,7 @@ impl View<'_> {
         }
     }
 
-    /// The keys beside the hash.
+    /// The lock's keys except the hash.
     async fn beside(&self) -> Vec<String> {
         let mut keys = self.admin.keys().await;
         keys.retain(|key| key.starts_with(&format!("{{{}}}:", self.name)));
@@ -83,17 +83,17 @@ impl View<'_> {
         !self.admin.exists(self.name).await && self.beside().await.is_empty()
     }
 
-    /// Waits until all that was begun is undone.
+    /// Waits until all unfinished calls are undone.
     async fn free_soon(&self) {
         eventually(&format!("free again: {}", self.name), async || self.free().await).await;
     }
 }
 
-/// One owner and strangers use both halves in every way. Acquires with a wait and releases succeed although a command
-/// is lost.
+/// One owner and other owners use both halves in every way. Acquires with a wait and releases succeed although a
+/// command is lost.
 async fn session(lock: &RwLock, view: &View<'_>) {
     let (read, write, client, label) = (lock.read(), lock.write(), view.client, view.name);
-    // A single attempt may fail, by an error that may be retried.
+    // A single attempt may fail with a retryable error.
     let passing = |what: &str, error: &Error| {
         let passes = error.is_retryable() || matches!(error, Error::ReleasePending { .. });
         assert!(passes, "{label}: {what}: {error:?}");
@@ -123,7 +123,7 @@ async fn session(lock: &RwLock, view: &View<'_>) {
         passing("extend", &error);
     }
     gave("another leaves", beside.unlock().await, Released::Free);
-    // In the other order than they were taken.
+    // The holds are released in another order than they were acquired.
     gave("give one back", first.unlock().await, Released::StillHeld(1));
     view.holds("read", &[(&me, "", 1)]).await;
     gave("give the other back", second.unlock().await, Released::Free);
@@ -157,8 +157,8 @@ async fn session(lock: &RwLock, view: &View<'_>) {
     idle(client).await;
 }
 
-/// Every command of the session, lost, repeated, delayed or cut off in nine ways: every count and every cover is what
-/// it must be, and nobody holds anything after an error.
+/// Every command of the session is lost, repeated, delayed or cut off in nine ways. Every count and every cover stays
+/// right, and no lock is held after an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
     rw(async |bed| {
@@ -175,7 +175,8 @@ async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
                     session(&client.rw(&name), &View { client: &client, admin: &admin, name: &name }).await;
                     armed.has_fired()
                 };
-                // Until there is no such command: on a slow machine some are retried, and there are more.
+                // Until the session has no such command. On a slow machine some commands are retried, so there are
+                // more.
                 let mut hit = 0;
                 while is_hit(hit + 1).await {
                     hit += 1;
@@ -191,7 +192,7 @@ async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
     .await;
 }
 
-/// The half whose command is hit, its script, and which one of its kind.
+/// The command to hit: the half, its script, and which of its calls.
 const TARGETS: [(Flavour, &[&str], usize); 6] = [
     (Flavour::Read, &["read"], 1),
     (Flavour::Read, &["read"], 2),
@@ -202,7 +203,7 @@ const TARGETS: [(Flavour, &[&str], usize); 6] = [
 ];
 
 /// A waiter whose command is lost, repeated, delayed or cut off acquires once, or leaves nothing when it gives up.
-/// Writers are preferred, and hold back readers for long: a mark that stayed would show.
+/// Writers are preferred, and hold readers back for long, so that a leftover mark would show.
 async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str], usize)) {
     let name = format!("{action:?} of {flavour} {} {nth}", parts[0]).replace(['{', '}'], "");
     let proxy = bed.proxy();
@@ -221,7 +222,7 @@ async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str]
         waiting.abort();
         fired().await;
         eventually(&format!("{name}: it has left"), async || !admin.exists(&marks(&name)).await).await;
-        // No reader is held back by its mark.
+        // No mark is left that would hold a reader back.
         assert!(direct.rw(&name).read().try_lock().await.unwrap().is_some(), "{name}");
         guard.unlock().await.unwrap();
     } else {
@@ -261,7 +262,7 @@ async fn a_reader_in_doubt_gives_way_to_writers() {
         for action in [Action::CloseBefore, Action::SwallowReplyClose] {
             let proxy = bed.proxy();
             let client = bed.connect(stubborn(&proxy.url()).hold_back(HOUR)).await;
-            // Its mark lasts for hours.
+            // The writer's mark lasts for hours.
             let own = bed.connect(bed.still_builder().prefer(Prefer::Writers)).await;
             let first = own.rw("a").read().lock().await.unwrap();
             let writer = waiter(&own, Flavour::Write, "a");

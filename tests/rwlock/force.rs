@@ -1,5 +1,5 @@
-//! A forced release frees one half and not the other: `testForceUnlock`, `testMultiRead`. Messages and state are in
-//! `tests/sim/states/readers.rs`, the waiters that it wakes in `together.rs`.
+//! A force frees one half and not the other: `testForceUnlock`, `testMultiRead`. `tests/sim/states/readers.rs` has
+//! messages and state, and `together.rs` the waiters that a force wakes.
 
 use distlock::{DistLock as _, Error, Flavour, Lost};
 
@@ -13,7 +13,7 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
         let (lock, there, me) = (client.rw("a"), other.rw("a"), client.owner());
         let scene = Scene::new(bed, "a").await;
 
-        // Readers of two clients, one of them twice.
+        // Readers of two clients, one with two holds.
         let readers = [enter(&lock.read(), &me).await, enter(&lock.read(), &me).await];
         let third = there.read().lock().await.unwrap();
         for half in [lock.write(), there.write()] {
@@ -21,7 +21,7 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
         }
         assert!(third.is_held() && readers.iter().all(|guard| guard.is_held()));
         assert!(lock.read().force_unlock().await.unwrap());
-        // Guards of the client that did it know at once, the others by their next renewal.
+        // Guards of the forcing client know at once, and other guards learn it at their next renewal.
         for guard in readers {
             assert!(!guard.is_held());
             let lost = guard.unlock().await;
@@ -31,7 +31,7 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
         assert_eq!(other.renew_now().await.lost, 1);
         assert!(!third.is_held());
         drop(third);
-        // As Redisson does, covers are left to run out; a writer is not kept out by them, nor is a reader brought back.
+        // As in Redisson, covers stay until they expire. They neither exclude a writer nor revive a reader.
         passes("free", &lock.write()).await;
         assert!(!there.read().is_locked().await.unwrap());
         sweep_covers(bed, 3).await;
@@ -50,7 +50,7 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
         }
         sweep_covers(bed, 1).await;
 
-        // After a downgrade it is the other half.
+        // After a downgrade, the owner holds the other half.
         let reading = enter(&lock.write(), &me).await.downgrade().await.unwrap();
         assert!(!lock.write().force_unlock().await.unwrap() && reading.is_held());
         assert!(lock.read().force_unlock().await.unwrap() && !reading.is_held());
@@ -60,8 +60,8 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
     .await;
 }
 
-/// Covers that a forced release leaves do not count for the owner's next hold, and keep no writer out. A hold that was
-/// freed is not extended, although its cover exists.
+/// Covers that a force leaves do not count for the owner's next hold, and exclude no writer. A hold that was forced is
+/// not extended, although its cover exists.
 #[tokio::test]
 async fn covers_left_behind_belong_to_no_hold() {
     rw(async |bed| {
@@ -82,12 +82,12 @@ async fn covers_left_behind_belong_to_no_hold() {
         }
         let left = covers(bed, "a", &me).await;
         assert!(left.len() == 2 && left.iter().all(|left| near(*left, 10 * HOUR)), "{left:?}");
-        // One hold, for a much shorter time: of the two covers the second is left over.
+        // One hold with a much shorter lease. The second of the two covers is a leftover.
         let guard = lease(&lock, &me, HOUR).await;
         Scene::new(bed, "a").await.is("one hold", "read", &[(text(&me), 1)]).await;
         let left = covers(bed, "a", &me).await;
         assert!(left.len() == 2 && near(left[0], HOUR) && near(left[1], 10 * HOUR), "{left:?}");
-        // Its lease ends, before or behind the reply.
+        // The lease ends before or after the reply.
         let extended = guard.extend(ms(300)).await;
         assert!(matches!(extended, Ok(()) | Err(Error::Lost { .. })), "{extended:?}");
         served("a writer, when the lease is over", waiter(&other, Flavour::Write, "a")).await;

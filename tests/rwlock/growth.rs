@@ -1,23 +1,20 @@
-//! Commands that scripts run on the server beside a thousand readers, and beside ten thousand: counted, not timed. A
-//! renewal of many readers is counted in `tests/client/scripts.rs`.
+//! The number of commands inside each script with a thousand readers, and with ten thousand. `tests/client/scripts.rs`
+//! counts renewals of many readers.
 
 use redis::Value;
 
 use crate::crowd::{Crowd, Reader};
 use bed::rw;
 
-/// No lease ends during a test.
+/// In ms, longer than any test.
 const LONG: i64 = 6_000_000;
 
 const STRANGER: &str = "0a1b2c3d-0000-8000-9000-00000000000c";
 
-/// Runs of each script.
 const TIMES: usize = 40;
 
-/// Makes the nth reader.
 type Nth = fn(usize) -> Reader;
 
-/// Kinds of crowds, by the leases of their readers.
 const CROWDS: [(&str, Nth); 5] = [
     ("all came at once", |n| Reader::ours(n, &[LONG])),
     ("each third of a watchdog", |n| Reader::ours(n, &[LONG + (n * 7_919 % 10_000) as i64])),
@@ -26,19 +23,19 @@ const CROWDS: [(&str, Nth); 5] = [
     ("half of them dead", |n| Reader::ours(n, &[if n % 2 == 1 { 0 } else { LONG }])),
 ];
 
-/// Commands in a run of each script: the most, and on average.
+/// Returns the maximum and average number of commands for each script.
 async fn costs(crowd: &Crowd<'_>, make: Nth, count: usize) -> Vec<(&'static str, u64, f64)> {
     let readers: Vec<Reader> = (0..count).map(make).collect();
     let longest = readers.iter().map(Reader::lasts).max().unwrap();
     crowd.put(longest, &readers).await;
     let mut live: Vec<&Reader> = readers.iter().filter(|reader| reader.lasts() > 0).collect();
-    // In the order of their leases: the reader that leaves is the one that decided the lease of the hash.
+    // Sorted by lease: the leaving reader is the last one, which determined the lease of the hash.
     live.sort_by_key(|reader| reader.lasts());
     let mut all = Vec::new();
     for script in ["read", "write", "write, preferred", "leave", "renew", "extend", "release", "release again"] {
         let mut each = Vec::new();
         if script == "release" {
-            // None of them was extended.
+            // Readers without extended leases.
             crowd.put(longest, &readers).await;
         }
         crowd.asked(count).await;
@@ -52,7 +49,7 @@ async fn costs(crowd: &Crowd<'_>, make: Nth, count: usize) -> Vec<(&'static str,
                 "leave" => crowd.leave(&format!("{STRANGER}:w")).await,
                 "renew" => crowd.renew(&[some], 2 * LONG, 0).await,
                 "extend" => crowd.renew(&[some], -LONG, 1).await,
-                // The longest first.
+                // The reader with the longest lease first.
                 _ => crowd.release(&live[live.len() - 1 - n].owner).await,
             };
             each.push(crowd.asked(count).await);
@@ -83,7 +80,7 @@ async fn no_script_asks_for_more_where_ten_times_as_many_read() {
                 // 48 covers the random sample and the script's own commands.
                 assert!(most.max(most_more) <= 48, "{what}, {script}: {most}, then {most_more}");
                 assert!(mean_more <= 1.5 * mean + 4.0, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
-                // Mostly one look is enough.
+                // Usually one sample is enough.
                 let usual = if matches!(script, "release" | "extend") { 30.0 } else { 13.0 };
                 assert!(mean.max(mean_more) <= usual, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
             }
@@ -92,7 +89,7 @@ async fn no_script_asks_for_more_where_ten_times_as_many_read() {
     .await;
 }
 
-/// The first command that finds many dead readers looks at all of them and removes them.
+/// The first command that finds many dead readers checks and removes all of them.
 #[tokio::test]
 async fn the_dead_are_paid_for_once() {
     rw(async |bed| {
@@ -117,12 +114,13 @@ async fn the_dead_are_paid_for_once() {
     .await;
 }
 
-/// With few enough to be searched, a command searches them once, however many leave by it.
+/// If there are few enough readers to search, a command searches them once, however many leave by it.
 #[tokio::test]
 async fn a_search_is_bounded() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
-        // Each leaves a gap behind it, so that whoever leaves decides, and nobody lasts as long.
+        // The leases have gaps, so that each leaving reader determines the lease of the hash, and no remaining reader
+        // lasts as long.
         let make = |n: usize| Reader::ours(n, &[LONG + 10_000 * n as i64]);
         let mut searched = Vec::new();
         for count in [200, 2_000] {

@@ -1,5 +1,5 @@
-//! Connections, subscribers and servers that are killed under readers and writers, or stand still. Killed processes are
-//! in `dead.rs` and `policy.rs`, lost messages and clients that are cut off in `tests/sim`.
+//! Connections, subscribers and servers that are killed or frozen while readers and writers use them. `dead.rs` and
+//! `policy.rs` cover killed processes, and `tests/sim` lost messages and clients that are cut off.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use bed::fault::{WATCHDOG, brisk};
 use bed::pest::Deed;
 use bed::{Bed, PATIENCE, becomes, ends, eventually, idle, ms, rw, secs};
 
-/// Clients that sleep for long if nobody wakes them. Their connections are closed, so no command has to time out soon.
+/// Clients that sleep long without wake-ups. Their connections are closed, so no command has to time out soon.
 async fn sleepers(bed: &Bed, prefer: Prefer) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..4 {
@@ -26,7 +26,7 @@ async fn sleepers(bed: &Bed, prefer: Prefer) -> Vec<Client> {
 const TASKS: u64 = 32;
 const ROUNDS: usize = 20;
 
-/// Does these deeds to the server, and counts what was done.
+/// Does these deeds to the server, and returns how many took effect.
 async fn strike(admin: &Admin, deeds: &[Deed]) -> u64 {
     let mut done = 0;
     for deed in deeds {
@@ -41,8 +41,9 @@ async fn strike(admin: &Admin, deeds: &[Deed]) -> u64 {
     done
 }
 
-/// Tasks that read and write. Every eighth section of a task ends while faults are injected, so that they hit its release and the acquires
-/// that follow. Faults are counted by sections: a slow machine gets as many as a fast one. Returns the number of faults.
+/// Runs tasks that read and write. Every eighth section of a task ends while faults are injected, so that they hit its
+/// release and the acquires that follow. Faults are counted by sections: a slow machine gets as many as a fast one.
+/// Returns the number of faults.
 async fn contend(clients: &[Client], admin: &Arc<Admin>, deeds: &'static [Deed]) -> u64 {
     let inside = Arc::<Inside>::default();
     let mut running = JoinSet::new();
@@ -73,8 +74,8 @@ async fn contend(clients: &[Client], admin: &Arc<Admin>, deeds: &'static [Deed])
     running.join_all().await.into_iter().sum()
 }
 
-/// Connections and scripts are lost again and again: all are served, no writer is beside anybody, nothing is without an
-/// end.
+/// Connections and scripts are lost again and again. All tasks are served, a writer is always alone, and no key is
+/// without a TTL.
 async fn pests_lose_no_reader_and_no_writer((prefer, deeds): (Prefer, &'static [Deed])) {
     rw(async |bed| {
         let clients = sleepers(bed, prefer).await;
@@ -93,7 +94,7 @@ bed::cases!(on two threads, pests_lose_no_reader_and_no_writer:
     of_scripts = (Prefer::Writers, &[Deed::Flush]),
 );
 
-/// `kill -9` and a restart with the data: readers hold still, a writer waits still, and all are served in the end.
+/// After `kill -9` and a restart with the data, readers still hold the lock, a writer still waits, and all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_survive_a_restart_with_data() {
     let durable = RedisServer::builder().aof(true).arg("--appendfsync", "always").start();
@@ -127,8 +128,8 @@ async fn readers_survive_a_restart_with_data() {
     .await;
 }
 
-/// A restart without the data: whoever held either half hears of it long before the lease ends, and whoever waits is
-/// in.
+/// After a restart without the data, every holder of either half learns of the loss long before its lease ends, and
+/// waiters acquire the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_halves_are_lost_in_a_restart_without_data() {
     rw(async |bed| {
@@ -153,8 +154,8 @@ async fn both_halves_are_lost_in_a_restart_without_data() {
     .await;
 }
 
-/// A server that stands still for less than the lease loses nothing; for longer, everybody who held is told before
-/// anybody else is in.
+/// A server that is frozen for less than the lease loses nothing. If it is frozen for longer, every holder is notified
+/// before another owner acquires.
 #[tokio::test]
 async fn a_frozen_server_loses_nothing_unsaid() {
     rw(async |bed| {
@@ -164,7 +165,7 @@ async fn a_frozen_server_loses_nothing_unsaid() {
             let reader = bed.connect(builder().watchdog(watchdog)).await;
             let guards = [reader.rw(name).read().lock().await.unwrap(), reader.rw(name).read().lock().await.unwrap()];
             let next = waiter(&waiting, Flavour::Write, name);
-            // On a slow machine the readers may be lost before that.
+            // On a slow machine the readers may lose the lock before that.
             let marked = async || next.is_finished() || bed.admin.exists(&marks(name)).await;
             eventually("the writer has left its mark, or has the lock", marked).await;
             bed.server.stop();

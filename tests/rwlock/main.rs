@@ -1,6 +1,6 @@
-//! The read-write lock: both halves together (RW1 to RW4), on real servers. Each half by itself is in the conformance
-//! suite; random steps of several owners beside a model and Redisson are in `rw_model`; what depends on time or on the
-//! order of commands is in `sim`.
+//! The read-write lock: both halves together (RW1 to RW4), on real servers. The conformance suite tests each half by
+//! itself, `rw_model` runs random steps against a model and Redisson, and `sim` covers everything that depends on time
+//! or on the order of commands.
 
 mod cancel;
 mod cost;

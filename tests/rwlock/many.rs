@@ -1,5 +1,5 @@
-//! RW2, RW3 with more readers than a script looks at: whoever comes and goes, the hash never ends before a live
-//! reader's cover, lasts no longer than is said (`docs/wire-format.md`), and the last live reader frees the lock.
+//! RW2 and RW3 with more readers than a script looks at. The hash never ends before a live reader's cover, it lasts no
+//! longer than `docs/wire-format.md` allows, and the last live reader frees the lock.
 
 use distlock_support::Numbers;
 use redis::Value;
@@ -7,24 +7,25 @@ use redis::Value;
 use crate::crowd::{Crowd, Reader, Seen, is_ours};
 use bed::rw;
 
-/// Up to so many fields the lease of the hash is what the readers are covered for; and so many are searched.
+/// With up to `FEW` fields, the hash's lease equals the longest cover. Up to `SEARCHED` fields are searched.
 const FEW: usize = 16;
 const SEARCHED: usize = 256;
-/// By so many ms the hash of many readers may outlast them.
+/// Maximum ms by which the hash of many readers may outlast them.
 const SLACK: i64 = 5_000;
-/// Whole ms, of several commands.
+/// Rounding error of several commands, in whole ms.
 const ROUND: i64 = 3;
-/// A script reads a remaining time and sets it again. The new end is later by the time the server was stalled in between.
+/// A script reads a remaining time and sets it again. A stall of the server in between moves the end by the length of
+/// the stall.
 const LATE: i64 = 900;
 
-/// No lease ends during a story.
+/// Longer than a story.
 const SHORT: i64 = 3_600_000;
 
 const WRITER: &str = "0a1b2c3d-0000-8000-9000-00000000000c:1";
 
-/// A kind of crowd.
 struct Kind {
-    /// Percentages of readers that are dead, Java's, and with two covers; and the number of different leases.
+    /// Percentages of readers that are dead, that are Java's, and that have two covers; and the number of different
+    /// leases.
     dead: u64,
     java: u64,
     twice: u64,
@@ -47,8 +48,7 @@ fn draw(dice: &mut Numbers, kind: &Kind, count: usize) -> Vec<Reader> {
     (0..count).map(reader).collect()
 }
 
-/// The hash and the covers are what they may be after a step that this owner took. A writer that asks leaves the hash
-/// as it is.
+/// Asserts that hash and covers are valid after this owner's step. A writer's attempt must leave the hash as it is.
 fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     let others = before.readers.iter().filter(|(owner, _)| *owner != actor);
     let alive = others.clone().filter(|(_, left)| **left > 0).count();
@@ -62,18 +62,19 @@ fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
         assert!(!stays || after.readers.contains_key(owner), "{what}: {owner} is out, covered for {left}");
     }
     let longest = after.longest();
-    // Java may have cut it short before.
+    // Java may have shortened the hash before.
     let least = longest.min(before.left - (before.longest() - longest).max(0));
     assert!(after.left >= least - LATE, "{what}: the hash has {} ms, a reader {longest}", after.left);
     let over = after.left - longest;
     if actor == WRITER {
-        // By the time of its end: the looks may be far apart.
+        // Compares the moments of the ends, because the two readings may be far apart.
         let sooner = before.at + before.left - after.at - after.left;
         assert!(sooner < LATE, "{what}: the hash of {} ms ends {sooner} ms sooner", before.left);
     } else if fields <= FEW {
         assert!(over < LATE, "{what}: the hash has {} ms of {longest}", after.left);
     } else if before.left + LATE <= before.longest() + SLACK && fields <= SEARCHED {
-        // A reader that lasts to within the slack of the hash decided. Within 1 ms of the slack either result is valid.
+        // The leaving reader determined the hash's lease, within the slack. Within 1 ms of the slack either result is
+        // valid.
         assert!(over < SLACK + LATE, "{what}: the hash has {} ms, nobody more than {longest}", after.left);
     }
     if !java {
@@ -82,13 +83,13 @@ fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     }
 }
 
-/// All of ours leave, in any order, while writers ask, and leases are made shorter.
+/// All of our readers leave in random order, while writers ask and leases are shortened.
 async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
     let mut dice = Numbers::new(seed);
     let readers = draw(&mut dice, kind, count);
     let longest = readers.iter().map(Reader::lasts).max().unwrap_or(0).max(SHORT);
     let java = readers.iter().any(|reader| !reader.is_ours());
-    // As Java's watchdog leaves it, or a release that did not search.
+    // As left by Java's watchdog, or by a release that did not search.
     let left = match dice.below(4) {
         0 if java => SHORT / 2,
         1 => longest + dice.below(600_000).cast_signed(),
@@ -98,7 +99,7 @@ async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
     let mut ours: Vec<&Reader> = readers.iter().filter(|reader| reader.is_ours() && reader.lasts() > 0).collect();
     let (mut cut, nobody) = (0, ours.is_empty());
     while !ours.is_empty() {
-        // To look at a crowd after each of its steps takes longer than the steps.
+        // Checking a crowd takes longer than a step, so not every step of a large crowd is checked.
         while ours.len() > 50 && dice.below(6) > 0 {
             let _ = crowd.release(&ours.swap_remove(dice.below(ours.len() as u64) as usize).owner).await;
         }
@@ -128,7 +129,6 @@ async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
                 let free = after.left == -2;
                 assert_eq!(told, if free { Value::Int(0) } else { Value::Array(vec![Value::Int(-1)]) }, "{what}");
                 check(&format!("{what}: release"), &before, &after, &owner, java);
-                // A repeat changes nothing.
                 let again = crowd.release(&owner).await;
                 assert!(
                     matches!((free, &again), (true, Value::Nil) | (false, Value::BulkString(_))),
@@ -144,7 +144,7 @@ async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
     crowd.clear().await;
 }
 
-/// More of them by `RW_SEEDS`.
+/// `RW_SEEDS` sets the number of seeds.
 fn seeds() -> u64 {
     std::env::var("RW_SEEDS").map_or(2, |seeds| seeds.parse().unwrap())
 }
@@ -168,20 +168,21 @@ async fn a_hash_of_many_readers_lasts_as_long_as_they_do_and_little_longer() {
     .await;
 }
 
-/// A command by which many leave looks at the remaining readers once: the hash lasts as long as they do. Where too many
-/// stay to be searched, it may last until the leases of those that left have ended, or the last live reader leaves.
+/// A command by which many readers leave checks the remaining readers once, so the hash lasts as long as they do. If
+/// too many remain to be searched, the hash may last until the leases of the readers that left have ended, or until the
+/// last live reader leaves.
 #[tokio::test]
 async fn those_who_leave_by_one_command_leave_the_hash_as_long_as_those_that_stay() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
         for (stay, leave) in [(30, 12), (8, 20), (200, 32), (300, 12)] {
-            // The lease of each is longer than the previous one by more than the slack.
+            // Each lease exceeds the previous one by more than the slack.
             let lease = |n: usize| SHORT + i64::try_from(n.saturating_sub(stay)).unwrap() * (SLACK + 1_000);
             let readers: Vec<Reader> = (0..=stay + leave).skip(1).map(|n| Reader::ours(n, &[lease(n)])).collect();
             let before = lease(stay + leave);
             crowd.put(before, &readers).await;
             let (stays, leaves) = readers.split_at(stay);
-            // The longest first.
+            // The reader with the longest lease first.
             let owners: Vec<&str> = leaves.iter().rev().map(|reader| &*reader.owner).collect();
             let Value::Array(told) = crowd.release_together(&owners).await else { panic!("no list") };
             assert_eq!(told, vec![Value::Array(vec![Value::Int(-1)]); leave]);
@@ -201,7 +202,8 @@ async fn those_who_leave_by_one_command_leave_the_hash_as_long_as_those_that_sta
     .await;
 }
 
-/// The dead of ours go, Java's stay; and the last live reader frees the lock however many they are.
+/// Our dead readers are removed, and Java's stay. The last live reader frees the lock, however many dead readers there
+/// are.
 #[tokio::test]
 async fn the_last_live_reader_of_many_dead_frees_the_lock() {
     rw(async |bed| {
@@ -211,7 +213,7 @@ async fn the_last_live_reader_of_many_dead_frees_the_lock() {
             let mut readers: Vec<Reader> = (10..1_010).map(dead).collect();
             readers.extend([Reader::ours(1, &[SHORT]), Reader::ours(2, &[SHORT]), Reader::ours(3, &[2 * SHORT])]);
             crowd.put(2 * SHORT, &readers).await;
-            // A writer finds a live reader, and the dead are removed.
+            // A writer finds a live reader, and the dead readers are removed.
             assert!(matches!(crowd.write(WRITER, 0).await, Value::Int(1..)));
             let _ = crowd.release(&readers[1_002].owner).await;
             let seen = crowd.look().await;
@@ -221,7 +223,7 @@ async fn the_last_live_reader_of_many_dead_frees_the_lock() {
             assert!(crowd.look().await.left > 0);
             assert_eq!(crowd.release(&readers[1_001].owner).await, Value::Int(0));
             assert_eq!(crowd.look().await.left, -2, "java {java}");
-            // Beside dead readers alone a writer acquires.
+            // A writer acquires if all readers are dead.
             crowd.put(SHORT, &readers[..1_000]).await;
             assert_eq!(crowd.write(WRITER, 0).await, Value::Nil);
             assert_eq!(crowd.look().await.fields["mode"], "write");
@@ -231,7 +233,7 @@ async fn the_last_live_reader_of_many_dead_frees_the_lock() {
     .await;
 }
 
-/// A hash that somebody made endless gets an end again, and a writer is told when to look.
+/// A hash without a TTL gets one again, and a waiting writer learns when to ask.
 #[tokio::test]
 async fn a_hash_without_an_end_gets_one_from_the_next_release() {
     rw(async |bed| {
@@ -251,7 +253,7 @@ async fn a_hash_without_an_end_gets_one_from_the_next_release() {
     .await;
 }
 
-/// Where the server does not choose at random all is as it is with few readers.
+/// On a server that does not return random fields, the lease is exact, as with few readers.
 #[tokio::test]
 async fn without_random_fields_the_lease_is_exact() {
     rw(async |bed| {
@@ -265,7 +267,7 @@ async fn without_random_fields_the_lease_is_exact() {
             let seen = crowd.look().await;
             assert!((-ROUND..LATE).contains(&(seen.left - seen.longest())), "{n}: {} of {}", seen.left, seen.longest());
         }
-        // Names some holder.
+        // The error names some holder.
         assert!(matches!(crowd.release(&readers[299].owner).await, Value::BulkString(_)));
         let () = bed.admin.cmd(&["ACL", "SETUSER", "default", "+@all"]).await;
         crowd.clear().await;

@@ -1,5 +1,5 @@
-//! The marks of waiting writers (`{name}:rwlock_waiting`): a writer that waits no more takes its mark back at once, and
-//! readers go on. Each writer has its own, which lasts as long as it was set for: `tests/sim/states/readers.rs`,
+//! The marks of waiting writers (`{name}:rwlock_waiting`). A writer that stops waiting removes its mark at once, and
+//! readers proceed. Each writer has its own mark, which lasts for its own time: `tests/sim/states/readers.rs`,
 //! `tests/sim/rwlock.rs`.
 
 use std::time::Duration;
@@ -9,17 +9,15 @@ use distlock::{Client, Error, Flavour, Prefer};
 use crate::rig::{HOUR, channel, cover, keys_gone, lease, marks, passes, served, unlock_all, waiter, waits};
 use bed::{Bed, becomes, ends, eventually, in_vain, ms, passer, rw, secs, text, with_longer_waits};
 
-/// A client whose writers are preferred, and whose readers wait for them for ever.
+/// A client whose writers are preferred, and whose readers wait for them without a limit.
 async fn preferring(bed: &Bed) -> Client {
     bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(HOUR).poll_cap(HOUR)).await
 }
 
-/// Waits until so many writers have a mark.
 async fn writers_wait(bed: &Bed, count: u64) {
     becomes("marks", count, async || bed.admin.cmd::<u64>(&["ZCARD", &marks("a")]).await).await;
 }
 
-/// How a writer stops waiting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Timeout,
@@ -29,12 +27,12 @@ enum Way {
     Close,
 }
 
-/// Readers that were held back are in at once: on their own they would look after an hour.
+/// Readers that were held back acquire at once. Their next poll is an hour away.
 async fn a_writer_that_waits_no_more_takes_its_mark_back(way: Way) {
     rw(async |bed| with_longer_waits(secs(2), async |wait| writer_leaves(bed, way, wait).await).await).await;
 }
 
-/// `None` if the writer's wait ended before both clients' readers waited behind its mark.
+/// Returns `None` if the writer's wait ended before both clients' readers waited behind its mark.
 async fn writer_leaves(bed: &Bed, way: Way, wait: Duration) -> Option<()> {
     let (writing, reading) = (preferring(bed).await, preferring(bed).await);
     becomes("listeners", 0, async || bed.admin.numsub(&channel("a")).await).await;
@@ -56,7 +54,7 @@ async fn writer_leaves(bed: &Bed, way: Way, wait: Duration) -> Option<()> {
     if way != Way::Close {
         readers.push(waiter(&writing, Flavour::Read, "a"));
     }
-    // A client listens once its first attempt was in vain.
+    // A client subscribes after its first attempt has failed.
     let held_back = async || {
         let waiting = writing.stats().waiting + reading.stats().waiting;
         writer.is_finished() || (waiting == 1 + readers.len() && bed.admin.numsub(&channel("a")).await == 2)
@@ -91,7 +89,7 @@ bed::cases!(on two threads, a_writer_that_waits_no_more_takes_its_mark_back:
     when_its_client_closes = Way::Close,
 );
 
-/// The key becomes something else while it waits.
+/// The key gets another type while the writer waits.
 #[tokio::test]
 async fn a_writer_that_fails_takes_its_mark_back() {
     rw(async |bed| {
@@ -114,8 +112,8 @@ async fn a_writer_that_fails_takes_its_mark_back() {
     .await;
 }
 
-/// One writer of a process at a time asks for all of them, and has a mark. All are served, and the reader that came
-/// after them.
+/// One writer of a process at a time asks for all of them, and has a mark. All writers are served, and so is a reader
+/// that arrived later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_of_one_process_share_a_mark_and_are_all_served() {
     rw(async |bed| {
@@ -124,7 +122,7 @@ async fn writers_of_one_process_share_a_mark_and_are_all_served() {
         let writers: Vec<_> = (0..8).map(|_| passer(writing.rw("a").write())).collect();
         waits(bed, &writing, "a", 8).await;
         writers_wait(bed, 1).await;
-        // It may come in between: a lock that is handed over in a process is not asked for, nor marked.
+        // The reader may come in between: a lock that is handed over inside the process needs no command and no mark.
         let reader = passer(reading.rw("a").read());
         waits(bed, &reading, "a", 1).await;
         first.unlock().await.unwrap();
@@ -136,7 +134,7 @@ async fn writers_of_one_process_share_a_mark_and_are_all_served() {
     .await;
 }
 
-/// By the client's option, or by the lock's own.
+/// Readers may be preferred by the client's option or by the lock's.
 #[tokio::test]
 async fn a_writer_that_asks_once_or_prefers_readers_leaves_no_mark() {
     rw(async |bed| {
@@ -151,7 +149,8 @@ async fn a_writer_that_asks_once_or_prefers_readers_leaves_no_mark() {
         assert!(!bed.admin.exists(&marks("a")).await);
         let second = prefers.rw("a").read().try_lock().await.unwrap().expect("readers join");
         let marking = passer(client.rw("a").prefer(Prefer::Writers).write());
-        // It queues behind the writer of its process that leaves no mark, and leaves its own once it is its turn.
+        // This writer queues behind a writer of its process without a mark. It leaves its mark once it is the
+        // contender.
         unlock_all([first, second]).await;
         for writer in writers.into_iter().chain([marking]) {
             ends("a writer", writer).await.unwrap();
@@ -160,7 +159,7 @@ async fn a_writer_that_asks_once_or_prefers_readers_leaves_no_mark() {
     .await;
 }
 
-/// The key may be there longer, for others. The mark of a dead writer counts until its own end.
+/// The key may last longer, for other marks. A dead writer's mark counts until its own end.
 #[tokio::test]
 async fn a_mark_whose_time_is_over_holds_nobody_back() {
     rw(async |bed| {

@@ -1,4 +1,4 @@
-//! A process of its own with readers and writers, made to be killed or frozen.
+//! A child process with readers and writers, to be killed or frozen.
 
 use std::sync::Arc;
 
@@ -9,44 +9,40 @@ use parking_lot::Mutex;
 use crate::rig::HOUR;
 use bed::{Bed, PATIENCE, builder, ms};
 
-/// A peer, seen from the parent. Killed when dropped.
+/// A peer, seen from the parent. Killed on drop.
 pub struct Peer {
     pub child: Child,
-    /// Its client's id.
     pub id: String,
 }
 
 impl Peer {
-    /// Starts one with these options: `POLL_CAP` in ms, `WRITERS` to prefer writers.
+    /// Starts a peer with options: `POLL_CAP` in ms, `WRITERS` to prefer writers.
     pub async fn start(bed: &Bed, options: &[(&str, &str)]) -> Self {
         let mut child = Child::spawn("peer::peer_process", &[&[("URL", &*bed.server.url())], options].concat());
         let id = child.line().await.unwrap_or_else(|| panic!("no peer: {}", child.output()));
         Self { child, id }
     }
 
-    /// Several, started side by side.
     pub async fn several(bed: &Bed, count: usize) -> Vec<Self> {
         futures::future::join_all((0..count).map(|_| Self::start(bed, &[]))).await
     }
 
-    /// Has tasks take a half (`read` or `write`) of a lock, each `holds` times as one owner, and keep it.
+    /// Makes tasks take a half (`read` or `write`) of a lock, each `holds` times as one owner, and keep it.
     pub fn take(&mut self, half: &str, name: &str, tasks: usize, holds: usize) {
         self.child.tell(&format!("{half} {name} {tasks} {holds}"));
     }
 
-    /// Done when so many of its acquires wait.
     pub async fn waits(&mut self, count: usize) {
         self.child.tell(&format!("await {count}"));
         self.child.expect("waiting").await;
     }
 
-    /// Done when all that were told to take it have it.
+    /// Waits until all tasks of [`take`](Self::take) hold the lock.
     pub async fn taken(&mut self) {
         self.child.expect("in").await;
     }
 }
 
-/// Takes a lock so many times as one owner.
 async fn take(client: Client, lock: Arc<dyn DistLock>, holds: usize) -> Vec<Guard> {
     let owner = client.owner();
     let mut guards = Vec::new();
@@ -58,7 +54,6 @@ async fn take(client: Client, lock: Arc<dyn DistLock>, holds: usize) -> Vec<Guar
     guards
 }
 
-/// The peer's side.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn peer_process() {
     if !child::is_child() {

@@ -1,5 +1,5 @@
-//! `Prefer::Writers`: a waiting writer holds back later readers for up to `hold_back`, but no owner that is inside
-//! already. The exact time is asserted in `tests/sim/rwlock.rs`.
+//! `Prefer::Writers`: a waiting writer holds later readers back for up to `hold_back`, but never an owner that already
+//! holds the lock. `tests/sim/rwlock.rs` asserts the exact time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,8 +22,8 @@ async fn preferring(bed: &Bed) -> Client {
     bed.connect(bed.builder().prefer(Prefer::Writers).poll_cap(HOUR)).await
 }
 
-/// Readers of other clients, and of the writer's own, whatever they prefer themselves and however they ask; but not
-/// where their `hold_back` is zero.
+/// Holds back readers of other clients and of the writer's own, whatever their preference and however they ask. Readers
+/// with a `hold_back` of zero are not held back.
 #[tokio::test]
 async fn new_readers_are_held_back() {
     rw(async |bed| {
@@ -47,7 +47,7 @@ async fn new_readers_are_held_back() {
         }
         let hasty = patient(bed, ms(0)).await.rw("a").read();
         ends("a reader that yields to nobody", hasty.lock()).await.unwrap().unlock().await.unwrap();
-        // An owner that is in comes in again, as often as it likes.
+        // A holder may always re-enter.
         for _ in 0..3 {
             let again = Acquire::new().owner(&me).wait(ms(0));
             client.rw("a").read().acquire(again).await.unwrap().expect("in already").unlock().await.unwrap();
@@ -66,7 +66,7 @@ async fn new_readers_are_held_back() {
     .await;
 }
 
-/// An owner that writes may read although another writer waits; and again after its downgrade.
+/// A writer may read although another writer waits, also after its downgrade.
 #[tokio::test]
 async fn an_owner_that_writes_is_not_held_back() {
     rw(async |bed| {
@@ -80,7 +80,7 @@ async fn an_owner_that_writes_is_not_held_back() {
         let reading = lock.read().acquire(again.clone()).await.unwrap().expect("it writes");
         let more = writing.downgrade().await.unwrap();
         let third = lock.read().acquire(again).await.unwrap().expect("it reads");
-        // New readers are held back by the writer that still waits.
+        // The waiting writer holds new readers back.
         assert!(lock.read().try_lock().await.unwrap().is_none());
         for guard in [reading, more, third] {
             assert!(!writer.is_finished());
@@ -91,7 +91,7 @@ async fn an_owner_that_writes_is_not_held_back() {
     .await;
 }
 
-/// A task that reads twice under two owners, with a writer that waits in between: held up for a while, never for good.
+/// A task reads twice under two owners, and a writer waits in between. The task is delayed, and never blocked for good.
 #[tokio::test]
 async fn nested_reads_around_a_waiting_writer_do_not_deadlock() {
     rw(async |bed| {
@@ -110,7 +110,7 @@ async fn nested_reads_around_a_waiting_writer_do_not_deadlock() {
     .await;
 }
 
-/// A live writer renews its mark. The mark of a killed one runs out twice its poll cap after it was set; until then it
+/// A live writer renews its mark. The mark of a killed writer expires two poll caps after it was set. Until then it
 /// holds each reader back for up to `hold_back`.
 #[tokio::test]
 async fn a_dead_writers_mark_holds_nobody_back_for_long() {
@@ -121,7 +121,8 @@ async fn a_dead_writers_mark_holds_nobody_back_for_long() {
         peer.take("write", "a", 1, 1);
         marked(bed, "a").await;
         peer.waits(1).await;
-        // The latest end of a mark, in ms of the server's clock. There is none at the moment if the peer stood still.
+        // The latest end of a mark, in ms of the server's clock. There is no mark at the moment if the peer stood
+        // still.
         let end = async || -> f64 {
             let latest: Vec<(String, f64)> = bed.admin.cmd(&["ZREVRANGE", &marks("a"), "0", "0", "WITHSCORES"]).await;
             latest.first().map_or(0.0, |(_, end)| *end)
@@ -139,7 +140,7 @@ async fn a_dead_writers_mark_holds_nobody_back_for_long() {
     .await;
 }
 
-/// W2: waiters sleep, in both halves: writers behind a reader, and readers that are held back by them.
+/// W2: waiters of both halves send nothing: writers behind a reader, and readers that these writers hold back.
 #[tokio::test]
 async fn waiters_send_nothing_until_they_are_woken() {
     rw(async |bed| {
@@ -161,8 +162,8 @@ async fn waiters_send_nothing_until_they_are_woken() {
             scripts().await == before
         };
         eventually("waiters send nothing for half a second", nothing_sent).await;
-        // No poll comes within the hour, nor does a message. One waiter of each half in each client asks again once its
-        // client listens.
+        // No poll and no message comes within the hour. One waiter of each half in each client asks again once its
+        // client is subscribed.
         let scripts = scripts().await;
         assert!(scripts <= 4, "{scripts} scripts of waiters that sleep");
         first.unlock().await.unwrap();
@@ -173,7 +174,7 @@ async fn waiters_send_nothing_until_they_are_woken() {
     .await;
 }
 
-/// #5379: 50 readers of two clients that read again and again for some ms each.
+/// #5379: 50 readers of two clients read again and again for some ms each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_preferred_writer_is_in_beside_an_endless_stream_of_readers() {
     rw(async |bed| {
@@ -199,7 +200,7 @@ async fn a_preferred_writer_is_in_beside_an_endless_stream_of_readers() {
             let guard = ends("the writer", lock.lock()).await.unwrap();
             inside.write(ms(1)).await;
             guard.unlock().await.unwrap();
-            // The stream is at full breadth again.
+            // Waits until the readers are back at full load.
             let before = reads.load(Ordering::Relaxed);
             eventually("readers go on", async || reads.load(Ordering::Relaxed) >= before + 50).await;
         }

@@ -1,4 +1,4 @@
-//! Readers and writers that the server refuses, or that find something else under the name.
+//! Refused readers and writers, and names with keys of other types.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,6 @@ use crate::rig::{BOTH, HOUR, RIVALS, cover, lease, marks, near, served, unlock_a
 use bed::fault::{got, refused, told_and_left_alone};
 use bed::{Bed, PATIENCE, becomes, builder, eventually, idle, ms, rw};
 
-/// A client whose login has these rights.
 async fn client_as(bed: &Bed, name: &str, rules: &[&str]) -> Client {
     let setuser = [&["ACL", "SETUSER", name, "reset", "on", ">pw"], rules].concat();
     let () = bed.admin.cmd(&setuser).await;
@@ -17,7 +16,7 @@ async fn client_as(bed: &Bed, name: &str, rules: &[&str]) -> Client {
     bed.connect(patient.preflight(false).prefer(Prefer::Writers).poll_cap(ms(200)).coalesce(false)).await
 }
 
-/// Half-done work: a key without an end; a hold for reading without its cover, or a cover without its hold.
+/// Lists half-done work: a key without a TTL, a read hold without its cover, or a cover without its hold.
 async fn half_done(bed: &Bed, label: &str) -> Vec<String> {
     let (mut faults, keys, fields) = (Vec::new(), bed.admin.keys().await, bed.admin.hgetall("a").await);
     for key in &keys {
@@ -36,8 +35,8 @@ async fn half_done(bed: &Bed, label: &str) -> Vec<String> {
     faults
 }
 
-/// Acquires either half beside each that an able client holds. The number of refusals, and the half-done work that was
-/// seen.
+/// Acquires either half next to each half that an able client holds. Returns the number of refusals, and the half-done
+/// work.
 async fn ways(bed: &Bed, poor: &Client, label: &str) -> (u32, Vec<String>) {
     let able = bed.still_client().await;
     let (mut failed, mut faults) = (0, Vec::new());
@@ -48,7 +47,7 @@ async fn ways(bed: &Bed, poor: &Client, label: &str) -> (u32, Vec<String>) {
                 Some(held) => Some(able.lock(held, "a").lock().await.unwrap()),
                 None => None,
             };
-            // A mark that may not be taken back runs out.
+            // A mark that may not be removed expires.
             let there = async || {
                 let mut keys = bed.admin.keys().await;
                 keys.retain(|key| !(label.starts_with("zrem") && *key == marks("a")));
@@ -56,7 +55,7 @@ async fn ways(bed: &Bed, poor: &Client, label: &str) -> (u32, Vec<String>) {
             };
             let before = there().await;
             let is_free = held.is_none() || held == Some(Flavour::Read) && flavour == Flavour::Read;
-            // At a busy lock the second attempt leaves the mark. When both were answered the waiter gives up.
+            // At a busy lock the second attempt leaves the mark. The waiter gives up after both replies.
             bed.admin.reset_stats().await;
             let is_answered = async || {
                 let attempts = bed.admin.calls("evalsha").await;
@@ -95,7 +94,7 @@ async fn ways(bed: &Bed, poor: &Client, label: &str) -> (u32, Vec<String>) {
     (failed, faults)
 }
 
-/// For each right that the scripts use: acquires fail without it and leave nothing behind, or do without.
+/// For each right that the scripts use: without it, acquires either fail and leave nothing, or do not need it.
 #[tokio::test]
 async fn a_right_that_is_refused_leaves_nothing_half_done() {
     rw(async |bed| {
@@ -139,8 +138,8 @@ async fn a_right_that_is_refused_leaves_nothing_half_done() {
     .await;
 }
 
-/// A right is taken away while a guard holds: re-entry is refused, and the earlier hold stays; a downgrade is refused,
-/// and nothing is held.
+/// A right is revoked while a guard holds the lock. A re-entry is refused, and the earlier hold stays. A downgrade is
+/// refused, and nothing is held.
 #[tokio::test]
 async fn a_refused_re_entry_changes_nothing() {
     rw(async |bed| {
@@ -151,7 +150,7 @@ async fn a_refused_re_entry_changes_nothing() {
                 let guard = lease(&*lock, &me, HOUR).await;
                 let before = (bed.admin.hgetall("a").await, bed.admin.keys().await);
                 let () = bed.admin.cmd(&["ACL", "SETUSER", command, &format!("-{command}")]).await;
-                // Longer than what is there, so that a lease has to be set.
+                // Longer than the current lease, so that the script has to set it.
                 let again = lock.acquire(Acquire::new().owner(&me).lease(10 * HOUR)).await;
                 if (command, flavour) == ("set", Flavour::Write) {
                     unlock_all([got("set", "write again", again)]).await;
@@ -176,8 +175,7 @@ async fn a_refused_re_entry_changes_nothing() {
     .await;
 }
 
-/// A release that may not be announced is a release all the same: waiters of the same client need no message, others
-/// poll.
+/// A release succeeds although its message is refused. Waiters of the same client need no message, and others poll.
 #[tokio::test]
 async fn a_release_that_may_not_be_announced_is_released() {
     rw(async |bed| {
@@ -196,7 +194,7 @@ async fn a_release_that_may_not_be_announced_is_released() {
     .await;
 }
 
-/// #5188: whatever is asked of a key of another type, or of a lock of another kind.
+/// #5188: every call on a key of another type, or of a lock of another kind.
 #[tokio::test]
 async fn a_key_that_is_something_else_is_told_and_left_alone() {
     rw(async |bed| {
@@ -205,7 +203,7 @@ async fn a_key_that_is_something_else_is_told_and_left_alone() {
             &["SET", "key", "x"],
             &["RPUSH", "key", "x"],
             &["ZADD", "key", "1", "x"],
-            // A reentrant lock of Redisson's: Redisson's own read-write lock writes into it, and spoils it.
+            // Redisson's reentrant lock. Redisson's own read-write lock would write into it and corrupt it.
             &["HSET", "key", "7be4a1a6-9a6b-4a4c-8b9f-1c1f6f8f6f8f:7", "1"],
             &["HSET", "key", "anything", "else"],
         ];

@@ -1,5 +1,6 @@
-//! Renewal: every cover of the client's readers and the hash, also where a Java watchdog cuts it (#1458, #1604).
-//! `tests/rw_model` and `tests/sim/rwlock.rs` assert that a round cuts no longer lease and lengthens no explicit one.
+//! Renewal of the hash and of every cover of the client's readers, also after a Java watchdog has cut the hash (#1458,
+//! #1604). `tests/rw_model` and `tests/sim/rwlock.rs` assert that a round neither cuts a longer lease nor lengthens an
+//! explicit one.
 
 use distlock::Flavour;
 
@@ -33,8 +34,8 @@ async fn a_renewal_extends_every_cover_and_the_hash() {
     .await;
 }
 
-/// A Java watchdog's round leaves the hash a shorter lease than the explicit one of our reader. The client's own rounds
-/// bring the hash up again, and a waiting writer does not come in.
+/// A Java watchdog leaves the hash with a shorter lease than our reader's explicit one. The client's own rounds prolong
+/// the hash again, and a waiting writer does not get in.
 #[tokio::test]
 async fn a_lease_that_a_java_watchdog_cuts_is_kept_up() {
     rw(async |bed| {
@@ -53,7 +54,7 @@ async fn a_lease_that_a_java_watchdog_cuts_is_kept_up() {
     .await;
 }
 
-/// Whichever key or field is gone. A round creates nothing.
+/// Any of the keys or fields may be gone. A renewal creates nothing.
 #[tokio::test]
 async fn a_renewal_tells_the_loss_of_either_half() {
     rw(async |bed| {
@@ -65,7 +66,7 @@ async fn a_renewal_tells_the_loss_of_either_half() {
         assert_eq!(client.renew_now().await.lost, 2);
         assert!(!watched.is_held() && !leased.is_held());
         assert_eq!(bed.admin.keys().await, [""; 0]);
-        // Only the covers: such a reader is dead for everybody else.
+        // Only the covers are gone: other clients consider such a reader dead.
         let watched = enter(&lock.read(), &me).await;
         let _: u64 = bed.admin.cmd(&["DEL", &cover("a", &text(&me), 1)]).await;
         assert_eq!(client.renew_now().await.lost, 1);

@@ -1,5 +1,5 @@
 //! Helpers of the read-write lock's tests: its keys, its state in Redis, the messages on its channel, its waiters, and
-//! a check that a writer is inside alone.
+//! a check that a writer is alone.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,7 +12,7 @@ use bed::events::Events;
 use bed::fault::got;
 use bed::{Bed, becomes, ends, eventually, secs, text};
 
-/// A watchdog, or a lease, that outlasts every test.
+/// A watchdog or lease that outlasts every test.
 pub const HOUR: Duration = secs(3600);
 
 pub const BOTH: [Flavour; 2] = [Flavour::Read, Flavour::Write];
@@ -29,7 +29,6 @@ pub fn channel(name: &str) -> String {
     format!("redisson_rwlock:{{{name}}}")
 }
 
-/// The key with the marks of waiting writers.
 pub fn marks(name: &str) -> String {
     format!("{{{name}}}:rwlock_waiting")
 }
@@ -38,7 +37,6 @@ pub fn cover(name: &str, owner: &str, n: usize) -> String {
     format!("{{{name}}}:{owner}:rwlock_timeout:{n}")
 }
 
-/// Waits until a waiting writer has left its mark.
 pub async fn marked(bed: &Bed, name: &str) {
     eventually("a waiting writer leaves its mark", async || bed.admin.exists(&marks(name)).await).await;
 }
@@ -64,30 +62,28 @@ pub fn fields(mode: &str, holds: &[(String, u32)]) -> BTreeMap<String, String> {
     all
 }
 
-/// True for the remaining ms of a lease of this length, of hours, that was set in the same test. Other leases of the test
-/// are several times longer or shorter.
+/// Returns true if `left` ms fit a lease of this many hours that was set in the same test. Other leases of the test are
+/// several times longer or shorter.
 pub fn near(left: i64, lease: Duration) -> bool {
     let lease = i64::try_from(lease.as_millis()).expect("a lease of hours");
     left <= lease + 1 && left > lease / 2
 }
 
-/// Acquires as this owner with an explicit lease.
 pub async fn lease(lock: &(impl DistLock + ?Sized), owner: &Owner, lease: Duration) -> Guard {
     got(lock.name(), "acquire with a lease", lock.acquire(Acquire::new().owner(owner).lease(lease)).await)
 }
 
-/// A task that waits for a half.
 pub fn waiter(client: &Client, half: Flavour, name: &str) -> JoinHandle<Guard> {
     let lock = client.lock(half, name);
     tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("lock, {half}: {error:?}")) })
 }
 
-/// The guard of a waiter that must acquire.
+/// Returns the guard of a waiter that must acquire.
 pub async fn granted(what: &str, waiter: JoinHandle<Guard>) -> Guard {
     ends(what, waiter).await.unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-/// The waiter must acquire, and releases.
+/// Asserts that the waiter acquires, and releases the lock.
 pub async fn served(what: &str, waiter: JoinHandle<Guard>) {
     unlock(what, granted(what, waiter).await).await;
 }
@@ -98,20 +94,18 @@ async fn unlock(what: &str, guard: Guard) {
     }
 }
 
-/// Releases all of these.
 pub async fn unlock_all(guards: impl IntoIterator<Item = Guard>) {
     for (n, guard) in guards.into_iter().enumerate() {
         unlock(&format!("guard {n}"), guard).await;
     }
 }
 
-/// Acquires at once, and releases.
 pub async fn passes(what: &str, lock: &impl DistLock) {
     unlock(what, got(what, "try_lock", lock.try_lock().await)).await;
 }
 
-/// Waits until this number of the client's acquires wait, with somebody listening to the channel and no command in
-/// flight. The attempt that follows a subscription may still be to come.
+/// Waits until this number of the client's acquires wait, the channel has a subscriber, and no command is in flight.
+/// The attempt that follows a subscription may still be missing.
 pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
     let look = async || {
         let heard = bed.admin.numsub(&channel(name)).await > 0;
@@ -121,12 +115,11 @@ pub async fn waits(bed: &Bed, client: &Client, name: &str, count: usize) {
     becomes(&format!("{name}: listened to, waiters, commands in flight"), (true, count, 0), look).await;
 }
 
-/// Waits until no key is left of any lock.
 pub async fn keys_gone(bed: &Bed) {
     eventually("no key is left", async || bed.admin.keys().await.is_empty()).await;
 }
 
-/// Deletes the covers that a forced release has left. There must be this number, and each must expire.
+/// Deletes the covers that a force has left. There must be this number, and each must have a TTL.
 pub async fn sweep_covers(bed: &Bed, count: usize) {
     let keys = bed.admin.keys().await;
     assert_eq!(keys.iter().filter(|key| key.contains(":rwlock_timeout:")).count(), count, "{keys:?}");
@@ -136,7 +129,7 @@ pub async fn sweep_covers(bed: &Bed, count: usize) {
     }
 }
 
-/// Fails a test when somebody is inside beside a writer (RW1).
+/// Fails a test if another owner is inside together with a writer (RW1).
 #[derive(Debug, Default)]
 pub struct Inside {
     readers: AtomicI64,
@@ -171,7 +164,7 @@ async fn stay(span: Duration) {
     }
 }
 
-/// One lock as the server has it: its hash, its covers, and the messages on its channel.
+/// The lock's state on the server: its hash, its covers, and the messages on its channel.
 pub struct Scene<'a> {
     bed: &'a Bed,
     name: &'a str,
@@ -185,7 +178,8 @@ impl<'a> Scene<'a> {
         Self { bed, name, events, marks: 0 }
     }
 
-    /// Messages so far: how often 0, and how often 1. Complete, because a message of our own has come behind them.
+    /// Counts the messages `0` and `1` so far. The counts are complete, because a message of our own has arrived after
+    /// them.
     pub async fn told(&mut self) -> (usize, usize) {
         let on = channel(self.name);
         self.marks += 1;
@@ -194,7 +188,7 @@ impl<'a> Scene<'a> {
         (self.events.count(&on, "0"), self.events.count(&on, "1"))
     }
 
-    /// The hash must be this, with a lease of an [`HOUR`]; without holds there must be none.
+    /// Asserts that this is the hash, with a lease of an [`HOUR`]. Without holds, asserts that the hash does not exist.
     pub async fn is(&self, step: &str, mode: &str, holds: &[(String, u32)]) {
         let found = self.bed.admin.hgetall(self.name).await;
         let left = self.bed.admin.pttl(self.name).await;
@@ -202,14 +196,13 @@ impl<'a> Scene<'a> {
         assert!(if holds.is_empty() { left == -2 } else { near(left, HOUR) }, "{step}: the hash has {left} ms left");
     }
 
-    /// The owner must have this number of covers, each with a lease of an [`HOUR`].
+    /// Asserts that the owner has this number of covers, each with a lease of an [`HOUR`].
     pub async fn covered(&self, step: &str, owner: &Owner, count: usize) {
         let found = covers(self.bed, self.name, owner).await;
         let fits = found.len() == count && found.iter().all(|left| near(*left, HOUR));
         assert!(fits, "{step}: {count} covers of an hour expected, found {found:?} ms");
     }
 
-    /// No key may be left.
     pub async fn gone(&self, step: &str) {
         assert_eq!(self.bed.admin.keys().await, [""; 0], "{step}");
     }

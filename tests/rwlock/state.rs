@@ -1,5 +1,5 @@
-//! The state in Redis and the answers of both halves, step by step. Random steps with leases of all lengths are
-//! compared with a model, and with Redisson, in `tests/rw_model`; leases to the millisecond are in `tests/sim/states`.
+//! The state in Redis and the replies of both halves, step by step. `tests/rw_model` compares random steps with leases
+//! of all lengths to a model and to Redisson. `tests/sim/states` tests leases to the millisecond.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use distlock::{Acquire, DistLock, Error, Flavour, Guard, NotHeld, Owner, Release
 use crate::rig::{BOTH, HOUR, Scene, lease, near, passes, writes};
 use bed::{Bed, enter, rw, text};
 
-/// The fields of an owner with so many holds for writing and for reading.
+/// The fields of an owner with these numbers of write holds and read holds.
 fn holds(owner: &Owner, [written, read]: [u32; 2]) -> Vec<(String, u32)> {
     let mut holds = vec![(writes(owner), written), (text(owner), read)];
     holds.retain(|(_, count)| *count > 0);
     holds
 }
 
-/// Both halves must answer each client that this owner alone has these holds (#4400: `testReadLockIsLocked`).
+/// Asserts that both halves report to each client that this owner alone has these holds (#4400:
+/// `testReadLockIsLocked`).
 async fn answers(step: &str, locks: &[RwLock], owner: &Owner, [written, read]: [u32; 2]) {
     for lock in locks {
         let halves: [(&dyn DistLock, u32); 2] = [(&lock.write(), written), (&lock.read(), read)];
@@ -31,9 +32,9 @@ async fn answers(step: &str, locks: &[RwLock], owner: &Owner, [written, read]: [
     }
 }
 
-/// #758, #891, #4217, `testWriteReadReentrancy`: two holds for writing and two for reading by one owner, given back in
-/// every order: exactly the others remain, with their leases. Others read once nobody writes, and write once the lock
-/// is free.
+/// #758, #891, #4217, `testWriteReadReentrancy`: one owner has two write holds and two read holds, and releases them in
+/// every order. Exactly the other holds remain, with their leases. Others can read once no owner writes, and write once
+/// the lock is free.
 async fn holds_of_both_halves_are_given_back_in_any_order(bed: &Bed, known: bool) {
     let (client, other) = (bed.still_client().await, bed.still_client().await);
     for order in ["wwrr", "wrwr", "wrrw", "rwwr", "rwrw", "rrww"] {
@@ -55,7 +56,7 @@ async fn holds_of_both_halves_are_given_back_in_any_order(bed: &Bed, known: bool
             let reads = usize::from(half == 'r');
             // All leases end at once. A release that brings the end forward by a second notifies waiters.
             client.renew_now().await;
-            // First in, first out: a guard is one hold, not a certain one.
+            // First in, first out: each guard stands for one hold.
             let released = guards[reads].remove(0).unlock().await.unwrap();
             let left = [guards[0].len() as u32, guards[1].len() as u32];
             let expected = if left[reads] == 0 { Released::Free } else { Released::StillHeld(left[reads]) };
@@ -100,8 +101,8 @@ async fn holds_of_both_halves_of_a_known_owner_go_in_any_order() {
     rw(async |bed| holds_of_both_halves_are_given_back_in_any_order(bed, true).await).await;
 }
 
-/// A client renews the holds that it keeps, and not those that it has handed over by owner. Another client releases
-/// these.
+/// A client renews only holds with guards. It does not renew holds that it has passed on by owner, and another client
+/// releases these.
 #[tokio::test]
 async fn holds_without_guards_are_released_by_another_client_and_not_renewed() {
     rw(async |bed| {
@@ -142,7 +143,7 @@ async fn holds_without_guards_are_released_by_another_client_and_not_renewed() {
     .await;
 }
 
-/// The reading half lasts as long as the longest cover, and no longer than the hash.
+/// The read half lasts as long as the longest cover, and no longer than the hash.
 #[tokio::test]
 async fn the_time_left_for_reading_is_that_of_the_longest_cover() {
     rw(async |bed| {
@@ -165,15 +166,15 @@ async fn the_time_left_for_reading_is_that_of_the_longest_cover() {
     .await;
 }
 
-/// `testUnlockFail`: a release by somebody else, or of the other half, changes nothing and names the holder. Redis
-/// gives the fields of a large hash in any order: no field is overlooked, and no list of holds is taken for an owner.
+/// `testUnlockFail`: a release by another owner, or of the other half, changes nothing and names the holder. Redis
+/// returns the fields of a large hash in any order. No field is overlooked, and no list of holds counts as an owner.
 #[tokio::test]
 async fn a_release_by_a_non_holder_names_the_holder_and_changes_nothing() {
     rw(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         for n in 0..16 {
             if n == 1 {
-                // The older of its two names: 6.2 knows no other.
+                // The older of the option's two names, because Redis 6.2 knows no other.
                 let () = bed.admin.cmd(&["CONFIG", "SET", "hash-max-ziplist-entries", "0"]).await;
             }
             for held in BOTH {

@@ -1,5 +1,5 @@
-//! Ten thousand readers of one lock at once: all come in and all leave, without an error, and no command of theirs
-//! holds the server up.
+//! Ten thousand concurrent readers of one lock: all acquire and release without an error, and none of their commands
+//! blocks the server for long.
 
 use std::time::Duration;
 
@@ -9,18 +9,15 @@ use bed::{Bed, rw, secs};
 
 const READERS: usize = 10_000;
 
-/// The kind of readers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Who {
-    /// Tasks of one client, or of so many.
+    /// Tasks of this number of clients.
     Tasks(usize),
-    /// As owners that were given.
     Owners,
-    /// For leases of different lengths.
     Leases,
 }
 
-/// Script commands since the last time, and the commands in them.
+/// Script commands since the last call, and the commands inside them.
 #[derive(Debug)]
 struct Work {
     commands: u64,
@@ -32,7 +29,6 @@ async fn work(bed: &Bed) -> Work {
     for (name, calls) in stats {
         match &*name {
             name if name.starts_with("eval") => work.commands += calls,
-            // Reads every reader there is.
             "hgetall" | "hkeys" => work.asked += calls * READERS as u64 / 10,
             name if ["config", "info", "slowlog"].iter().any(|own| name.starts_with(own)) => {}
             _ => work.asked += calls,
@@ -42,7 +38,6 @@ async fn work(bed: &Bed) -> Work {
     work
 }
 
-/// Acquires as a reader of this kind.
 async fn come(client: Client, who: Who, n: usize) -> distlock::Result<Option<Guard>> {
     let (lock, mut how) = (client.rw("x").read(), Acquire::new());
     let me = client.owner();
@@ -54,8 +49,8 @@ async fn come(client: Client, who: Who, n: usize) -> distlock::Result<Option<Gua
     lock.acquire(how).await
 }
 
-/// Runs all of these at once; none of them may fail. On a runtime of one thread, all have made their calls before an answer to
-/// any is read, so how many calls share a command does not depend on how fast the machine is.
+/// Runs all futures at once, and asserts that none fails. On a single-threaded runtime, all calls are made before any
+/// reply is read. So the number of calls in a command does not depend on the machine's speed.
 async fn all<T>(jobs: impl Iterator<Item = impl Future<Output = distlock::Result<T>>>) -> Vec<T> {
     let (mut done, mut failed) = (Vec::with_capacity(READERS), Vec::new());
     for outcome in tokio::task::unconstrained(futures::future::join_all(jobs)).await {
@@ -68,11 +63,11 @@ async fn all<T>(jobs: impl Iterator<Item = impl Future<Output = distlock::Result
     done
 }
 
-/// Each reader costs a few commands inside a script, and many readers share a script.
+/// Asserts that each reader costs a few commands inside a script, and that many readers share a script.
 fn bounded(what: &str, work: &Work) {
     assert!(work.asked <= 14 * READERS as u64, "{what}: {work:?}");
     println!("{what}: {work:?}");
-    // 32 readers together, and of each client a few alone.
+    // 32 readers share a command, and a few of each client are sent alone.
     assert!(work.commands <= READERS as u64 / 20, "{what}: {work:?}");
 }
 
@@ -90,7 +85,7 @@ async fn ten_thousand_come_and_go(who: Who) {
             assert_eq!((round.renewed, round.failed, round.lost), (READERS, 0, 0));
             bounded("renewed", &work(bed).await);
         }
-        // A writer is refused without a look at all of them.
+        // A writer is refused without reading all readers.
         assert!(clients[0].rw("x").write().try_lock().await.unwrap().is_none());
         let asked = work(bed).await;
         assert!(asked.asked < 40, "a writer: {asked:?}");

@@ -1,5 +1,5 @@
-//! #1542, RW4: when a hold for writing ends, all waiting readers of all processes are in together; when the last hold
-//! for reading ends, a waiting writer is in.
+//! #1542, RW4: when a write hold ends, all waiting readers of all processes get in together. When the last read hold
+//! ends, a waiting writer gets in.
 
 use std::time::Duration;
 
@@ -8,14 +8,13 @@ use distlock::{Client, Error, Flavour, Guard, Lost, Released};
 use crate::rig::{BOTH, granted, keys_gone, lease, served, sweep_covers, unlock_all, waiter, waits};
 use bed::{Bed, ends, enter, ms, rw, secs, with_longer_waits};
 
-/// How a hold ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Unlock,
     Downgrade,
-    /// By unlock, while its owner also reads by this client, and reads on.
+    /// Unlock, while its owner also reads by this client and continues to read.
     GoesOnReading(usize),
-    /// Released by owner, by this client.
+    /// Release by owner, by this client.
     Release(usize),
     /// By a client that neither holds nor waits.
     Force,
@@ -24,12 +23,12 @@ enum End {
 
 const READS_END: [End; 4] = [End::Unlock, End::Release(0), End::Release(1), End::Force];
 
-/// Three clients that never look for themselves, so that only a message wakes their waiters, or the end of a lease.
+/// Three clients that never poll, so that only a message or the end of a lease wakes their waiters.
 async fn clients(bed: &Bed) -> [Client; 3] {
     [bed.still_client().await, bed.still_client().await, bed.still_client().await]
 }
 
-/// Ends the hold; the guards of its owner that stay.
+/// Ends the hold. Returns its owner's remaining guards.
 async fn end(clients: &[Client; 3], how: End, half: Flavour, guard: Guard, reading: Option<Guard>) -> Vec<Guard> {
     let lock = |n: usize| clients[n].lock(half, "a");
     match how {
@@ -70,7 +69,7 @@ async fn a_write_hold_that_ends_lets_all_readers_in(how: End) {
     .await;
 }
 
-/// `None` if the hold for writing, with a lease of this `time`, ended before all readers waited for it.
+/// Returns `None` if the write hold, with a lease of this `time`, ended before all readers waited for it.
 async fn readers_come_in(bed: &Bed, clients: &[Client; 3], how: End, known: bool, time: Duration) -> Option<()> {
     let (lock, me) = (clients[0].rw("a"), clients[0].owner());
     if known {
@@ -114,8 +113,8 @@ bed::cases!(on two threads, a_write_hold_that_ends_lets_all_readers_in:
     by_the_end_of_its_lease = End::Lease,
 );
 
-/// A reader of each client: the first that leaves lets nobody in, the last one a writer, of its own client or of the
-/// other.
+/// Each client has a reader. The first reader's release lets nobody in, and the last one's lets in a writer of its own
+/// client or of the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_reader_lets_a_writer_in_however_its_hold_ends() {
     rw(async |bed| {
@@ -138,7 +137,7 @@ async fn the_last_reader_lets_a_writer_in_however_its_hold_ends() {
     .await;
 }
 
-/// Readers and writers that wait in one process: each release wakes those it should, and nobody waits for the poll.
+/// Readers and writers of one process wait. Each release wakes the right waiters, and none has to poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_for_both_halves_in_one_process_are_all_served() {
     rw(async |bed| {

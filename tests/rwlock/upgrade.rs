@@ -1,12 +1,11 @@
-//! RW2, #4796: an owner that reads and wants to write would wait for itself. It is told at once, and nothing changes.
-//! `tests/rw_model` has owners whose read holds are dead, which are not told so.
+//! RW2, #4796: an owner that reads and asks to write would wait for itself. It gets an error at once, and nothing
+//! changes. In `tests/rw_model`, owners whose read holds are dead get no such error.
 
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, Owner, Prefer, Result};
 
 use crate::rig::{HOUR, Scene, lease, marks, near, passes, served, unlock_all, waiter, waits};
 use bed::{Bed, ends, enter, eventually, ms, rw, secs, text};
 
-/// Every way to ask for the lock as this owner.
 async fn every_way(lock: &dyn DistLock, me: &Owner) -> Vec<(&'static str, Result<Option<Guard>>)> {
     vec![
         ("try_lock", me.scope(lock.try_lock()).await),
@@ -18,7 +17,7 @@ async fn every_way(lock: &dyn DistLock, me: &Owner) -> Vec<(&'static str, Result
     ]
 }
 
-/// All are refused at once, and the lock stays as it is.
+/// Asserts that all of them are refused at once, and that the lock stays as it is.
 async fn refused(bed: &Bed, lock: &dyn DistLock, me: &Owner) {
     let look = async || (bed.admin.keys().await, bed.admin.hgetall("a").await);
     let before = look().await;
@@ -50,7 +49,7 @@ async fn a_reader_that_wants_to_write_is_told_at_once() {
                 refused(bed, &lock.write(), &me).await;
                 let left = bed.admin.pttl("a").await;
                 assert!(near(left, HOUR / 4), "a refused upgrade leaves a lease of {left} ms");
-                // Twice in, and beside another reader.
+                // With two read holds, and with another reader.
                 let second = enter(&lock.read(), &me).await;
                 refused(bed, &lock.write(), &me).await;
                 let beside = other.rw("a").read().lock().await.unwrap();
@@ -59,7 +58,7 @@ async fn a_reader_that_wants_to_write_is_told_at_once() {
                 assert_eq!((stats.waiting, stats.holds), (0, 1), "{stats:?}");
                 assert!([&first, &second, &beside].iter().all(|guard| guard.is_held()));
                 unlock_all([first, second]).await;
-                // Now it is a writer like any other.
+                // Now the owner is a writer like any other.
                 assert!(me.scope(lock.write().try_lock()).await.unwrap().is_none());
                 assert_eq!(scene.told().await, (0, 0));
                 beside.unlock().await.unwrap();
@@ -72,8 +71,8 @@ async fn a_reader_that_wants_to_write_is_told_at_once() {
     .await;
 }
 
-/// A task waits to write behind another reader; its owner comes in for reading elsewhere: from then on it would wait
-/// for itself, and is told when it looks the next time.
+/// A task waits to write behind another reader, and its owner then acquires the read half elsewhere. From then on it
+/// would wait for itself, so it gets an error at its next attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_writer_whose_owner_reads_is_told() {
     rw(async |bed| {
@@ -92,7 +91,7 @@ async fn a_waiting_writer_whose_owner_reads_is_told() {
             eventually("its mark is gone", async || !bed.admin.exists(&marks("a")).await).await;
             let fields = bed.admin.hgetall("a").await;
             assert!(fields.contains_key(&text(&me)) && fields["mode"] == "read", "{fields:?}");
-            // Another writer is not in its way, nor is it in another's.
+            // The refused writer left nothing that blocks another writer.
             let next = waiter(&other, Flavour::Write, "a");
             unlock_all([reading, beside]).await;
             served("the next writer", next).await;
@@ -101,8 +100,8 @@ async fn a_waiting_writer_whose_owner_reads_is_told() {
     .await;
 }
 
-/// An owner that holds the write lock can acquire either half again, as with Redisson. An owner that holds only the read lock is refused
-/// the write lock, even if it wrote before.
+/// An owner that holds the write lock can acquire either half again, as with Redisson. An owner that holds only the
+/// read lock is refused the write lock, even if it wrote before.
 #[tokio::test]
 async fn an_owner_that_writes_and_reads_acquires_the_write_lock_again() {
     rw(async |bed| {
@@ -116,7 +115,8 @@ async fn an_owner_that_writes_and_reads_acquires_the_write_lock_again() {
                 for half in [other.rw("a").read().try_lock().await, other.rw("a").write().try_lock().await] {
                     assert!(half.unwrap().is_none(), "granted beside a writer");
                 }
-                // Whichever write hold is released first, the owner keeps the write lock until the other one is released.
+                // Whichever write hold is released first, the owner keeps the write lock until the other one is
+                // released.
                 let (first, last) = if outer_first { (outer, inner) } else { (inner, outer) };
                 first.unlock().await.unwrap();
                 assert!(last.is_held() && reading.is_held());

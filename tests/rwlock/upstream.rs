@@ -1,4 +1,4 @@
-//! The rows of `RedissonReadWriteLockTest` about both halves that have no file of their own here: crowds, and names.
+//! Rows of `RedissonReadWriteLockTest` about both halves without a file of their own here: crowds, and names.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use crate::rig::{HOUR, Inside, served, unlock_all, waiter};
 use bed::{Bed, PATIENCE, becomes, enter, ms, rw};
 
-/// Reads, writes, writes and downgrades, or writes and reads inside, by chance; releases by unlock or by drop. Now and
-/// then with a round of renewals beside the others, which finds everything held (`testReadLockExpirationRenewal`).
+/// Randomly reads, writes, writes and downgrades, or writes and reads inside. Releases by unlock or by drop. Sometimes
+/// renews concurrently, and finds everything held (`testReadLockExpirationRenewal`).
 async fn visit(client: Client, inside: Arc<Inside>, rounds: u64, seed: u64) {
     let (lock, mut numbers) = (client.rw("a"), Numbers::new(seed));
     for _ in 0..rounds {
@@ -66,7 +66,7 @@ async fn crowd(clients: &[Client], tasks: usize, rounds: u64) -> i64 {
 }
 
 /// `testConcurrency_SingleInstance`, `testConcurrencyLoop_MultiInstance`, `testConcurrency_MultiInstance`: 15 tasks of
-/// one client; 16 clients with many rounds each, half of them preferring writers; and 100 clients once each.
+/// one client; 16 clients with many rounds each, half of them with preferred writers; and 100 clients once each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_at_random_never_meet() {
     rw(async |bed| {
@@ -85,7 +85,7 @@ async fn readers_and_writers_at_random_never_meet() {
     .await;
 }
 
-/// Acquires both halves under each name, with a waiting writer: the hash, a cover and the mark are all the keys.
+/// Acquires both halves under each name, with a waiting writer. The only keys are the hash, a cover and the mark.
 async fn both_halves_of(names: &[&str], bed: &Bed) {
     let client = bed.connect(bed.builder().prefer(Prefer::Writers)).await;
     for name in names {
@@ -112,7 +112,7 @@ async fn both_halves_work_on_a_cluster_node() {
     bed::run_on(bed::cluster_node().await, make, body).await;
 }
 
-/// `testName`, #1219. The suite of conformance has more names, for each half.
+/// `testName`, #1219. The conformance suite has more names for each half.
 #[tokio::test]
 async fn both_halves_work_under_names_with_braces_and_colons() {
     rw(async |bed| both_halves_of(&["{abc}:def", "a:b:c", "{x}", "with {} in it", "}{", "{{a}}:b"], bed).await).await;

@@ -1,4 +1,4 @@
-//! Errors of connecting to sentinels and replicated servers.
+//! Errors while connecting to sentinels and replicated servers.
 
 use distlock::{Client, Error};
 use distlock_support::{RedisServer, Replicas, ReplicasOptions, SentinelsOptions};
@@ -32,9 +32,9 @@ async fn sentinels_that_are_away_are_not_needed() {
     bed.sentinel(1).kill();
     let one = client(&bed.url()).await;
     lock(&one, distlock::Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
-    // Without any sentinel the primary stays the primary.
+    // Without any sentinel the client keeps its primary.
     bed.sentinel(2).kill();
-    // Beyond several scan intervals.
+    // Longer than several scan intervals.
     tokio::time::sleep(secs(3)).await;
     assert_eq!(
         all_connections(bed.servers()).await,

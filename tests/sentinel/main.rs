@@ -18,7 +18,7 @@ async fn sentinels() -> Sentinels {
     Sentinels::start(SentinelsOptions::default()).await
 }
 
-/// Sentinels that suspect no server on a slow machine, for tests without a failover.
+/// Sentinels that do not suspect a server on a slow machine, for tests without a failover.
 async fn still_sentinels() -> Sentinels {
     Sentinels::start(SentinelsOptions::default().down_after(60_000)).await
 }
@@ -31,18 +31,15 @@ fn lock(client: &Client, flavour: Flavour, name: &str) -> Arc<dyn DistLock> {
     client.lock(flavour, name)
 }
 
-/// A task that waits for a lock.
 fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("lock(): {error:?}")) })
 }
 
-/// Number of connections of distlock clients to a server.
 async fn connections(server: &Member) -> usize {
     let others = server.admin().others().await;
     others.iter().filter(|client| client.name.starts_with("distlock-")).count()
 }
 
-/// Number of connections of distlock clients to all servers.
 async fn all_connections(servers: &Replicas) -> usize {
     let mut all = 0;
     for node in servers.nodes().iter().filter(|node| node.is_running()) {

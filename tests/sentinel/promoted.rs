@@ -13,7 +13,7 @@ enum How {
     Stopped,
 }
 
-/// Has another server take the primary's place. Returns the old and the new primary.
+/// Makes another server the primary. Returns the old and the new primary.
 async fn fail_over(bed: &Sentinels, how: How) -> (usize, usize) {
     let old = bed.primary().await;
     let promotion = match how {
@@ -30,7 +30,7 @@ async fn fail_over(bed: &Sentinels, how: How) -> (usize, usize) {
     (old, promotion.server)
 }
 
-/// What the new primary knows stays held, what it does not know is signalled as lost, and waiters are woken by the new primary.
+/// Holds that the new primary has stay held, other holds are signalled as lost, and the new primary wakes waiters.
 async fn holds_and_waits_survive_a_failover(how: How) {
     let bed = sentinels().await;
     let one = bed::builder(&bed.url()).watchdog(secs(3600)).connect().await.unwrap();
@@ -47,13 +47,13 @@ async fn holds_and_waits_survive_a_failover(how: How) {
     eventually("all wait", async || two.stats().waiting == waiters.len() && two.stats().under_way == 0).await;
     let primary = bed.primary().await;
     bed.servers().synced().await;
-    // A lock that no replica knows.
+    // A lock that no replica has.
     let mut lost = None;
     if how == How::Killed {
         for node in bed.servers().nodes().iter().enumerate().filter(|(n, _)| *n != primary).map(|(_, node)| node) {
             node.stop();
         }
-        // Writes in flight to them are lost as well.
+        // Writes in flight to the replicas are lost, too.
         bed.server(primary).admin().cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
         lost = Some(lock(&one, Flavour::Reentrant, "unknown").lock().await.unwrap());
     }
@@ -98,7 +98,7 @@ async fn holds_and_waits_survive_a_failover(how: How) {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    // The old primary has no connection, also when it is back and takes itself for the primary.
+    // The old primary gets no connection, even if it is back and considers itself the primary.
     match how {
         How::Asked => {}
         How::Killed => bed.server(old).restart(),
@@ -107,7 +107,7 @@ async fn holds_and_waits_survive_a_failover(how: How) {
     lock(&one, Flavour::Reentrant, "after").lock().await.unwrap().unlock().await.unwrap();
     eventually("only the new primary has connections", async || {
         let there = connections(bed.server(new)).await;
-        // Two each, and lanes for acknowledged calls.
+        // Two connections for each client, and lanes for acknowledged calls.
         (4..=10).contains(&there) && all_connections(bed.servers()).await == there
     })
     .await;
@@ -121,7 +121,6 @@ bed::cases!(on two threads, holds_and_waits_survive_a_failover:
     of_a_frozen_primary = How::Stopped,
 );
 
-/// A frozen primary resumes, and takes writes until the sentinels make it a replica: the client sends it none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_sends_no_script_to_a_former_primary() {
     let bed = sentinels().await;
@@ -131,7 +130,7 @@ async fn client_sends_no_script_to_a_former_primary() {
     lock(&one, Flavour::Reentrant, "x").lock().await.unwrap().unlock().await.unwrap();
     bed.server(old).cont();
     let scripts = async |server: &Member| server.admin().calls("evalsha").await + server.admin().calls("eval").await;
-    // Commands that were in flight when it froze run first.
+    // Commands that were in flight when the primary froze run first.
     bed.server(old).admin().cmd::<String>(&["PING"]).await;
     let before = scripts(bed.server(old)).await;
     for n in 0..200 {

@@ -5,7 +5,8 @@ use distlock_support::{Proxy, Replicas, ReplicasOptions};
 
 use crate::{client, end, eventually, lock, secs};
 
-/// A replica is made the primary after the old one was killed, frozen or demoted: a waiter is granted at the new primary, and holds are renewed there.
+/// A replica is promoted after the old primary was killed, frozen or demoted. The new primary grants the waiter's lock
+/// and renews holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promoted_replica_serves_waiters_and_renewals() {
     let servers = Replicas::start(ReplicasOptions::default()).await;
@@ -14,7 +15,7 @@ async fn promoted_replica_serves_waiters_and_renewals() {
     for (round, how) in ["killed", "stopped", "demoted"].into_iter().enumerate() {
         servers.synced().await;
         let (old, new) = (servers.primary(), (servers.primary() + 1) % 3);
-        // One of the two replicas has acknowledged the hold, perhaps the other one.
+        // The hold has one replica's acknowledgement, perhaps the other replica's.
         eventually("the next primary has the hold", async || servers.node(new).admin().exists("kept").await).await;
         match how {
             "killed" => servers.node(old).kill(),
@@ -31,7 +32,7 @@ async fn promoted_replica_serves_waiters_and_renewals() {
             }
         });
         servers.promote(new).await;
-        // A demoted primary may have granted it, and forgotten it.
+        // A demoted primary may have granted the lock and lost it.
         drop(bed::ends(how, waiting).await.unwrap());
         match how {
             "killed" => servers.node(old).restart(),
@@ -46,7 +47,7 @@ async fn promoted_replica_serves_waiters_and_renewals() {
     end(one).await;
 }
 
-/// Two servers call themselves primary: the client stays with the one that it uses, through several scans.
+/// Two servers consider themselves primary. The client stays with its own through several scans.
 #[tokio::test]
 async fn of_two_primaries_the_client_keeps_its_own() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;
@@ -67,7 +68,8 @@ async fn of_two_primaries_the_client_keeps_its_own() {
     end(one).await;
 }
 
-/// One name for the primary, as managed services have it: the name leads to another server, and open connections to the old one.
+/// The primary has one name, as in managed services. The name then leads to another server, while open connections lead
+/// to the old one.
 #[tokio::test]
 async fn name_that_leads_to_another_server_is_resolved_again() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;

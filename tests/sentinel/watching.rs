@@ -1,18 +1,18 @@
-//! Sentinels that come and go.
+//! Sentinels that are added and removed.
 
 use distlock::{Error, Flavour, ServerRole, TopologyInfo, TopologyKind};
 use distlock_support::{Sentinels, SentinelsOptions};
 
 use crate::{client, connections, end, eventually, lock, secs, sentinels};
 
-/// In the end none of the sentinels is one that the client was configured with.
+/// In the end, no sentinel is left that the client was configured with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_follows_sentinels_that_come_and_go() {
     let bed = sentinels().await;
     let one = client(&bed.url()).await;
     let added = bed.add_sentinel().await;
     eventually("the client listens to the sentinel", async || connections(&bed.sentinel(added)).await == 2).await;
-    // The configured sentinels go, one by one.
+    // The configured sentinels are removed one by one.
     bed.remove_sentinel(0).await;
     bed.add_sentinel().await;
     bed.remove_sentinel(0).await;
@@ -27,7 +27,7 @@ async fn client_follows_sentinels_that_come_and_go() {
     end(one).await;
 }
 
-/// A sentinel that is gone, and that no other one lists, is forgotten. A frozen one that is listed is not.
+/// A removed sentinel that no other sentinel lists is forgotten. A frozen sentinel that is listed is kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn removed_sentinel_is_forgotten() {
     let bed = sentinels().await;
@@ -36,7 +36,7 @@ async fn removed_sentinel_is_forgotten() {
     let added = bed.add_sentinel().await;
     eventually("the client listens to the sentinel", async || connections(&bed.sentinel(added)).await == 2).await;
     bed.sentinel(added).stop();
-    // Through several queries of the other sentinels.
+    // Long enough for several queries of the other sentinels.
     tokio::time::sleep(secs(12)).await;
     assert_eq!(known(), 4, "a listed sentinel is kept");
     bed.sentinel(added).cont();
@@ -45,7 +45,7 @@ async fn removed_sentinel_is_forgotten() {
     end(one).await;
 }
 
-/// The primary was replaced before the client came, and one sentinel was frozen meanwhile.
+/// The primary was replaced before the client connects, while one sentinel was frozen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_connects_to_the_current_primary() {
     let bed = Sentinels::start(SentinelsOptions::default()).await;

@@ -1,4 +1,4 @@
-//! One task of a random run: takes locks in every way, holds them, and gives them back in every way.
+//! One task of a random run: acquires locks in every way, holds them, and releases them in every way.
 
 use crate::history::Token;
 use crate::prelude::*;
@@ -7,13 +7,12 @@ use crate::stage::Stage;
 pub struct Actor {
     pub stage: Arc<Stage>,
     pub party: usize,
-    /// Owners that the tasks of this client share.
     pub owners: Vec<Owner>,
     pub dice: Numbers,
 }
 
 impl Actor {
-    /// Some rounds of it; gives the actor back, with nothing in hand.
+    /// Runs all rounds, then returns the actor, which holds nothing.
     pub async fn run(mut self) -> Self {
         for _ in 0..self.stage.weather.rounds {
             sleep(self.dice.between(0, 40)).await;
@@ -43,7 +42,7 @@ impl Actor {
         self
     }
 
-    /// Takes what it can get, and keeps it.
+    /// Acquires what it can within three tries, and keeps the holds.
     pub async fn keep(mut self) {
         let name = self.dice.below(self.stage.names.len() as u64) as usize;
         let owner = self.dice.once_in(2).then(|| self.owners[0].clone());
@@ -67,12 +66,11 @@ impl Actor {
         !self.stage.weather.is_calm()
     }
 
-    /// What to take: of a read-write lock, one of its halves.
+    /// The flavour to acquire: of a read-write lock, one of its halves.
     fn half(&mut self) -> Flavour {
         if self.stage.weather.is_rw() && self.dice.below(5) < 3 { Flavour::Read } else { self.stage.weather.flavour }
     }
 
-    /// Acquires in some way, or tries to.
     async fn acquire(&mut self, name: usize, owner: Option<&Owner>) -> Option<usize> {
         let half = self.half();
         let lock = self.stage.lock(self.party, half, name);
@@ -120,7 +118,8 @@ impl Actor {
             }
             Ok(None) => {
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero() && cancel.is_none() && !self.rough()) {
-                    // W3: to the end, and not much longer. 2 ms: what timers are rounded up to, twice.
+                    // W3: the wait lasts as long as requested and not much longer. 2 ms of the tolerance are timer
+                    // rounding, twice.
                     let most = wait + 2 * stage.weather.latency() + ms(20);
                     if took < wait || took > most {
                         stage.wrong(format!("W3: told busy after {took:?} of {wait:?}"));
@@ -128,7 +127,7 @@ impl Actor {
                 }
                 None
             }
-            // RW2: somebody who acts as the same owner reads; or holds a plain lock.
+            // RW2: another user of this owner reads, or holds a plain lock.
             Err(Error::WouldDeadlock { .. }) if owner.is_some() && matches!(half, Flavour::Write | Flavour::Plain) => {
                 None
             }
@@ -141,11 +140,10 @@ impl Actor {
         }
     }
 
-    /// Something to do while it is held.
     async fn hold(&mut self, name: usize, owner: Option<&Owner>, holds: &mut Vec<usize>) {
         match self.dice.below(8) {
             0 if !self.stage.weather.plain => {
-                // The guard is away while it is extended; nobody looks at it meanwhile.
+                // The guard is taken from the stage while it is extended, so no other task checks it meanwhile.
                 let held = self.stage.take(holds[holds.len() - 1]);
                 self.stage.history.cut(held.hold);
                 let lease = self.dice.between(30, 700);
@@ -176,7 +174,6 @@ impl Actor {
         }
     }
 
-    /// Goes on reading where it wrote.
     async fn downgrade(&mut self, holds: &mut Vec<usize>) {
         let writes = |hold: &usize| self.stage.is_write(*hold);
         let Some(at) = holds.iter().position(writes) else { return };
@@ -192,7 +189,7 @@ impl Actor {
         match changed {
             Ok(guard) => {
                 let hold = self.stage.enter(name, Flavour::Read, guard, watched, false);
-                // RW4: no writer was in between.
+                // RW4: no writer got in between.
                 self.stage.history.since(hold, began);
                 holds.push(hold);
             }
@@ -204,7 +201,7 @@ impl Actor {
         }
     }
 
-    /// A guard was told to be lost. It must be, and say so again at once.
+    /// Checks a guard that reported a loss: it must not be held, and `lost()` must return at once.
     async fn lost(&self, guard: &Guard, error: &Error) {
         if guard.is_held() {
             self.stage.wrong(format!("M2: told lost ({error}) while held: {guard:?}"));
@@ -227,7 +224,6 @@ impl Actor {
         }
     }
 
-    /// Gives it back in some way.
     async fn give_back(&mut self, name: usize, shares: bool, hold: usize) {
         match self.dice.below(if shares { 4 } else { 5 }) {
             0 | 1 => {
@@ -236,10 +232,10 @@ impl Actor {
                 let end = Instant::now() + held.guard.remaining();
                 let result = held.guard.unlock().await;
                 crate::trace::say(|| format!("{:>12?} {hold} unlocked: {result:?}", self.stage.start.elapsed()));
-                // It may end by itself while its release is under way.
+                // The hold may end by itself while its release is in flight.
                 if let (true, false, Err(error)) = (was_held, self.rough(), &result)
                     && !matches!(error, Error::NotHeld { .. } | Error::Lost { .. })
-                    // Expected if the lease ended before the answer came.
+                    // Expected if the lease ended before the reply arrived.
                     && (!matches!(error, Error::ReleasePending { .. }) || Instant::now() < end)
                 {
                     self.stage.wrong(format!("an unlock failed in calm weather: {error}"));
@@ -248,7 +244,7 @@ impl Actor {
             2 => drop(self.stage.end(hold)),
             3 => {
                 let held = self.stage.end(hold);
-                // Half-way at the most.
+                // The unlock may be dropped part-way.
                 let _ = timeout(self.dice.between(0, 8), held.guard.unlock()).await;
             }
             _ => {
@@ -256,7 +252,6 @@ impl Actor {
                 let half = held.flavour;
                 let owner = held.guard.into_owner();
                 sleep(self.dice.between(0, 30)).await;
-                // Another client of the owner, perhaps.
                 let party = self.dice.below(self.stage.parties.len() as u64) as usize;
                 self.stage.history.end(hold);
                 let lock = self.stage.lock(party, half, name);
@@ -266,7 +261,7 @@ impl Actor {
     }
 }
 
-/// Gives back what is still held when all is counted.
+/// Drops every guard that is still on the stage at the end of the run.
 pub fn drop_all(stage: &Stage) {
     for hold in stage.holds() {
         drop(stage.end(hold));

@@ -1,5 +1,6 @@
-//! What scripts answer and leave, as their headers say, where the engine makes the same of another answer or finds out by
-//! itself: whoever reads the header next relies on it.
+//! Replies and effects of scripts that their headers promise, in cases where the engine handles a wrong reply in the
+//! same way or detects it by other means. No other test would notice a difference there, but the next reader of the
+//! header relies on it.
 
 use crate::prelude::*;
 
@@ -7,7 +8,7 @@ const ME: &str = "00000000-0000-8000-8000-00000000000a:1";
 const OTHER: &str = "00000000-0000-8000-8000-00000000000b:1";
 const JAVA: &str = "00000000-0000-4000-8000-00000000000c:1";
 
-/// Scripts one behind the other, as they are put together at build time.
+/// Concatenates scripts as the build does.
 macro_rules! put_together {
     ($($file:literal),+) => { concat!($(include_str!(concat!("../../lua/", $file, ".lua"))),+) };
 }
@@ -31,9 +32,8 @@ const FAIR_ACQUIRE: &str = put_together!("common/holds", "fair/queue", "fair/acq
 const FAIR_LEAVE: &str = put_together!("common/holds", "fair/queue", "fair/leave");
 const FAIR_REFRESH: &str = put_together!("common/holds", "fair/queue", "fair/mend", "fair/refresh");
 
-/// A fair lock's keys.
 const FAIR: [&str; 4] = ["x", "q", "t", "w"];
-/// What scripts of fair locks are told last: own wait, first lease, publish command, Java's wait, the watchdog, the channels.
+/// The last arguments of fair-lock scripts: own wait, first lease, publish command, Java's wait, watchdog, channels.
 const TOLD: [&str; 6] = ["4000", "4000", "publish", "300000", "30000", "c"];
 
 struct Store(SimServer);
@@ -57,7 +57,7 @@ impl Store {
         now(&self.0)
     }
 
-    /// A place of ours at the queue's end that was kept at this moment.
+    /// Appends a queue entry of `owner` that was last refreshed at `kept`, in ms of the server's clock.
     fn stands(&self, owner: &str, kept: i64) {
         let ticks = kept * 2 / 125 % 4096;
         let due = (kept + 4000) as f64 + ticks as f64 / 4096.0;
@@ -75,7 +75,7 @@ fn list(ints: &[i64]) -> SimReply {
     SimReply::List(ints.iter().map(|int| SimReply::Int(*int)).collect())
 }
 
-/// A script with its keys and arguments, and the commands that make the state before.
+/// A script with its keys and arguments, and the commands that set up the state.
 type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Vec<String>);
 
 #[test]
@@ -85,7 +85,7 @@ fn whose_earlier_hold_is_gone_is_told_so() {
         let keys = ["x", &cover, "{x}:rwlock_waiting"];
         let plain = [ME, "1000", "n.1", "e.1", "0", "0"];
         let half = [ME, "1000", "n.1", "e.1", "0", "0", "{x}", "0"];
-        // Free, or held by this owner without that hold, or by somebody who is dead.
+        // The lock is free, or held by this owner without the given hold, or held only by a dead reader.
         let listed = |field: &str| format!("hset x {field} 1 {field}:holds ,a.1");
         let write = format!("{ME}:write");
         let cases: [Case<'_>; 7] = [
@@ -106,7 +106,7 @@ fn whose_earlier_hold_is_gone_is_told_so() {
             assert_eq!(store.run(script, keys, args), SimReply::Int(-3), "{n}: {state:?}");
             assert_eq!(store.does("hgetall x"), before, "{n}: {state:?}");
         }
-        // Also where the new hold is that of a fresh owner.
+        // The same if the new hold belongs to a fresh owner.
         let fresh = [ME, "1000", "", "e.1", "0", "0", "{x}", "0"];
         assert_eq!(Store::new().run(WRITE, &keys, &fresh), SimReply::Int(-3));
     });
@@ -122,10 +122,10 @@ fn a_release_says_what_it_found() {
         let store = Store::new();
         store.does(&format!("hset x {ME} 1"));
         assert_eq!(release(&store, "*"), SimReply::Int(0), "any hold, and no last moment");
-        // Nobody is told: nobody was.
+        // Without a channel nothing is published.
         store.does(&format!("hset x {ME} 1"));
         assert_eq!(store.run(RELEASE, &["x"], &[ME, "1000"]), SimReply::Int(0));
-        // The number of a command stands behind the hold that is not listed.
+        // The renewal records the number of its command in place of the hold that is not listed.
         store.does(&format!("hset x {ME} 2 {ME}:holds ,a.1"));
         store.does("pexpire x 9000");
         assert_eq!(store.run(RENEW, &["x"], &["-1000", "0", ME, ",-~5"]), list(&[1]));
@@ -139,7 +139,7 @@ fn steps_of_one_command_know_nothing_of_each_other() {
         let store = Store::new();
         store.does("set s 1");
         let step = |args: &[&str]| [&["1", "1", &args.len().to_string()], args].concat().join(" ");
-        // What the first is told is not what the next is told, however much shorter that is.
+        // Optional arguments of one step must not leak into the next step, even if that step has fewer arguments.
         let told = [
             step(&[ME, "1000", "n.1", "e.1", "0", "0"]),
             step(&[ME, "1000", "n.2"]),
@@ -163,7 +163,7 @@ fn steps_of_one_command_know_nothing_of_each_other() {
         let expected = [SimReply::Int(-3), held.clone(), list(&[-7, at]), held.clone(), SimReply::Int(-3), held];
         assert_eq!(replies[..6], expected);
         assert_eq!(replies[8..], [list(&[-7, at]), SimReply::Nil]);
-        // An error is told as the step's own answer, whether the script gave it or was ended by it.
+        // An error becomes the reply of its own step, whether the script returned it or was aborted by it.
         for (n, reason) in [(6, "ERR value is not an integer"), (7, "WRONGTYPE")] {
             let SimReply::List(parts) = &replies[n] else { panic!("{n}: {:?}", replies[n]) };
             let [mark, SimReply::Text(said)] = &parts[..] else { panic!("{n}: {parts:?}") };
@@ -180,18 +180,18 @@ fn who_leaves_gives_back_what_it_got_unseen_and_nothing_else() {
             |store: &Store, hold| store.run(FAIR_LEAVE, &FAIR, &[&[ME, hold, "9000", "", "n"][..], &TOLD].concat());
         let fields =
             |store: &Store| [ME.to_owned(), format!("{ME}:holds")].map(|field| store.does(&format!("hget x {field}")));
-        // The only one of a fresh owner.
+        // The only hold, of a fresh owner.
         let store = Store::new();
         store.does(&format!("hset x {ME} 1"));
         assert_eq!((leave(&store, ""), store.does("exists x")), (SimReply::Int(0), SimReply::Int(0)));
-        // The one that is not listed, where others came in as that owner since.
+        // The unlisted hold; the same owner has acquired again since.
         store.does(&format!("hset x {ME} 2 {ME}:holds ,a.1"));
         assert_eq!(leave(&store, ""), SimReply::Int(1));
         assert_eq!(fields(&store), [text("1"), text(",a.1")]);
         assert_eq!(leave(&store, ""), SimReply::Nil, "not twice");
         assert_eq!(fields(&store), [text("1"), text(",a.1")]);
         store.does("del x");
-        // One of two that are not listed.
+        // The owner has two unlisted holds.
         store.does(&format!("hset x {ME} 2"));
         assert_eq!(leave(&store, "-"), SimReply::Int(1));
         assert_eq!(fields(&store), [text("1"), SimReply::Nil]);
@@ -204,13 +204,13 @@ fn a_place_is_kept_by_whoever_stands_and_by_nobody_else() {
         let stay = |store: &Store| {
             store.run(FAIR_ACQUIRE, &FAIR, &[&[ME, "9000", "n.1", "", "0", "0", "2", "n1"][..], &TOLD].concat())
         };
-        // Another process waits as this owner: what that is registered by stays.
+        // Another process waits as this owner: its registration stays.
         let store = Store::new();
         store.does(&format!("hset x {OTHER} 1"));
         store.does(&format!("hset w {ME} another"));
         assert_eq!(stay(&store), SimReply::Int(-4));
         assert_eq!(store.does(&format!("hget w {ME}")), text("another"));
-        // At the queue's end, its deadline lost.
+        // At the queue's end, without a deadline.
         store.does(&format!("rpush q {JAVA} {ME}"));
         store.does(&format!("zadd t {} {JAVA}", store.now() + 60_000));
         assert!(matches!(stay(&store), SimReply::List(_)), "busy");
@@ -218,17 +218,18 @@ fn a_place_is_kept_by_whoever_stands_and_by_nobody_else() {
     });
 }
 
-/// The fraction of a deadline says when it was set, round and round.
+/// The fraction of a deadline encodes when it was set, and wraps around every 256 s.
 #[test]
 fn a_place_lives_for_as_long_as_it_was_kept_of_late() {
     virtually(async || {
-        // Kept 10 s ago it is dead; kept in 30 s, for the server's clock was set back, or just now it is not.
+        // A place refreshed 10 s ago is dead. One refreshed just now, 3 s ago or "in 30 s" (the server's clock was set
+        // back) is alive.
         for (kept, lives) in [(-10_000, false), (30_000, true), (0, true), (-3_000, true)] {
-            // In each half of the time in which the fraction goes round twice.
+            // The result is the same in later periods of the fraction.
             for later in [0, 256_000, 512_000] {
                 let store = Store::new();
                 sleep(std::time::Duration::from_millis(later)).await;
-                // So that it is not its deadline that is over.
+                // The deadline itself is moved a minute ahead, so only the fraction decides.
                 store.stands(OTHER, store.now() + kept);
                 store.does(&format!("zincrby t 60000 {OTHER}"));
                 let asks = [&[ME, "9000", "", "", "0", "0", "1", "n1"][..], &TOLD].concat();
@@ -245,7 +246,7 @@ fn a_refresh_answers_for_every_lock_and_every_waiter() {
     virtually(async || {
         let store = Store::new();
         let at = store.now();
-        // Broken, with two waiters; held, with one; free, and Java's head cannot be told.
+        // x: broken, two waiters. y: held, one waiter. z: free, but Java's waiter at the head cannot be notified.
         store.does("set q 1");
         store.does(&format!("hset y {OTHER} 1"));
         store.does(&format!("rpush qy {ME}"));
@@ -268,13 +269,12 @@ fn a_refresh_answers_for_every_lock_and_every_waiter() {
 #[test]
 fn a_repeat_is_answered_as_the_first_was() {
     virtually(async || {
-        // Of a fresh owner's acquire.
         let store = Store::new();
         for _ in 0..2 {
             assert_eq!(store.run(ACQUIRE, &["x"], &[ME, "1000"]), SimReply::Nil);
         }
         assert_eq!(store.does("hgetall x"), SimReply::List(vec![text(ME), text("1")]));
-        // Of who was passed the lock, and has a shorter lease of its own: that is set once.
+        // A waiter that was granted the lock, and has a shorter lease of its own. Its lease is set once.
         let store = Store::new();
         store.does(&format!("hset x {ME} 1 {ME}:holds ,n.1"));
         store.does("pexpire x 4000");
@@ -290,7 +290,7 @@ fn a_repeat_is_answered_as_the_first_was() {
     });
 }
 
-/// A reader's lock with so many holds, and what their covers have left.
+/// A lock read by `ME`: one hold for each entry of `covers`, which are the remaining times of the covers in ms.
 fn read_by_me(mode: &str, covers: &[u32]) -> Store {
     let store = Store::new();
     let ids: String = (1..=covers.len()).map(|n| format!(",a.{n}")).collect();
@@ -314,20 +314,18 @@ fn what_a_reader_leaves_is_covered_for_as_long_as_others_may_rely_on() {
             store.run(READ_RELEASE, &["x", &cover(1)], &args)
         };
         let left = |store: &Store, n| store.does(&format!("pttl {}", cover(n)));
-        // Nobody's: it says so.
+        // A free lock: nothing to release.
         assert_eq!(release(&Store::new(), "a.1", ""), SimReply::Nil);
-        // Covers go from the last: what stays has the longest of all, and no more.
+        // Covers are removed from the last one. The remaining cover gets the longest remaining time, and no more.
         let store = read_by_me("read", &[1000, 5000]);
         assert_eq!((release(&store, "a.1", ""), left(&store, 1)), (SimReply::Int(1), SimReply::Int(5000)));
         let store = read_by_me("read", &[1000, 9000, 3000]);
         assert_eq!((release(&store, "a.2,a.3", ""), left(&store, 1)), (SimReply::Int(1), SimReply::Int(9000)));
-        // Others have come in as this owner, of whom the caller does not know.
         let store = read_by_me("read", &[1000, 2000, 9000]);
         assert_eq!((release(&store, "a.1", ",a.2"), left(&store, 2)), (SimReply::Int(2), SimReply::Int(9000)));
-        // The caller has all there is.
         let store = read_by_me("read", &[1000, 2000, 9000]);
         assert_eq!((release(&store, "a.1", ",a.2,a.3"), left(&store, 2)), (SimReply::Int(2), SimReply::Int(2000)));
-        // Under the owner's own hold for writing the hash lasts no less than the cover.
+        // While the owner also writes, the hash must not expire before the cover.
         let store = read_by_me("write", &[1000, 9000]);
         store.does("pexpire x 5000");
         assert_eq!((release(&store, "a.1", ""), store.does("pttl x")), (SimReply::Int(1), SimReply::Int(9000)));

@@ -1,8 +1,8 @@
-//! A multi lock that is taken by one command for all of its names: unseen, or answered late.
+//! Multi locks that are acquired by one command for all names: the reply is lost, or late.
 
 use crate::prelude::*;
 
-/// Long before its leases end, and also what a copy takes that comes in after that was given back.
+/// The undo runs long before the leases end, and also removes what a late copy acquires after the undo.
 #[test]
 fn what_was_taken_unseen_is_given_back() {
     let late = ms(600);
@@ -17,13 +17,12 @@ fn what_was_taken_unseen_is_given_back() {
         let held = matches!(guard, Ok(Some(_)));
         assert!(held || guard.as_ref().is_err_and(Error::outcome_unknown), "{guard:?}");
         drop(guard);
-        // A late copy is there by then.
         sleep(late).await;
         settled(&server, &[&us], Duration::from_secs(10)).await.unwrap_or_else(|left| panic!("{left}"));
     });
 }
 
-/// However long the answer takes.
+/// Leases count from the moment before sending, even over a slow network.
 #[test]
 fn its_leases_count_from_when_it_was_asked_for() {
     virtually(async || {

@@ -1,4 +1,4 @@
-//! Every public async function of a simulated client, what has to be there before it is called, and who else is about.
+//! Every public async function of a simulated client, the state before its call, and what other clients do meanwhile.
 
 use distlock::Result;
 use futures::future::BoxFuture;
@@ -7,23 +7,23 @@ use crate::fleet::Fleet;
 use crate::made::{Made, NAME};
 use crate::prelude::*;
 
-/// The public async functions, some of them with different pasts.
+/// Public async functions, some with different states before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Lock,
     TryLock,
     LockFor,
     LockLeased,
-    /// `acquire` as an owner that holds nothing.
+    /// `acquire` under an owner without a hold.
     First,
     FirstShared,
-    /// `acquire` as an owner that holds it already.
+    /// `acquire` under an owner that holds the lock already.
     Again,
     AgainShared,
     AgainLeased,
-    /// Reading, as an owner that writes.
+    /// Read, under an owner that writes.
     Under,
-    /// Writing, as an owner that reads.
+    /// Write, under an owner that reads.
     Upgrade,
     Downgrade,
     DowngradeLeased,
@@ -31,7 +31,7 @@ pub enum Op {
     /// The last hold.
     Unlock,
     UnlockLeased,
-    /// One of two holds.
+    /// With another hold of the same owner.
     UnlockInner,
     Extend,
     ExtendShort,
@@ -42,7 +42,6 @@ pub enum Op {
     IsHeldBy,
     ForceUnlock,
     Release,
-    /// One of two holds.
     ReleaseInner,
     Run,
     /// `run` of work that outlasts the lease.
@@ -54,7 +53,6 @@ pub enum Op {
 }
 
 impl Op {
-    /// True where the subject holds nothing before the call.
     pub fn begins_free(self) -> bool {
         use Op::*;
         matches!(
@@ -74,7 +72,8 @@ impl Op {
         )
     }
 
-    /// True where faults are tried in this scene too. What only reads, or sends nothing, is tried in the simplest ones.
+    /// True if faults are tried in this scene too. Calls that only read, or send nothing, get faults only in the
+    /// simplest scenes.
     pub fn faults_in(self, scene: Scene) -> bool {
         use Op::*;
         let simple = matches!(
@@ -88,40 +87,43 @@ impl Op {
         matches!(self, Self::Downgrade | Self::DowngradeLeased)
     }
 
-    /// True where an owner that others may act as too is counted by the server alone.
+    /// True if the text of the owner was read. Other clients may then act as this owner, so only the server knows its
+    /// count.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::FirstShared | Self::AgainShared | Self::Release | Self::ReleaseInner)
     }
 }
 
-/// Who else wants the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
     Alone,
-    /// A client that holds it, and will release it; or, where the lock is held already, that waits for it.
+    /// Another client holds the lock and will release it. If the subject holds the lock, the other client waits for
+    /// it.
     Contended,
-    /// As above, and a task of the same client waits too, and came before.
+    /// As `Contended`, and a task of the subject's client started to wait before the subject.
     Behind,
-    /// Another task of the same client holds it, and may hand it over.
+    /// Another task of the subject's client holds the lock, and may hand it over.
     Local,
-    /// A client reads, and another waits to write.
+    /// One client reads, and another waits to write.
     HeldBack,
-    /// As `Alone`, and what is held is watched for a while.
+    /// As `Alone`, and the subject's hold is watched for a while after the call.
     Free,
-    /// As `Free`; another client holds a part of it for a while, and all of it after that.
+    /// As `Free`. Another client holds a part of the lock for a while, then all of it.
     Obstacle,
-    /// As `Free`; two of its servers stand still, until the call is over.
+    /// As `Free`. Two of the lock's servers are frozen until the call has returned.
     Away,
 }
 
 impl Scene {
-    /// Whatever is under way may do no harm to what is held, and what is in doubt is undone at once where its server is there.
+    /// True if the subject's hold is watched after the call. Late commands must not harm it, and doubts are undone at
+    /// once at servers that answer.
     pub const fn is_watched(self) -> bool {
         matches!(self, Self::Free | Self::Obstacle | Self::Away)
     }
 }
 
-/// What the others are after: of a read-write lock, the other half; where something is to be kept from them, the same.
+/// The flavour that the other clients take: of a read-write lock, the other half. For a downgrade it is the write
+/// half, because a downgrade must not let a writer in.
 fn other_half(flavour: Flavour, op: Op) -> Flavour {
     match flavour {
         Flavour::Read => Flavour::Write,
@@ -130,19 +132,16 @@ fn other_half(flavour: Flavour, op: Op) -> Flavour {
     }
 }
 
-/// Who calls the function under test.
 pub struct Subject {
     pub client: Client,
     pub lock: Box<dyn DistLock>,
     pub owner: Owner,
-    /// The guards it has.
     pub held: Vec<Guard>,
-    /// Of a read-write lock, one of the other half.
+    /// The guard of the other half of a read-write lock.
     pub other: Option<Guard>,
 }
 
 impl Subject {
-    /// Everything that has to be there before the call.
     pub async fn before(op: Op, made: Made, fleet: &Fleet) -> Self {
         let client = fleet.clients[0][0].client.clone();
         let lock = made.lock(fleet, 0);
@@ -178,7 +177,7 @@ impl Subject {
         Self { client, lock, owner, held, other }
     }
 
-    /// The call. Its guard, if it gives one.
+    /// The call. Returns its guard, if it returns one.
     pub fn call(&mut self, op: Op) -> BoxFuture<'_, Result<Option<Guard>>> {
         let ends = matches!(op, Op::Unlock | Op::UnlockLeased | Op::UnlockInner) || op.is_downgrade();
         let unlocked = ends.then(|| self.held.pop().unwrap());
@@ -235,7 +234,7 @@ impl Subject {
     }
 }
 
-/// Takes the lock however often that fails, holds it for a while and unlocks it. Only the end of the client stops that.
+/// Acquires the lock, holds it and unlocks it. Retries errors that pass, and stops when the client is closed.
 async fn take(lock: Box<dyn DistLock>, hold: Duration, entered: Arc<AtomicUsize>) -> Result<()> {
     loop {
         match lock.lock().await {
@@ -250,27 +249,26 @@ async fn take(lock: Box<dyn DistLock>, hold: Duration, entered: Arc<AtomicUsize>
     }
 }
 
-/// Holds for a while and unlocks. What went wrong with the unlock is for other tests to tell.
+/// Holds for a while and unlocks. Ignores errors of the unlock, which other tests check.
 async fn give(guard: Guard, hold: Duration) -> Result<()> {
     sleep(hold).await;
     let _ = guard.unlock().await;
     Ok(())
 }
 
-/// The others of a scene.
 pub struct Others {
     pub tasks: Vec<JoinHandle<Result<()>>>,
     writers: Arc<AtomicUsize>,
 }
 
 impl Others {
-    /// How many that waited to write have come in.
+    /// Number of tasks that waited to write and have acquired the lock.
     pub fn writers(&self) -> usize {
         self.writers.load(Ordering::Relaxed)
     }
 }
 
-/// The others of a scene, each at its place when this returns.
+/// Starts the other tasks of a scene. All of them hold or wait when this function returns.
 pub async fn others(op: Op, made: Made, scene: Scene, fleet: &Fleet) -> Others {
     let flavour = made.flavour();
     let half = |client: usize, flavour| match made {
@@ -314,7 +312,7 @@ pub async fn others(op: Op, made: Made, scene: Scene, fleet: &Fleet) -> Others {
     if scene == Scene::Behind || (scene == Scene::Local && !op.begins_free()) {
         tasks.push(take(0, flavour));
     }
-    // Until those who wait have asked, and listen.
+    // By then the waiters have asked once and subscribed.
     sleep(if matches!(scene, Scene::Alone | Scene::Free | Scene::Away) { ms(0) } else { ms(12) }).await;
     Others { tasks, writers }
 }

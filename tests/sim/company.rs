@@ -1,5 +1,6 @@
-//! Several tasks act as one owner, among others: who holds a lock waits until all who wait as the same owner have come in.
-//! One who is left behind in the queue of its process keeps them both for ever.
+//! Several tasks act as one owner, next to other owners. A task that holds the lock waits until all tasks that wait
+//! under the same owner have entered. If one of them is left behind in the queue of its process, both sides wait for
+//! ever.
 
 use crate::prelude::*;
 use distlock::Step;
@@ -9,13 +10,13 @@ const NAME: &str = "orders:42";
 const TASKS: u64 = 10;
 const OWNERS: u64 = 2;
 
-/// Far beyond a few round trips for each, and far below `poll_cap`: nobody comes in by looking now and then.
+/// Far beyond a few round trips for each task, and far below `poll_cap`, so that no task enters by polling.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Who waits, as which owner and for which half: one copy each, for as long as it waits.
+/// The waiting tasks by owner and half. Each waiting task keeps its entry alive.
 type Waiting = Arc<Mutex<Vec<Weak<(u64, Flavour)>>>>;
 
-/// Tells whether a half of the lock lets the same owner into the other.
+/// True if an owner that holds one half may acquire the other half.
 const fn lets_in(held: Flavour, wanted: Flavour) -> bool {
     !matches!((held, wanted), (Flavour::Read, Flavour::Write))
 }
@@ -49,7 +50,8 @@ async fn task(
         drop(waits);
         let guard = match outcome {
             Ok(Ok(Some(guard))) => guard,
-            // Gave up (perhaps before its turn among the commands of its owner), or reads and would write.
+            // The task gave up, perhaps before its turn among the commands of its owner; or it reads and asked to
+            // write.
             Err(_) | Ok(Ok(None) | Err(Error::WouldDeadlock { .. } | Error::Timeout { step: Step::Command, .. })) => {
                 continue;
             }

@@ -1,10 +1,10 @@
-//! Copies of commands that come in when what they were for is over, each by itself: sequences hardly ever come upon them.
+//! Late copies of commands that arrive when their purpose is over. Random sequences hardly ever produce these cases.
 
 use crate::pair::Pair;
 use crate::prelude::*;
 
-/// An `extend` met a hold that another client had as this owner, and cut nothing. It comes in once more when that is gone, in
-/// time still.
+/// An `extend` to a shorter lease shortens nothing while another client has a hold under the same owner. A late copy,
+/// still before its last moment, must not shorten the lease after that hold is released.
 #[test]
 fn one_of_an_extend_that_cut_nothing_cuts_nothing_later() {
     each(REENTRANT, async |flavour| {
@@ -13,7 +13,7 @@ fn one_of_an_extend_that_cut_nothing_cuts_nothing_later() {
         let they: Owner = me.to_string().parse().unwrap();
         let guard = enter(&**mine, me, 20_000).await;
         let beside = take(&**other, &they).await;
-        // So that the server's clock is known.
+        // Now the client knows the server's clock.
         guard.extend(ms(15_000)).await.unwrap();
         ours.link.plan_next(Mishap::LateCopy(ms(200)));
         guard.extend(ms(5_000)).await.unwrap();
@@ -26,8 +26,8 @@ fn one_of_an_extend_that_cut_nothing_cuts_nothing_later() {
     });
 }
 
-/// Theirs is held, we wait in the queue, and theirs passes the lock on to us. With our owner, which is not asked for: that would
-/// keep it from being used again.
+/// Passes a fair lock on to our waiter. Returns its guard, and its owner as the server names it: calling `owner()`
+/// would keep the owner from being recycled.
 async fn passed_on(pair: &Pair) -> (Guard, String) {
     let Pair { server, mine, other, .. } = pair;
     let held = other.lock().await.unwrap();
@@ -41,13 +41,15 @@ async fn passed_on(pair: &Pair) -> (Guard, String) {
     (guard.unwrap(), other.state().await.unwrap().holders[0].0.clone())
 }
 
-/// A fair lock's waiters use an owner again. The release of the one before, which was answered, comes in once more.
+/// Waiters of a fair lock recycle owners. A late copy of an earlier waiter's release, which was answered, must not hit
+/// a later waiter.
 #[test]
 fn one_of_a_release_finds_no_later_waiter_of_an_owner_that_is_used_again() {
     virtually(|| async {
         let pair = Pair::near(Flavour::Fair);
         let mut before = String::new();
-        // One that was granted the lock before it heard that it listens is not used again.
+        // An owner that was granted the lock before its subscription was confirmed is not recycled, so this may take
+        // several tries.
         for _ in 0..10 {
             let (guard, owner) = passed_on(&pair).await;
             if owner == before {
@@ -65,13 +67,13 @@ fn one_of_a_release_finds_no_later_waiter_of_an_owner_that_is_used_again() {
     });
 }
 
-/// A fair acquire that was given up was undone; a copy of it comes in after that, in time still, and takes a place. It goes when a
-/// copy can come no more, and does not stand for as long as one that nobody refreshes.
+/// A fair acquire was abandoned and undone. A late copy, still before its last moment, takes a place in the queue. The
+/// client must remove that place as soon as no further copy can arrive, without waiting for it to expire.
 #[test]
 fn one_of_a_fair_acquire_leaves_no_place() {
     virtually(|| async {
         let Pair { ours, mine, other, me, .. } = Pair::near(Flavour::Fair);
-        // So that the server's clock is known.
+        // Now the client knows the server's clock.
         take(&*mine, &me).await.unlock().await.unwrap();
         let held = other.lock().await.unwrap();
         ours.link.plan_next(Mishap::LateOnly(ms(200)));
@@ -86,8 +88,8 @@ fn one_of_a_fair_acquire_leaves_no_place() {
     });
 }
 
-/// A writer's acquire was in doubt and was undone, and its owner waits again: neither the undoing nor the look for a late copy
-/// takes its mark, whoever holds the lock and whoever else waits to write. Nobody would tell it.
+/// A writer's acquire was in doubt and was undone, and its owner waits again. Neither the undo nor the second look may
+/// remove the mark of that owner, whatever else happens to the lock, because the owner would not be notified.
 #[test]
 fn a_look_for_one_leaves_no_writer_without_a_mark() {
     each(pairs([Flavour::Read, Flavour::Write], [false, true]), async |(held_by, another_waits)| {

@@ -1,17 +1,17 @@
-//! More readers at a time than a script looks at: they come and go, die, are cut off, come late; and writers between them.
+//! More readers at once than a script scans. They arrive, leave, die, are cut off and arrive late, with writers in
+//! between.
 
 use crate::prelude::*;
 
 const NAME: &str = "l";
 const PARTIES: usize = 3;
-/// Tasks of each party that read.
 const READERS: usize = 20;
 const ROUNDS: usize = 4;
 const WATCHDOG: Duration = ms(600);
 const POLL_CAP: Duration = ms(300);
-/// The longest explicit lease.
 const LEASE: Duration = ms(9_000);
-/// By so much the hash of many readers may outlast them: seen by whoever looks at the hash alone.
+/// Time in ms by which the hash of many readers may outlive them. Clients that look only at the hash wait that much
+/// longer.
 const SLACK: i64 = 5_000;
 
 struct Scene {
@@ -22,12 +22,12 @@ struct Scene {
     next: AtomicUsize,
     over: AtomicBool,
     wrong: Mutex<Vec<String>>,
-    /// The most fields that were met, and how often a writer was in.
+    /// The most fields seen in the hash, and how often a writer held the lock.
     most: AtomicUsize,
     written: AtomicUsize,
 }
 
-/// Errors that faults bring; any other is a mistake.
+/// Errors that faults cause. Any other error is a failure.
 fn passes(error: &Error) -> bool {
     error.is_retryable() || matches!(error, Error::Lost { .. } | Error::NotHeld { .. } | Error::ReleasePending { .. })
 }
@@ -67,7 +67,7 @@ impl Scene {
             sleep(ms(dice.below(400))).await;
             let mut how = Acquire::new().wait(ms(20_000));
             if dice.once_in(3) {
-                // One that left a hold behind is not used again.
+                // An owner that leaves a hold behind is replaced below.
                 how = how.owner(&owner);
             }
             if dice.once_in(3) {
@@ -90,7 +90,7 @@ impl Scene {
             let Some(guard) = Arc::into_inner(guard) else { return self.wrong("a guard is kept".to_owned()) };
             match dice.below(8) {
                 0 => drop(guard),
-                // Its lease ends by itself.
+                // The hold is left behind, and its lease ends by itself.
                 1 => {
                     drop(guard.into_owner());
                     owner = client.owner();
@@ -103,7 +103,7 @@ impl Scene {
         }
     }
 
-    /// M1: no reader says that it holds while a writer does.
+    /// M1: no reader reports held while a writer does.
     async fn writer(self: Arc<Self>, party: usize, mut dice: Numbers) {
         let lock = self.parties[party].client.rw(NAME).write();
         while !self.over.load(Ordering::Relaxed) {
@@ -122,7 +122,7 @@ impl Scene {
         }
     }
 
-    /// RW3: the hash outlasts whoever lives in it, and little more.
+    /// RW3: the hash outlives every cover in it, by `SLACK` at most.
     fn look(&self) {
         let flat = words(&does(&self.server, &format!("hgetall {NAME}")));
         let fields: Vec<&[String]> = flat.chunks(2).collect();
@@ -163,14 +163,14 @@ async fn crowd(seed: u64, rough: bool) -> (Vec<String>, usize, usize) {
             }
         }
     });
-    // One of them is cut off for longer than its leases, with all its readers.
+    // One party is cut off for longer than its leases, with all its readers.
     let mut dice = Numbers::lane(seed, 2_000);
     sleep(ms(300 + dice.below(800))).await;
     scene.parties[2].link.partition(true);
     sleep(WATCHDOG * 3).await;
     scene.parties[2].link.partition(false);
     all(tasks).await;
-    // Nobody reads but who was left behind: a writer is in when the last of these is over.
+    // Only holds that were left behind remain. A writer gets in when the last of them has ended.
     let (began, writer) = (Instant::now(), scene.parties[0].client.rw(NAME).write());
     let within = LEASE + ms(SLACK as u64) + POLL_CAP + ms(1_000);
     match writer.lock_for(within * 2).await {

@@ -1,18 +1,17 @@
-//! C1: every public async function, polled k times and dropped, for every k; alone, contended, behind a local waiter, and
-//! with every fault at every command and at every await point. Nothing may be left, nobody else may be stopped. The same of RedLocks,
-//! multi locks and fenced locks over their servers.
+//! C1: every public async function is polled k times and dropped, for every k: alone, contended, and behind a local
+//! waiter, with every fault at every command and every await point. Nothing may be left, and other clients must get
+//! the lock. The same runs for RedLocks, multi locks and fenced locks over their servers.
 
 use crate::cases::{Op, Scene};
 use crate::made::Made;
 use crate::prelude::*;
 use crate::trial::{Break, Case, Fault, Seen, When, run};
 
-/// What goes wrong with one command of the subject's client.
 const MISHAPS: [&[Mishap]; 11] = [
     &[Mishap::LoseReply],
     &[Mishap::SwallowRequest],
     &[Mishap::SwallowReply],
-    // Carried out after the client has given it up.
+    // Runs after the client has timed out.
     &[Mishap::DelayBy(ms(230))],
     &[Mishap::LoseRequest],
     &[Mishap::NotSent],
@@ -37,22 +36,20 @@ const BREAKS: [Break; 8] = [
     Break::Partition(ms(300)),
     Break::Stall(ms(300)),
 ];
-/// So many of them, the first ones, are tried with locks of several servers without `FULL`.
+/// Number of `MISHAPS` and of `BREAKS`, from the front, that are tried in watched scenes without `FULL`.
 const FEW: (usize, usize) = (4, 2);
 
-/// What the cases of one kind of lock brought.
 struct Tally {
     made: Made,
     prefer: Prefer,
     cases: u64,
     failures: Vec<String>,
-    /// The longest clean-up without a fault, and with one.
+    /// The longest clean-up without a fault.
     calm: Duration,
     rough: Duration,
     deepest: usize,
-    /// How many faults were tried.
     turn: usize,
-    /// With a fault, every so many polls are tried: of the next fault the others.
+    /// Step between the numbers of polls that are tried with a fault. The next fault starts at another offset.
     stride: usize,
 }
 
@@ -62,7 +59,7 @@ impl Tally {
         Self { made, prefer, cases: 0, failures: Vec::new(), calm, rough, deepest: 0, turn: 0, stride: 1 }
     }
 
-    /// With `CASE` set, only those that have it in their text are traced: a failure prints it.
+    /// Runs one case. With `CASE` set, only cases whose text contains it are traced; a failure prints that text.
     async fn case(&mut self, case: Case) -> Option<Seen> {
         crate::trace::mute(std::env::var("CASE").is_ok_and(|text| !format!("{case:?}").contains(&text)));
         crate::trace::say(|| format!("{case:?}"));
@@ -81,8 +78,9 @@ impl Tally {
         }
     }
 
-    /// Tries every number of polls, and both ways to wake, with one fault. With a fault and without `FULL`, it tries one way for some
-    /// numbers. Returns the polls that complete the call, and the most commands that a case sent to each server.
+    /// Tries every number of polls, and both ways to wake, with one fault. With a fault and without `FULL`, it skips
+    /// numbers by `stride` and tries one way each. Returns the number of polls that completes the call, and the most
+    /// commands that a case sent to each server.
     async fn every_poll(&mut self, op: Op, scene: Scene, fault: Fault) -> (usize, Vec<u64>) {
         let mut sent = vec![0; self.made.servers()];
         let all = matches!(fault, Fault::None) || full();
@@ -91,11 +89,11 @@ impl Tally {
         let turn = self.turn;
         for polls in (turn % stride..300).step_by(stride) {
             let ends = [When::AtOnce, When::Woken];
-            // Before the first poll there is nothing to be woken by.
+            // Before the first poll nothing can wake the call.
             let one = if polls == 0 { 0 } else { (polls + turn) / stride % 2 };
             for when in if all && polls > 0 { ends.to_vec() } else { vec![ends[one]] } {
                 let Self { made, prefer, .. } = *self;
-                // After a failure the rest would say the same.
+                // After a failure, the remaining numbers of polls would fail in the same way.
                 let case = Case { made, prefer, op, scene, fault: fault.clone(), polls, when };
                 let Some(seen) = self.case(case).await else { return (polls, sent) };
                 sent.iter_mut().zip(seen.sent).for_each(|(most, sent)| *most = sent.max(*most));
@@ -108,7 +106,7 @@ impl Tally {
         (300, sent)
     }
 
-    /// All polls without a fault, and with every one of them if this is to be.
+    /// Tries every number of polls without a fault and, if `faults` is set, with every fault.
     async fn every_fault(&mut self, op: Op, scene: Scene, faults: bool) {
         let (polls, sent) = self.every_poll(op, scene, Fault::None).await;
         if !faults {
@@ -123,7 +121,7 @@ impl Tally {
                 breaks.truncate(FEW.1);
             }
         }
-        // The first is the one that is waited at; the last stands for the others.
+        // Without `FULL`: the first server, where the lock waits, and the last one on behalf of the others.
         for server in (0..sent.len()).filter(|n| full() || *n == 0 || n + 1 == sent.len()) {
             for (number, mishaps) in pairs(0..sent[server], mishaps.clone()) {
                 self.every_poll(op, scene, Fault::Command(server, number, mishaps)).await;
@@ -135,7 +133,6 @@ impl Tally {
     }
 }
 
-/// Every poll of these calls where nothing goes wrong.
 pub fn without_faults(flavour: Flavour, ops: &'static [Op]) {
     let failures = virtually(async move || {
         let mut tally = Tally::new(Made::One(flavour), Prefer::Readers);
@@ -147,12 +144,11 @@ pub fn without_faults(flavour: Flavour, ops: &'static [Op]) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Each of these calls in these scenes, with every fault.
 fn enumerate(made: Made, prefer: Prefer, scenes: &'static [Scene], ops: &'static [Op]) {
     let mut tally = virtually(async move || {
         let mut tally = Tally::new(made, prefer);
-        // For other flavours than the reentrant one, every other poll; and behind others and among its own, most do what they do in
-        // the contended scene.
+        // Other flavours than the reentrant one try every second number of polls. They skip faults in the scenes with
+        // a local holder or waiter, where most calls behave as in the contended scene.
         let is_first = made == Made::One(Flavour::Reentrant);
         tally.stride = if is_first { 1 } else { 2 };
         for op in ops {

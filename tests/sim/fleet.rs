@@ -1,8 +1,6 @@
-//! Several simulated servers, and clients with a connection to each.
-
 use crate::prelude::*;
 
-/// Some servers that know nothing of one another, and clients of all of them.
+/// Independent servers, and clients with a connection to each of them.
 pub struct Fleet {
     pub servers: Vec<SimServer>,
     /// By client, then by server.
@@ -17,13 +15,12 @@ impl Fleet {
         Self { servers, clients }
     }
 
-    /// The lock of this name over all servers.
+    /// A RedLock of this name over all servers.
     pub fn red(&self, client: usize, flavour: Flavour, name: &str, node_timeout: Duration) -> RedLock {
         let clients = self.clients[client].iter().map(|party| party.client.clone());
         RedLock::over(clients, flavour, name).node_timeout(node_timeout)
     }
 
-    /// Everything that is left anywhere, in words; empty when nothing is.
     pub fn left_over(&self) -> String {
         let left = |(n, server): (usize, &SimServer)| {
             let parties: Vec<_> = self.clients.iter().map(|parties| &parties[n]).collect();
@@ -32,12 +29,10 @@ impl Fleet {
         self.servers.iter().enumerate().filter_map(left).collect()
     }
 
-    /// Waits until nothing is left.
     pub async fn settled(&self, within: Duration) -> Result<Duration, String> {
         gone(|| self.left_over(), within).await
     }
 
-    /// Waits until nothing is left, and shuts every client down.
     pub async fn ends(&self, within: Duration) {
         self.settled(within).await.unwrap();
         for party in self.clients.iter().flatten() {
@@ -45,7 +40,8 @@ impl Fleet {
         }
     }
 
-    /// For how long each of the servers has an owner's hold of a RedLock, in ms; the longest first, none left out.
+    /// The remaining time of an owner's RedLock hold at each server, in ms, longest first. -2 for a server without the
+    /// hold.
     pub fn spans(&self, flavour: Flavour, name: &str, owner: &str) -> Vec<i64> {
         let servers = self.servers.iter().enumerate();
         let mut spans: Vec<_> = servers.map(|(n, server)| span(server, flavour, name, &moved(owner, n))).collect();
@@ -54,12 +50,12 @@ impl Fleet {
     }
 }
 
-/// For how long a server has an owner's hold, in ms; -2 where it has none.
+/// The remaining time of an owner's hold at a server, in ms; -2 if it has none.
 pub fn span(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> i64 {
     if count(server, flavour, name, owner) == 0 { -2 } else { lasts(server, flavour, name, owner) }
 }
 
-/// An owner's text at the server of this number: the last byte of its uuid is another one on each.
+/// An owner's text at the server of this number: its uuid has a different last byte at each server of a RedLock.
 pub fn moved(owner: &str, server: usize) -> String {
     let byte = u8::from_str_radix(&owner[34..36], 16).unwrap();
     format!("{}{:02x}{}", &owner[..34], byte ^ server as u8, &owner[36..])

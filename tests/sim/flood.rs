@@ -1,15 +1,15 @@
-//! A flood of messages, from whoever may publish.
+//! A flood of messages: any client of Redis may publish.
 
 use crate::prelude::*;
 
-/// A burst of looks at once, then one every 10 ms: the server of a lock that many talk about is not asked for each word.
+/// Waiters react to a burst of messages at once, then to one message every 10 ms. So a busy channel does not flood the
+/// server.
 #[test]
 fn who_waits_does_not_ask_for_every_message() {
     const MESSAGES: u64 = 4000;
     each([Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write], async move |flavour| {
         let server = SimServer::new(1);
         let [holds, waits] = [(); 2].map(|()| Party::new(&server, LinkOptions::instant(), |_| {}));
-        // A reader waits for a writer.
         let other = if flavour == Flavour::Read { Flavour::Write } else { flavour };
         let guard = rig::lock(&holds.client, other, "l").lock().await.unwrap();
         let lock = rig::lock(&waits.client, flavour, "l");
@@ -23,7 +23,7 @@ fn who_waits_does_not_ask_for_every_message() {
             sleep(ms(1)).await;
         }
         let asked = server.scripts_run() - before;
-        // Renewals and places kept are few.
+        // Plus a few renewals and refreshes of queue entries.
         assert!((50..64 + MESSAGES / 10 + 60).contains(&asked), "asked {asked} times");
         drop(guard);
         waiter.await.unwrap().unwrap();

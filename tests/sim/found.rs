@@ -1,4 +1,4 @@
-//! What random sequences and cold readings found once, each by itself.
+//! Faults that random sequences and code reviews found, one test each.
 
 use crate::pair::Pair;
 use crate::prelude::*;
@@ -7,7 +7,6 @@ fn pair(flavour: Flavour, ordered: bool) -> Pair {
     Pair::new(flavour, LinkOptions { ordered, ..way(ms(1)) }, |options| options.command_timeout = ms(500))
 }
 
-/// A third client, and the fair lock of this name as it has it.
 fn third(server: &SimServer, name: &str) -> (Party, Box<dyn DistLock>) {
     let link = LinkOptions { ordered: true, ..way(ms(1)) };
     let party = Party::new(server, link, |options| options.command_timeout = ms(500));
@@ -21,8 +20,8 @@ async fn quiet(client: &Client) {
     }
 }
 
-/// A renewal asks for the only hold of an owner, which is given back before it comes in; and the owner has another one by
-/// then, which it does not ask for.
+/// A renewal names the only hold of an owner. Before it arrives, that hold is released, and the owner has a new hold
+/// that the renewal does not name. The new hold must not be reported lost.
 #[test]
 fn a_renewal_under_way_ends_nothing_that_came_since() {
     each(REENTRANT, async |flavour| {
@@ -41,8 +40,8 @@ fn a_renewal_under_way_ends_nothing_that_came_since() {
     });
 }
 
-/// The reply to a first acquire comes when its lease is over; the same owner asks again. Its hold is no listed one: nobody
-/// would find it by its place in the list.
+/// The reply to a first acquire arrives after its lease, so the same owner asks again. The server does not list the
+/// hold of a fresh owner, so its position in the list cannot identify it.
 #[test]
 fn a_first_hold_that_was_asked_for_again_can_be_entered() {
     each(REENTRANT, async |flavour| {
@@ -67,7 +66,8 @@ fn a_first_hold_that_was_asked_for_again_can_be_entered() {
 
 const QUEUE: &str = "redisson_lock_queue:{x}";
 
-/// An owner waits for `{x}` in the queue that it shares with `x`, and is let into `x` elsewhere: it keeps its place.
+/// `{x}` and `x` share one queue. An owner waits there for `{x}`, and another client acquires `x` under it: the owner
+/// keeps its place.
 #[test]
 fn an_owner_that_gets_another_lock_with_the_same_queue_keeps_its_place() {
     virtually(|| async {
@@ -85,7 +85,8 @@ fn an_owner_that_gets_another_lock_with_the_same_queue_keeps_its_place() {
     });
 }
 
-/// A waiter hears that its place is lost when its wait is over: nothing is granted to it when its owner waits elsewhere.
+/// A waiter learns only at the end of its wait that its place is gone. Its registration must not be granted a later
+/// wait of its owner.
 #[test]
 fn what_a_displaced_waiter_was_registered_by_is_not_granted() {
     virtually(|| async {
@@ -93,12 +94,12 @@ fn what_a_displaced_waiter_was_registered_by_is_not_granted() {
         let first = Party::new(&pair.server, way(ms(20)), |_| ());
         let me = first.client.owner();
         let held = third(&pair.server, "x").1.lock().await.unwrap();
-        // So that the server's clock is known.
+        // Now the client knows the server's clock.
         take(&first.client.fair("y"), &me).await.unlock().await.unwrap();
         let waiting = first.client.fair("x");
         let how = Acquire::new().owner(&me).wait(ms(115));
         let waits = tokio::spawn(async move { waiting.acquire(how).await });
-        // Asked, queued and subscribed; the second look is under way when the place goes.
+        // The waiter has queued and subscribed. Its second attempt is in flight when its place is deleted.
         while pair.server.channels().is_empty() {
             sleep(ms(1)).await;
         }
@@ -114,7 +115,8 @@ fn what_a_displaced_waiter_was_registered_by_is_not_granted() {
     });
 }
 
-/// Two guards of an owner are over, and a new one is taken between their releases: neither counts down what came since.
+/// Two guards of an owner have expired, and the owner acquires again between their releases. Neither release may
+/// decrement the new hold.
 #[test]
 fn a_release_of_one_that_is_over_counts_nothing_that_came_since() {
     each(REENTRANT, async |flavour| {
@@ -132,18 +134,19 @@ fn a_release_of_one_that_is_over_counts_nothing_that_came_since() {
     });
 }
 
-/// Two tasks wait as one owner at a fair lock. The second is to come in beside the first, and the reply to its first attempt
-/// comes when the lease is over: that hold is given back, and the acquire, which asks again at once, goes on with another one.
+/// Two tasks wait for a fair lock under one owner. The second enters next to the first, but the reply to its first
+/// attempt arrives after the lease. The client releases this hold, and the acquire, which retries at once, continues
+/// with another hold.
 #[test]
 fn an_attempt_that_came_too_late_goes_on_with_a_hold_of_its_own() {
     virtually(|| async {
         let pair = pair(Flavour::Fair, true);
         let Pair { ours, mine, me, .. } = &pair;
-        // So that the server's clock is known.
+        // Now the client knows the server's clock.
         take(&**mine, me).await.unlock().await.unwrap();
         ours.link.plan_next(Mishap::DelayBy(ms(20)));
         let (first, second) = tokio::join!(take(&**mine, me), async {
-            // The first one's command is under way.
+            // The first task's command is in flight.
             sleep(ms(5)).await;
             ours.link.plan_next(Mishap::DelayBy(ms(200)));
             enter(&**mine, me, 150).await
@@ -156,8 +159,8 @@ fn an_attempt_that_came_too_late_goes_on_with_a_hold_of_its_own() {
     });
 }
 
-/// A waiter at a fair lock is asked about while somebody who read its owner in Redis is in as it: the lock was not passed to the
-/// waiter.
+/// A waiter of a fair lock asks while another client, which read the waiter's owner in Redis, holds the lock under it.
+/// The waiter must not mistake that hold for a grant.
 #[test]
 fn a_waiter_is_not_passed_what_another_holds_as_its_owner() {
     each([false, true], async |used_before| {
@@ -192,14 +195,14 @@ fn a_waiter_is_not_passed_what_another_holds_as_its_owner() {
     });
 }
 
-/// A renewal that only keeps a long explicit lease of a reader's up is no renewal of what the watchdog keeps since.
+/// A renewal that only maintains a reader's long explicit lease does not renew a watched hold that was acquired since.
 #[test]
 fn a_lease_that_is_kept_up_is_not_renewed() {
     virtually(|| async {
         let Pair { server, ours, mine, me, .. } =
             Pair::new(Flavour::Read, way(ms(1000)), |options| options.coalesce = false);
         let _long = enter(&*mine, &me, 300_000).await;
-        // So that the server knows the script.
+        // Now the server knows the script.
         ours.client.renew_now().await;
         let (watched, _) = tokio::join!(take(&*mine, &me), async {
             sleep(ms(1990)).await;

@@ -1,4 +1,4 @@
-//! Holds that are given back by their owner, of which only some have guards.
+//! Releases by owner where only some of the owner's holds have guards.
 
 use crate::pair::Pair;
 use crate::prelude::*;
@@ -7,24 +7,24 @@ fn pair(flavour: Flavour) -> Pair {
     Pair::new(flavour, LinkOptions::default(), |_| {})
 }
 
-/// Two rounds of renewals have told by now whoever has lost anything.
+/// Whether these guards are still held after two rounds of renewal, which notify every guard that lost its hold.
 async fn are_held(us: &Party, guards: &[Guard]) -> Vec<bool> {
     us.client.renew_now().await;
     us.client.renew_now().await;
     guards.iter().map(Guard::is_held).collect()
 }
 
-/// When a hold is given back whose guard was given away.
+/// When the hold without a guard is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// Before the server has been told that it has no guard any more.
+    /// Before the server knows that the hold has no guard.
     AtOnce,
     Later,
-    /// The server refuses that the first time.
+    /// After a first release that the server refused.
     Again,
 }
 
-/// Whichever of the two was taken first.
+/// A release by owner takes the hold without a guard first, in whichever order the two were acquired.
 #[test]
 fn what_has_no_guard_is_given_back_before_what_has_one() {
     let cases = pairs([When::AtOnce, When::Later, When::Again], pairs(REENTRANT, [false, true]));
@@ -47,7 +47,7 @@ fn what_has_no_guard_is_given_back_before_what_has_one() {
     });
 }
 
-/// The last one of its owner, given back at once: that was all, whoever else reads.
+/// The owner's last hold, released at once: a second release finds nothing, even while others read.
 #[test]
 fn the_last_one_is_given_back_once_and_no_more() {
     each(
@@ -65,8 +65,9 @@ fn the_last_one_is_given_back_once_and_no_more() {
     );
 }
 
-/// A release by owner takes one hold: of two guards one is told, and the other goes on. Here at once; where another client gave it back
-/// that read the owner from the lock, by the next renewal.
+/// A release by owner ends one hold: one of two guards is notified, and the other stays held. A release in the same
+/// client notifies at once. If another client released under an owner that it read from the lock, the next renewal
+/// notifies.
 #[test]
 fn one_of_two_guards_goes_on_when_one_hold_is_given_back_by_its_owner() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, by_others)| {
@@ -90,7 +91,7 @@ fn one_of_two_guards_goes_on_when_one_hold_is_given_back_by_its_owner() {
     });
 }
 
-/// A copy of the mark marks nothing: not for a second time, nor when its hold was given back.
+/// A copy of the mark has no effect: neither a second time, nor after the marked hold was released.
 #[test]
 fn a_copy_of_the_mark_marks_nothing() {
     each(pairs(REENTRANT, [Mishap::DuplicateRequest, Mishap::LateCopy(ms(500))]), async |(flavour, copy)| {
@@ -102,7 +103,7 @@ fn a_copy_of_the_mark_marks_nothing() {
         sleep(ms(100)).await;
         assert_eq!(mine.release(me).await.unwrap(), Released::StillHeld(1));
         sleep(ms(1000)).await;
-        // The next one is the one that has a guard, which is told.
+        // The next release ends the hold that has a guard, and notifies that guard.
         assert_eq!(mine.release(me).await.unwrap(), Released::Free);
         assert!(!kept.is_held() && kept.unlock().await.is_err());
         pair.ends().await;

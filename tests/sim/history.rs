@@ -1,30 +1,27 @@
-//! Who held what when, and whether two held the same at once (M1, RW1) or with the wrong tokens (M3).
+//! The history of holds, and its checks: no two holders at once (M1, RW1), and tokens in order (M3).
 
 use crate::prelude::*;
 
-/// A time in which a lock was certainly held: `[from, min(ended, until))`.
+/// An interval in which a lock was certainly held: `[from, min(ended, until))`.
 #[derive(Clone, Debug)]
 pub struct Hold {
     pub name: usize,
     pub owner: String,
-    /// Other readers may hold beside it.
     pub shared: bool,
     /// When the acquire returned.
     pub from: Instant,
-    /// `V`: until when the guard counts on it, after its last known renewal.
+    /// `V`: until when the guard counts as held, by its last known renewal.
     pub until: Instant,
-    /// When its release was called.
     pub ended: Option<Instant>,
     pub token: Option<Token>,
 }
 
-/// A fencing token.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
     pub number: u64,
-    /// When it was asked for.
+    /// When its acquire was called.
     pub asked: Instant,
-    /// By somebody who held nothing: a section of its own.
+    /// True if the owner held nothing before, so the token must be a new one.
     pub fresh: bool,
 }
 
@@ -34,40 +31,35 @@ impl Hold {
     }
 }
 
-/// Every hold of a run.
 #[derive(Default)]
 pub struct History(Mutex<Vec<Hold>>);
 
 impl History {
-    /// Notes a hold; its number.
     pub fn begin(&self, name: usize, owner: String, shared: bool, until: Instant) -> usize {
         let mut holds = self.0.lock();
         holds.push(Hold { name, owner, shared, from: Instant::now(), until, ended: None, token: None });
         holds.len() - 1
     }
 
-    /// It has this token.
     pub fn numbered(&self, hold: usize, token: Token) {
         self.0.lock()[hold].token = Some(token);
     }
 
-    /// A hold that came of an earlier one began no later than that was given up for it.
+    /// Sets the start of a hold that replaces an earlier one: the moment at which the earlier one was given up.
     pub fn since(&self, hold: usize, from: Instant) {
         self.0.lock()[hold].from = from;
     }
 
-    /// The guard counts on it until then, now.
     pub fn until(&self, hold: usize, until: Instant) {
         self.0.lock()[hold].until = until;
     }
 
-    /// The guard may count on it for less than before.
+    /// Ends the known validity now, because the lease may become shorter.
     pub fn cut(&self, hold: usize) {
         let hold = &mut self.0.lock()[hold];
         hold.until = hold.until.min(Instant::now());
     }
 
-    /// Its release is being called.
     pub fn end(&self, hold: usize) {
         self.0.lock()[hold].ended.get_or_insert(Instant::now());
     }
@@ -76,22 +68,22 @@ impl History {
         self.0.lock().len()
     }
 
-    /// Since when nobody held a name, but for who has it now, at the earliest from `start`; None where somebody still does.
+    /// Since when a name has been free, not before `start`; `None` if it is held.
     pub fn free_since(&self, name: usize, start: Instant) -> Option<Instant> {
         let holds = self.0.lock();
         let mut of_name = holds.iter().filter(|hold| hold.name == name);
         of_name.try_fold(start, |last, hold| Some(last.max(hold.ended?)))
     }
 
-    /// Every hold, for a comparison with another run.
+    /// All holds as text, to compare two runs.
     pub fn lines(&self, start: Instant) -> Vec<String> {
         let holds = self.0.lock();
         let line = |hold: &Hold| format!("{} {:?} {:?}", hold.name, hold.from - start, hold.ended.map(|at| at - start));
         holds.iter().map(line).collect()
     }
 
-    /// M1, RW1: the pairs of holds of different owners that overlap for longer than `told`, except those of one name and those of
-    /// readers.
+    /// M1, RW1: pairs of holds of different owners that overlap for longer than `told`. Leaves out the name `except`,
+    /// and pairs of readers.
     pub fn overlaps(&self, start: Instant, except: Option<usize>, told: Duration) -> Vec<String> {
         let mut holds = self.0.lock().clone();
         holds.retain(|hold| except != Some(hold.name));
@@ -100,7 +92,7 @@ impl History {
         for (i, first) in holds.iter().enumerate() {
             let later = holds[i + 1..].iter().take_while(|hold| hold.name == first.name);
             for second in later.filter(|hold| hold.owner != first.owner && !(hold.shared && first.shared)) {
-                // Empty intervals overlap with nothing.
+                // An empty interval overlaps with nothing.
                 if first.end().min(second.end()).saturating_duration_since(second.from) > told {
                     let text = |hold: &Hold| {
                         let kind = if hold.shared { "reads" } else { "" };
@@ -113,8 +105,8 @@ impl History {
         found
     }
 
-    /// M3: tokens of different sections that are the same, or in the wrong order: smaller for who asked later than the other
-    /// was told. Who comes in again has the same one.
+    /// M3: tokens of different sections that are equal or in the wrong order. The order is wrong if a token is smaller
+    /// although its acquire began after the other one had returned. A re-entry keeps its token.
     pub fn stale(&self, start: Instant) -> Vec<String> {
         let holds = self.0.lock().clone();
         let mut numbered: Vec<_> = holds.iter().filter_map(|hold| Some((hold, hold.token?))).collect();
@@ -158,7 +150,7 @@ mod tests {
         assert_eq!(history.overlaps(start, None, ms(0)), Vec::<String>::new());
         history.begin(0, "d".into(), true, start + ms(60));
         assert_eq!(history.overlaps(start, None, ms(0)).len(), 1);
-        // Beside another reader, but not beside the writer.
+        // Overlaps with a reader, which is allowed, and with the writer, which is not.
         history.begin(0, "e".into(), true, start + ms(60));
         assert_eq!(history.overlaps(start, None, ms(0)).len(), 2);
         assert_eq!(history.overlaps(start, Some(0), ms(0)).len(), 0);
@@ -174,7 +166,6 @@ mod tests {
         };
         hold("a", ms(0), 5);
         tokio::time::advance(ms(10)).await;
-        // Asked before the other was told.
         hold("b", ms(0), 4);
         hold("a", ms(10), 5);
         assert_eq!(history.stale(start), Vec::<String>::new());
@@ -183,7 +174,7 @@ mod tests {
         assert_eq!(history.stale(start).len(), 2);
         hold("d", ms(20), 6);
         assert_eq!(history.stale(start).len(), 2);
-        // Handed over without a number of its own.
+        // Handed over without a new token.
         hold("d", ms(20), 6);
         assert_eq!(history.stale(start).len(), 3);
     }

@@ -1,23 +1,21 @@
-//! The locks whose calls are dropped half-way: one by itself, or several in one; and their clients.
+//! The locks whose calls are dropped part-way, single locks and group locks, and their clients.
 
 use crate::fleet::{Fleet, span};
 use crate::prelude::*;
 
 pub const NAME: &str = "orders:42";
 
-/// The watchdog of these clients; their other times go with it.
+/// Watchdog of these clients. The other times are scaled to it.
 pub const WATCHDOG: Duration = ms(600);
 pub const TIMEOUT: Duration = ms(200);
-/// A round trip at the most.
 pub const ROUND_TRIP: Duration = ms(10);
 pub const LINGER: Duration = ms(20);
 pub const POLL_CAP: Duration = ms(150);
-/// How long the place of a fair lock's waiter lasts when nobody keeps it.
+/// Lifetime of a waiter's place in a fair queue without refreshes.
 pub const FAIR_WAIT: Duration = ms(500);
-/// How long writers that wait may hold back a reader.
+/// Longest time for which waiting writers hold back a reader.
 pub const HOLD_BACK: Duration = ms(80);
 
-/// A client of the enumeration.
 pub fn party(server: &SimServer, prefer: Prefer) -> Party {
     let options = LinkOptions { timeout: TIMEOUT, reconnect: ms(20), ..LinkOptions::default() };
     Party::new(server, options, |options| {
@@ -33,15 +31,14 @@ pub fn party(server: &SimServer, prefer: Prefer) -> Party {
     })
 }
 
-/// What is called: a lock by itself, or one that is made of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
     One(Flavour),
     /// A RedLock over five servers.
     Red(Flavour),
-    /// Three reentrant locks on one server: one script.
+    /// Three reentrant locks on one server, acquired by one script.
     Batch,
-    /// Five locks of all kinds on two servers.
+    /// Five locks of several flavours on two servers.
     Mixed,
 }
 
@@ -56,7 +53,7 @@ impl Made {
         }
     }
 
-    /// By server, flavour and name; that of a RedLock is on every server.
+    /// Server, flavour and name of each member. The member of a RedLock is on every server.
     fn parts(self) -> Vec<Part> {
         match self {
             Self::One(flavour) | Self::Red(flavour) => vec![(0, flavour, NAME)],
@@ -71,7 +68,6 @@ impl Made {
         }
     }
 
-    /// The lock, as this client sees it.
     pub fn lock(self, fleet: &Fleet, client: usize) -> Box<dyn DistLock> {
         let one = |(server, flavour, name): Part| lock(&fleet.clients[client][server].client, flavour, name);
         match self {
@@ -81,7 +77,7 @@ impl Made {
         }
     }
 
-    /// What another client holds at first, where it is in the way: all of it, or one of its parts.
+    /// The part of the lock that another client holds at first: all of it, or one member.
     pub fn obstacle(self, fleet: &Fleet, client: usize) -> Box<dyn DistLock> {
         match self {
             Self::Batch => lock(&fleet.clients[client][0].client, Flavour::Reentrant, "b"),
@@ -90,7 +86,7 @@ impl Made {
         }
     }
 
-    /// M2: the servers have what a guard counts on, for as long.
+    /// M2: the servers keep the hold for at least as long as the guard counts as held.
     pub fn has(self, fleet: &Fleet, guard: &Guard) -> Result<(), String> {
         let (left, owner) = (guard.remaining(), text(guard.owner()));
         let pttl = if let Self::Red(flavour) = self {
@@ -105,12 +101,11 @@ impl Made {
         Ok(())
     }
 
-    /// True if the lock queues its waiters.
     pub const fn has_queues(self) -> bool {
         matches!(self, Self::One(Flavour::Fair) | Self::Red(Flavour::Fair) | Self::Mixed)
     }
 
-    /// The flavour, for those that have one; of the others nothing depends on it.
+    /// The flavour, if there is a single one. Nothing depends on it for the other locks.
     pub const fn flavour(self) -> Flavour {
         match self {
             Self::One(flavour) => flavour,

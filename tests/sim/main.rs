@@ -1,4 +1,5 @@
-//! The whole client over the simulator: cancellation at every await, random runs against the invariants, wake-ups. Time is virtual; a failure prints its seed or its case.
+//! The whole client over the simulator: cancellation at every await, random runs against the invariants, wake-ups.
+//! Time is virtual. A failure prints its seed or its case.
 
 mod actor;
 mod answers;

@@ -1,9 +1,8 @@
-//! The order in which the waiters of a fair lock are served (F1o), from looks at its queue.
+//! Checks the order in which waiters of a fair lock are served (F1o), by looking at its queue.
 
 use crate::prelude::*;
 use std::collections::BTreeSet;
 
-/// What the last look at one lock saw.
 pub struct Order {
     hash: String,
     list: String,
@@ -18,12 +17,12 @@ impl Order {
         Self { hash: name.to_owned(), list, holder: None, queue: Vec::new(), except: BTreeSet::new() }
     }
 
-    /// An owner that leaves the queue and comes back unseen.
+    /// Exempts an owner that may leave the queue and return between two looks.
     pub fn except(&mut self, owner: String) {
         self.except.insert(owner);
     }
 
-    /// Looks again; what is out of order since the last time.
+    /// Looks again. Returns what is out of order since the last look.
     pub fn look(&mut self, server: &SimServer) -> Option<String> {
         let holder = words(&does(server, &format!("hkeys {}", self.hash))).into_iter().next();
         let queue = words(&does(server, &format!("lrange {} 0 -1", self.list)));

@@ -6,10 +6,9 @@ pub struct Pair {
     pub server: SimServer,
     pub ours: Party,
     pub theirs: Party,
-    /// The lock `x`, as we have it and as they do.
+    /// The lock `x` of our client. `other` is that of the other client.
     pub mine: Box<dyn DistLock>,
     pub other: Box<dyn DistLock>,
-    /// An owner of ours.
     pub me: Owner,
 }
 
@@ -22,12 +21,11 @@ impl Pair {
         Self { server, ours, theirs, mine, other, me }
     }
 
-    /// A millisecond away, one way; what is lost is found out about after half a second.
+    /// Latency of 1 ms, one way. A lost command is noticed after half a second.
     pub fn near(flavour: Flavour) -> Self {
         Self::new(flavour, way(ms(1)), |options| options.command_timeout = ms(500))
     }
 
-    /// For how long the server has an owner's hold, in ms.
     pub fn lasts(&self, flavour: Flavour, owner: &Owner) -> i64 {
         lasts(&self.server, flavour, "x", &text(owner))
     }
@@ -36,7 +34,6 @@ impl Pair {
         count(&self.server, flavour, "x", &text(owner))
     }
 
-    /// Nothing is left in the end.
     pub async fn ends(&self) {
         settled(&self.server, &[&self.ours, &self.theirs], ms(60_000)).await.unwrap();
     }

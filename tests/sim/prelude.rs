@@ -1,5 +1,3 @@
-//! What nearly every file here uses.
-
 pub use std::collections::BTreeMap;
 pub use std::sync::Arc;
 pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! Random runs: several clients and tasks in every weather. `SEED=n` replays one, `SEEDS=n` tries so many,
-//! `TRACE=1` prints what happens.
+//! Random runs of several clients and tasks in every weather. `SEED=n` replays one run, `SEEDS=n` sets their number,
+//! `TRACE=1` prints the events.
 
 use crate::actor::{Actor, drop_all};
 use crate::prelude::*;
@@ -7,7 +7,6 @@ use crate::stage::Stage;
 use crate::weather::{Kind, Weather};
 use std::ops::Range;
 
-/// What a run brought.
 struct Run {
     wrong: Vec<String>,
     holds: usize,
@@ -58,7 +57,7 @@ async fn run(seed: u64, flavour: Flavour, kind: Kind) -> Run {
     run
 }
 
-/// What the tasks give, if they come to an end (W1).
+/// The outputs of the tasks, which must end (W1).
 async fn ended<T>(stage: &Stage, tasks: Vec<JoinHandle<T>>) -> Vec<T> {
     let limit = Instant::now() + ms(120_000);
     let mut outputs = Vec::new();
@@ -76,10 +75,10 @@ async fn ended<T>(stage: &Stage, tasks: Vec<JoinHandle<T>>) -> Vec<T> {
     outputs
 }
 
-/// The end of a run: counts, clean-up, M1 over all of it.
+/// Ends a run: checks counts, cleans up, and checks M1 over the whole history.
 async fn finish(stage: &Stage) {
     let parties: Vec<&Party> = stage.parties.iter().collect();
-    // Nothing under way, and what was lost is over.
+    // By then nothing is in flight, and lost holds have ended.
     sleep(stage.weather.clean_bound()).await;
     stage.check_counts();
     drop_all(stage);
@@ -89,13 +88,12 @@ async fn finish(stage: &Stage) {
     for wrong in stage.history.overlaps(stage.start, stage.weather.forced, ms(0)) {
         stage.wrong(wrong);
     }
-    // Not even a lock that was forced open counts anew.
+    // Even a lock that was forced open repeats no token.
     if stage.weather.kind != Kind::DataLoss {
         stage.history.stale(stage.start).into_iter().for_each(|wrong| stage.wrong(wrong));
     }
 }
 
-/// Runs these seeds.
 pub fn run_all(flavour: Flavour, kind: Kind, seeds: Range<u64>) {
     let (mut holds, mut time, mut n) = (0, Duration::ZERO, 0);
     for seed in seeds {
@@ -133,18 +131,18 @@ weathers! {
     fenced: Fenced;
     spin: Spin;
     plain: Plain;
-    // Both halves.
+    // Covers both halves.
     rw: Write;
 }
 
-/// The negative control: the checker sees two holders where the server lost its data, and nothing else breaks.
+/// The negative control: where the server lost its data, the checker finds two holders, and nothing else is broken.
 #[test]
 fn lost_data_is_found_as_two_holders() {
     let mut found = 0;
     for seed in seeds(6) {
         let run = virtually(async move || run(seed, Flavour::Reentrant, Kind::DataLoss).await);
         found += run.wrong.iter().filter(|wrong| wrong.contains("M1")).count();
-        // Nor can anybody tell a waiter of it, or count what is gone.
+        // M2 and W1 are expected too: no client can detect the loss at once or notify waiters.
         let other: Vec<_> =
             run.wrong.iter().filter(|wrong| !["M1:", "M2:", "W1: lock"].iter().any(|id| wrong.contains(id))).collect();
         assert!(other.is_empty(), "SEED={seed}: {other:?}");

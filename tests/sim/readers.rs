@@ -1,8 +1,8 @@
-//! What a read-write lock has to be like at every moment, and that its readers come in when they may (W1).
+//! Checks a read-write lock at every moment, and that its readers enter when they may (W1).
 
 use crate::prelude::*;
 
-/// Those who wait to read, and since when each lock lets readers in.
+/// The waiting readers, and since when each lock lets readers in.
 pub struct Readers {
     names: Vec<String>,
     state: Mutex<State>,
@@ -12,7 +12,7 @@ pub struct Readers {
 struct State {
     waiting: BTreeMap<usize, Waiter>,
     next: usize,
-    /// By name: since when it is open to readers, and in how many looks in a row it was.
+    /// By name: since when the lock admits readers, and in how many looks in a row.
     open: Vec<Option<(u32, Instant)>>,
 }
 
@@ -22,10 +22,9 @@ struct Waiter {
     told: bool,
 }
 
-/// What a look at one lock brought.
 pub struct Look {
     pub wrong: Vec<String>,
-    /// True when somebody in it keeps writers out.
+    /// True if some holder keeps writers out.
     pub is_live: bool,
 }
 
@@ -35,7 +34,6 @@ impl Readers {
         Self { names: names.to_vec(), state: Mutex::new(State { open, ..State::default() }) }
     }
 
-    /// Somebody waits to read; its number.
     pub fn waits(&self, name: usize) -> usize {
         let mut state = self.state.lock();
         state.next += 1;
@@ -48,18 +46,18 @@ impl Readers {
         self.state.lock().waiting.remove(&waiter);
     }
 
-    /// A writer was in.
+    /// Records that a writer held the lock.
     pub fn shut(&self, name: usize) {
         self.state.lock().open[name] = None;
     }
 
-    /// Looks at a lock: who may be in it together, and whether a reader waits for longer than `bound` although it may come in.
+    /// Checks who holds a lock together, and whether a reader waits for longer than `bound` although it may enter.
     pub fn look(&self, server: &SimServer, name: usize, bound: Duration) -> Look {
         let key = &self.names[name];
         let mut wrong = Vec::new();
         let fields = words(&does(server, &format!("hgetall {key}")));
         let mode = fields.chunks(2).find(|pair| pair[0] == "mode").map(|pair| pair[1].clone());
-        // Lists of holds are no holders.
+        // Lists of hold ids are no holders.
         let holds = |field: &&str| *field != "mode" && !field.ends_with(":holds");
         let holders: Vec<&str> = fields.chunks(2).map(|pair| &*pair[0]).filter(holds).collect();
         let writers: Vec<&str> = holders.iter().filter_map(|field| field.strip_suffix(":write")).collect();
@@ -94,7 +92,7 @@ impl Readers {
             *looks += 1;
             for waiter in waiting.values_mut().filter(|waiter| waiter.name == name && !waiter.told) {
                 let waits = now - waiter.since.max(*since);
-                // Several looks: a jump of the clock is not a wait.
+                // Several looks, because a jump of the clock is not a wait.
                 if *looks > 3 && waits > bound {
                     waiter.told = true;
                     wrong.push(format!("W1: a reader waits for {key} for {waits:?}, which is {fields:?}"));

@@ -1,4 +1,4 @@
-//! A simulated server, its clients, and what must be true when all is over.
+//! A simulated server, its clients, and the checks at the end of a test.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -6,19 +6,17 @@ use std::sync::mpsc::RecvTimeoutError;
 
 use crate::prelude::*;
 
-/// The flavours of which an owner may have several holds.
+/// Flavours with several holds by one owner.
 pub const REENTRANT: [Flavour; 6] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin];
-/// The flavours that one client holds at a time; of a read-write lock, its writers.
+/// Flavours with one holder at a time, among them the write half.
 pub const EXCLUSIVE: [Flavour; 6] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
-/// Milliseconds.
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// The lock of this name and flavour.
 pub fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> {
     match flavour {
         Flavour::Reentrant => Box::new(client.reentrant(name)),
@@ -32,14 +30,14 @@ pub fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> 
     }
 }
 
-/// Work that gets no further than this in virtual time for [`SPINS`] minutes spins.
+/// Virtual time that advances by less than this in [`SPINS`] minutes of real time means that the work spins.
 const BEAT: Duration = Duration::from_secs(10);
 const SPINS: u32 = 5;
-/// No test body lasts for so many beats: one that does waits for something that never happens.
+/// No test body lasts for this many beats, unless it waits for something that never happens.
 const FOR_EVER: u64 = 10_000_000;
 
-/// Runs this work on a thread of its own for as long as the count that it is given goes on. `stuck` tells whether it may stand still
-/// for so many minutes at this count.
+/// Runs this work on its own thread, with a counter that the work advances. Panics if `stuck` returns a reason, given
+/// the counter and for how many minutes the counter has not moved.
 pub fn watched<T: Send + 'static>(
     work: impl FnOnce(Arc<AtomicU64>) -> T + Send + 'static,
     stuck: impl Fn(u64, u32) -> Option<String>,
@@ -64,12 +62,11 @@ pub fn watched<T: Send + 'static>(
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// A runtime in virtual time.
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Runs a test body in virtual time, on one thread. It may take any real time for as long as virtual time goes on.
+/// Runs a test body in virtual time, on one thread. It may take any real time while virtual time advances.
 pub fn virtually<T: Send + 'static>(body: impl AsyncFnOnce() -> T + Send + 'static) -> T {
     let work = |beats: Arc<AtomicU64>| {
         runtime().block_on(async {
@@ -89,7 +86,7 @@ pub fn virtually<T: Send + 'static>(body: impl AsyncFnOnce() -> T + Send + 'stat
     })
 }
 
-/// Runs a body for each of these cases, each in a virtual time of its own. What a failure prints ends with its case.
+/// Runs a body for each of these cases, each in its own virtual time. The output of a failure ends with its case.
 pub fn each<T, F>(cases: impl IntoIterator<Item = T>, body: F)
 where
     T: Debug + Send + 'static,
@@ -102,7 +99,7 @@ where
     }
 }
 
-/// Every one of these with every one of those.
+/// All pairs of one of `these` and one of `those`.
 pub fn pairs<A: Clone, B: Clone>(
     these: impl IntoIterator<Item = A>,
     those: impl IntoIterator<Item = B> + Clone,
@@ -111,7 +108,6 @@ pub fn pairs<A: Clone, B: Clone>(
     these.into_iter().flat_map(with).collect()
 }
 
-/// The number in this environment variable.
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|n| n.parse().expect("a number"))
 }
@@ -121,18 +117,17 @@ pub fn full() -> bool {
     std::env::var_os("FULL").is_some()
 }
 
-/// The seeds to try: `SEED` alone, or `FROM`, `FROM + 1` and so on, as many as `SEEDS` says, or so many.
+/// The seeds to try: only `SEED`, or `SEEDS` of them from `FROM` on. Without these variables, `usual` seeds from 0 on.
 pub fn seeds(usual: u64) -> Range<u64> {
     let from = number("SEED").or_else(|| number("FROM")).unwrap_or(0);
     from..from + if number("SEED").is_some() { 1 } else { number("SEEDS").unwrap_or(usual) }
 }
 
-/// A way to a server that takes so long, there and back again.
+/// A link whose latency is `one` in each direction.
 pub fn way(one: Duration) -> LinkOptions {
     LinkOptions { latency_min: one, latency_max: one, ..LinkOptions::default() }
 }
 
-/// One client and its connections.
 #[derive(Clone)]
 pub struct Party {
     pub link: SimLink,
@@ -146,7 +141,7 @@ impl Party {
         Self { link, client }
     }
 
-    /// What this client still has to do with the server, in words; empty when it is idle.
+    /// Describes what this client still has to do with the server. Empty if it is idle.
     pub fn busy(&self) -> String {
         let stats = self.client.stats();
         let in_flight = self.link.in_flight();
@@ -157,10 +152,10 @@ impl Party {
     }
 }
 
-/// Everything that is left anywhere, in words; empty when nothing is.
+/// Describes everything that is left anywhere. Empty if nothing is left.
 pub fn left_over(server: &SimServer, parties: &[&Party]) -> String {
     let mut left: String = parties.iter().map(|party| party.busy()).collect();
-    // What counts a fenced lock's sections stays (M3).
+    // The counter of a fenced lock's tokens stays (M3).
     for key in server.keys().into_iter().filter(|key| !key.starts_with(b"redisson_lock_token:")) {
         let fields = server.command(&[b"hgetall", &key]);
         left += &format!("key {} {fields:?}, {} ms left; ", String::from_utf8_lossy(&key), server.pttl(&key));
@@ -171,12 +166,12 @@ pub fn left_over(server: &SimServer, parties: &[&Party]) -> String {
     left
 }
 
-/// Waits until nothing is left; how long that took.
+/// Waits until nothing is left. Returns how long that took.
 pub async fn settled(server: &SimServer, parties: &[&Party], within: Duration) -> Result<Duration, String> {
     gone(|| left_over(server, parties), within).await
 }
 
-/// Waits until this says that nothing is left; how long that took.
+/// Waits until `left` returns an empty string. Returns how long that took.
 pub async fn gone(left: impl Fn() -> String, within: Duration) -> Result<Duration, String> {
     let start = Instant::now();
     loop {
@@ -187,12 +182,11 @@ pub async fn gone(left: impl Fn() -> String, within: Duration) -> Result<Duratio
         if start.elapsed() >= within {
             return Err(format!("left after {within:?}: {left}"));
         }
-        // Coarser as time goes by: looking costs more than waiting.
+        // The pause grows with time, because a look costs more than a sleep.
         sleep((start.elapsed() / 16).max(ms(1))).await;
     }
 }
 
-/// Shuts a client down.
 pub async fn shut(client: &Client) -> Result<(), String> {
     match timeout(ms(30_000), client.shutdown(ms(5_000))).await {
         Ok(Ok(())) => Ok(()),
@@ -200,36 +194,33 @@ pub async fn shut(client: &Client) -> Result<(), String> {
     }
 }
 
-/// How many tasks of this runtime are alive.
 pub fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// Waits until there are no more tasks than before.
 pub async fn no_task_is_left(before: usize, within: Duration) -> Result<(), String> {
     let left =
         || if tasks() <= before { String::new() } else { format!("{} tasks, {before} were there before", tasks()) };
     gone(left, within).await.map(drop)
 }
 
-/// The owner's text, without telling the crate that it left the process.
+/// The owner's text. Unlike `as_str`, this does not tell the crate that other processes may know the owner.
 pub fn text(owner: &Owner) -> String {
     format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned()
 }
 
-/// Who holds, as text. To ask the guard for its owner would keep the lock from being handed over inside the process.
+/// The owner that holds, as text. `Guard::owner` would prevent a hand-off inside the process.
 pub fn holder(guard: &Guard) -> String {
     let shown = format!("{guard:?}");
     let from = shown.find("Owner(").unwrap() + "Owner(".len();
     shown[from..].split(')').next().unwrap().to_owned()
 }
 
-/// The owner as another process has it that read it from the lock, which nobody here knows of.
+/// The owner as another process sees it that read it from the lock; this crate does not know that.
 pub fn elsewhere(owner: &Owner) -> Owner {
     text(owner).parse().unwrap()
 }
 
-/// Acquires as this owner.
 pub async fn take(lock: &dyn DistLock, owner: &Owner) -> Guard {
     lock.acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
 }
@@ -239,7 +230,7 @@ pub async fn enter(lock: &dyn DistLock, owner: &Owner, lease: u64) -> Guard {
     lock.acquire(Acquire::new().owner(owner).lease(ms(lease))).await.unwrap().unwrap()
 }
 
-/// Waits for the lock, and gives it back; ends with the moment at which it had it.
+/// Waits for the lock and unlocks it. Returns when it acquired the lock.
 pub fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Instant> {
     tokio::spawn(async move {
         let guard = lock.lock().await.unwrap();
@@ -249,7 +240,7 @@ pub fn waiter(lock: Arc<dyn DistLock>) -> JoinHandle<Instant> {
     })
 }
 
-/// Holds the lock so often and for so long; ends with the longest wait for it.
+/// Acquires the lock `rounds` times, each time for `hold`. Returns the longest wait.
 pub fn turns(lock: Arc<dyn DistLock>, rounds: u32, hold: Duration) -> JoinHandle<Duration> {
     tokio::spawn(async move {
         let mut longest = Duration::ZERO;
@@ -270,13 +261,12 @@ pub async fn all<T>(tasks: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     timeout(ms(60_000), tasks).await.expect("deadlock or livelock").into_iter().map(Result::unwrap).collect()
 }
 
-/// One command, its words apart by spaces.
+/// Runs one command, whose words are separated by spaces.
 pub fn does(server: &SimServer, command: &str) -> SimReply {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
     server.command(&words)
 }
 
-/// A reply of one text.
 pub fn word(reply: &SimReply) -> String {
     match reply {
         SimReply::Text(text) => String::from_utf8_lossy(text).into_owned(),
@@ -284,7 +274,6 @@ pub fn word(reply: &SimReply) -> String {
     }
 }
 
-/// A reply of texts.
 pub fn words(reply: &SimReply) -> Vec<String> {
     match reply {
         SimReply::List(items) => items.iter().map(word).collect(),
@@ -292,18 +281,16 @@ pub fn words(reply: &SimReply) -> Vec<String> {
     }
 }
 
-/// The server's time in ms.
 pub fn now(server: &SimServer) -> i64 {
     let time: Vec<i64> = words(&does(server, "time")).iter().map(|part| part.parse().unwrap()).collect();
     time[0] * 1_000 + time[1] / 1_000
 }
 
-/// The field of an owner's holds.
+/// The hash field that counts an owner's holds.
 pub fn field(flavour: Flavour, owner: &str) -> String {
     if flavour == Flavour::Write { format!("{owner}:write") } else { owner.to_owned() }
 }
 
-/// An owner's hold count as the server has it.
 pub fn count(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> u64 {
     if flavour == Flavour::Plain {
         return u64::from(value(server, name).is_some_and(|value| value.split('/').next() == Some(owner)));
@@ -315,7 +302,6 @@ pub fn count(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> u
     }
 }
 
-/// What stands in Redis for a plain lock.
 pub fn value(server: &SimServer, name: &str) -> Option<String> {
     match server.command(&[b"get", name.as_bytes()]) {
         SimReply::Text(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
@@ -324,7 +310,7 @@ pub fn value(server: &SimServer, name: &str) -> Option<String> {
     }
 }
 
-/// For how long the server has an owner's hold, in ms. A reader's is covered by keys of its own.
+/// Remaining time of an owner's hold at the server, in ms. A reader's hold is limited by its covers too.
 pub fn lasts(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> i64 {
     let left = server.pttl(name.as_bytes());
     if flavour != Flavour::Read {

@@ -1,4 +1,4 @@
-//! What read-write locks have to keep when things happen in an order that chance seldom brings.
+//! Rules of read-write locks in orders of events that random runs seldom produce.
 
 use crate::prelude::*;
 use tokio::sync::watch;
@@ -16,7 +16,8 @@ fn party(server: &SimServer, set: impl FnOnce(&mut distlock::Options)) -> Party 
     })
 }
 
-/// M2: what a renewal promises to one hold is kept although another, given back at the same time, takes its cover along.
+/// M2: a renewal keeps its promise to one hold although the release of another hold, in flight at the same time,
+/// removes the cover.
 #[test]
 fn a_partial_release_keeps_what_a_renewal_under_way_promises() {
     virtually(async || {
@@ -25,7 +26,7 @@ fn a_partial_release_keeps_what_a_renewal_under_way_promises() {
         let (lock, owner) = (us.client.rw(NAME).read(), us.client.owner());
         let short = lock.acquire(Acquire::new().owner(&owner).lease(ms(60))).await.unwrap().unwrap();
         let kept = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
-        // The first cover ends before it could be renewed; the second is the last, which a release takes away.
+        // The first cover ends before it can be renewed. The second cover is the last one, which a release removes.
         sleep(ms(150)).await;
         assert!(!short.is_held() && kept.is_held());
         let (_, released) = tokio::join!(us.client.renew_now(), short.unlock());
@@ -37,7 +38,7 @@ fn a_partial_release_keeps_what_a_renewal_under_way_promises() {
     });
 }
 
-/// An explicit lease is never renewed, of a writer's neither.
+/// Explicit leases are never renewed, neither of readers nor of writers.
 #[test]
 fn a_round_of_renewals_leaves_explicit_leases_alone() {
     each([Flavour::Read, Flavour::Write], async move |flavour| {
@@ -52,7 +53,7 @@ fn a_round_of_renewals_leaves_explicit_leases_alone() {
     });
 }
 
-/// Who waits with a short mark does not cut another's.
+/// A writer with a short mark does not shorten the mark of another writer.
 #[test]
 fn a_mark_lasts_as_long_as_it_was_set_for() {
     virtually(async || {
@@ -71,7 +72,7 @@ fn a_mark_lasts_as_long_as_it_was_set_for() {
         };
         let patient = wait(&long, ms(3000));
         sleep(ms(20)).await;
-        // Dies, as far as the server can tell, with its mark of 100 ms.
+        // Dies, from the server's view, with its mark of 100 ms.
         let _gone = wait(&short, ms(3000));
         sleep(ms(20)).await;
         short.link.partition(true);
@@ -86,7 +87,7 @@ fn a_mark_lasts_as_long_as_it_was_set_for() {
     });
 }
 
-/// No reader is held back for longer than that may be, whoever of its own process comes before or after it.
+/// Each reader is held back for `hold_back`, whichever readers of its process come before or after it.
 #[test]
 fn every_reader_is_held_back_for_so_long_and_no_longer() {
     virtually(async || {
@@ -102,7 +103,7 @@ fn every_reader_is_held_back_for_so_long_and_no_longer() {
         let write = writes.client.rw(NAME).write();
         let writer = tokio::spawn(async move { write.lock().await.map(drop) });
         sleep(ms(20)).await;
-        // The last one comes just when the first has come in, and those behind that one ask.
+        // The last reader starts when the first one enters, so that the readers between them still ask.
         let (first, _) = watch::channel(false);
         let late = [Some(0), Some(100), Some(250), None].map(|after| {
             let (lock, first) = (us.client.rw(NAME).read(), first.clone());

@@ -1,16 +1,17 @@
-//! Very many short random sequences over one or three simulated servers: two or three clients, owners that several of
-//! them act as, commands that are lost, doubled, or come in up to a minute late, forged messages, runtimes that end.
+//! Very many short random sequences over one or three simulated servers: two or three clients; owners that several
+//! clients use; commands that are lost, duplicated, or up to a minute late; forged messages; runtimes that end.
 //!
-//! At every moment every guard that says that it is held must be so for as long as it says (M1, M2, M4), whoever else
-//! gives something back; and when all is given back, and all that was late has come in, nothing is left. What goes wrong
-//! is told by what it breaks: one of these, or `own`: a hold ends by its own release, its lease or a force, and by nothing that
-//! is done about another one; `once`: each hold is counted once, and nothing stays counted that was given back; `late`: what
-//! comes in late has no effect.
+//! At every moment each guard that reports held must be held for as long as it says (M1, M2, M4), whatever else is
+//! released. When everything is released and all late commands have arrived, nothing is left. A failure names the
+//! broken rule, one of these or:
 //!
-//! `SEEDS=n` tries so many a test, `FROM=n` begins there, `SEED=n` replays one. A failure prints the fewest steps that still fail; with
-//! `TRACE=1` every command. What is printed as `Looks` is how many looks compared something.
+//! - `own`: a hold ends only by its own release, its lease or a force, never by a command about another hold.
+//! - `once`: each hold is counted once, and nothing stays counted after its release.
+//! - `late`: a late command has no effect.
 //!
-//! A million of them, optimised: `SEEDS=13000 cargo test --release --test sim sequences`.
+//! `SEEDS=n` sets the number of sequences for each test, `FROM=n` the first seed, `SEED=n` replays one. A failure
+//! prints the fewest steps that still fail, with `TRACE=1` every command. `Looks` in the output is the number of looks
+//! that compared something.
 
 mod given;
 mod guards;
@@ -27,7 +28,7 @@ pub mod trial;
 use plan::{Kind, Theme};
 use trial::run;
 
-/// The tests of a flavour of locks: what it is tried with, and how many sequences of that.
+/// Tests of one flavour: its kind of lock, the number of sequences, and a test for each theme.
 macro_rules! themes {
     ($($flavour:ident: $kind:ident, $number:literal, [$($test:ident: $theme:ident;)*];)*) => {
         $(mod $flavour {

@@ -1,4 +1,4 @@
-//! The scene of a random run: the server, the clients, the guards that are held, and what must be true at every moment.
+//! The scene of a random run: the server, the clients, the guards, and the rules that hold at every moment.
 
 use crate::history::History;
 use crate::order::Order;
@@ -6,18 +6,17 @@ use crate::prelude::*;
 use crate::readers::Readers;
 use crate::weather::Weather;
 
-/// A guard on the stage. Its task takes it away before it releases it.
+/// A guard on the stage. Its task takes it away before releasing it.
 pub struct Held {
     pub guard: Guard,
     pub hold: usize,
     pub name: usize,
     pub flavour: Flavour,
-    /// Kept by the watchdog all the time.
+    /// True if the watchdog has renewed the hold all the time.
     watched: bool,
 }
 
 impl Held {
-    /// It has an explicit lease now.
     pub fn explicit(mut self) -> Self {
         self.watched = false;
         self
@@ -36,13 +35,12 @@ pub struct Stage {
     pub history: History,
     pub start: Instant,
     held: Mutex<BTreeMap<usize, Held>>,
-    /// How many wait for each name; of a read-write lock, as writers.
+    /// Number of tasks that wait for each name; of a read-write lock, only writers.
     waiting: Vec<AtomicUsize>,
     readers: Readers,
-    /// When somebody last got each name.
     granted: Mutex<Vec<Instant>>,
     wrong: Mutex<Vec<String>>,
-    /// Of the waiters of fair locks.
+    /// Order of the waiters of fair locks.
     order: Mutex<Vec<Order>>,
     /// True while the weather may still do harm.
     pub rough: AtomicBool,
@@ -78,7 +76,6 @@ impl Stage {
         rig::lock(&self.parties[party].client, flavour, &self.names[name])
     }
 
-    /// Notes a broken invariant.
     pub fn wrong(&self, what: String) {
         crate::trace::say(|| format!("{:>12?} WRONG {what}", self.start.elapsed()));
         self.wrong.lock().push(format!("at {:?}: {what}", self.start.elapsed()));
@@ -88,7 +85,7 @@ impl Stage {
         self.wrong.lock().clone()
     }
 
-    /// Somebody waits for a name, until the mark is dropped.
+    /// Counts a waiter of this name until the result is dropped.
     pub fn waits(&self, name: usize, flavour: Flavour) -> impl Drop {
         struct Mark<'a>(&'a Stage, usize, Option<usize>);
         impl Drop for Mark<'_> {
@@ -106,13 +103,13 @@ impl Stage {
         Mark(self, name, reads.then(|| self.readers.waits(name)))
     }
 
-    /// A guard has just been returned: it must hold now (M2).
+    /// Adds a guard that an acquire has just returned. It must be held now (M2).
     pub fn enter(&self, name: usize, flavour: Flavour, guard: Guard, watched: bool, fresh: bool) -> usize {
         if !guard.is_held() {
             self.wrong(format!("M2: an acquire returned a guard that does not hold: {guard:?}"));
         }
         let shared = flavour == Flavour::Read;
-        // Handed over inside a process, a lock has the same owner in the server, and yet another holder.
+        // A lock that was handed over inside a process has the same owner at the server, but another holder.
         let who = if fresh { format!("{}#{}", holder(&guard), self.history.len()) } else { holder(&guard) };
         let hold = self.history.begin(name, who, shared, Instant::now() + guard.remaining());
         crate::trace::say(|| format!("{:>12?} {hold} enters {guard:?}", self.start.elapsed()));
@@ -125,14 +122,14 @@ impl Stage {
         hold
     }
 
-    /// Takes a guard off the stage, as it is now.
+    /// Takes a guard off the stage, and checks it.
     pub fn take(&self, hold: usize) -> Held {
         let held = self.held.lock().remove(&hold).unwrap();
         self.look_at(&held);
         held
     }
 
-    /// Puts it back, and looks at it: its lease may be another one.
+    /// Puts a guard back and checks it. Its lease may have changed.
     pub fn put(&self, held: Held) {
         self.history.cut(held.hold);
         self.look_at(&held);
@@ -147,17 +144,15 @@ impl Stage {
         held
     }
 
-    /// True for a hold for writing.
     pub fn is_write(&self, hold: usize) -> bool {
         self.held.lock().get(&hold).is_some_and(|held| held.flavour == Flavour::Write)
     }
 
-    /// All guards that are there.
     pub fn holds(&self) -> Vec<usize> {
         self.held.lock().keys().copied().collect()
     }
 
-    /// What a guard says of itself must be so (M2): the server has the hold for at least as long.
+    /// M2: the server has the hold for at least as long as the guard says.
     fn look_at(&self, held: &Held) {
         if !held.guard.is_held() {
             return;
@@ -167,7 +162,7 @@ impl Stage {
         let name = &self.names[held.name];
         let owner = holder(&held.guard);
         let pttl = lasts(&self.server, held.flavour, name, &owner);
-        // Whole ms on the server's side.
+        // The server counts whole ms.
         let has = Duration::from_millis(u64::try_from(pttl + 1).unwrap_or(0));
         if self.weather.forced == Some(held.name) {
             return;
@@ -181,7 +176,7 @@ impl Stage {
         }
     }
 
-    /// F1o: nobody is served who stands behind somebody else that still waits.
+    /// F1o: no waiter is served before another one that was ahead in the queue and still waits.
     fn look_at_queue(&self, name: usize) {
         if self.weather.flavour == Flavour::Fair && self.weather.is_calm() {
             let wrong = self.order.lock()[name].look(&self.server);
@@ -189,12 +184,12 @@ impl Stage {
         }
     }
 
-    /// An owner that several tasks act as, so that its place is not one waiter's.
+    /// Exempts an owner that several tasks use: its place does not belong to one waiter.
     pub fn shares(&self, owner: &Owner) {
         self.order.lock().iter_mut().for_each(|order| order.except(text(owner)));
     }
 
-    /// Looks at everything every few ms, until told to stop.
+    /// Checks everything every few ms until `over` is set.
     pub async fn watch(&self, seed: u64, over: &AtomicBool) {
         let mut dice = Numbers::lane(seed, 77);
         let mut free: Vec<Option<(u32, Instant)>> = self.names.iter().map(|_| None).collect();
@@ -212,19 +207,19 @@ impl Stage {
                 if self.weather.is_rw() {
                     let look = self.readers.look(&self.server, n, self.weather.wake_bound() + self.weather.hold_back);
                     look.wrong.into_iter().for_each(|wrong| self.wrong(wrong));
-                    // Readers all of whom are dead keep nobody out.
+                    // Dead readers keep nobody out.
                     pttl = if look.is_live { pttl } else { -2 };
                 }
-                // W1: nobody has it, and somebody wants it.
+                // W1: the lock is free although a task waits for it.
                 if pttl != -2 || self.waiting[n].load(Ordering::Relaxed) == 0 {
                     free[n] = None;
                     continue;
                 }
                 let (looks, since) = free[n].get_or_insert((0, Instant::now()));
-                // It may have been held between two looks.
+                // The lock may have been held between two looks.
                 *since = self.granted.lock()[n].max(*since);
                 *looks += 1;
-                // Several looks: a jump of the clock is not a wait.
+                // Several looks, because a jump of the clock is not a wait.
                 if *looks > 3 && since.elapsed() > self.weather.wake_bound() {
                     let stats: Vec<_> = self.parties.iter().map(|party| party.client.stats()).collect();
                     self.wrong(format!("W1: {name} is free since {:?} ago: {stats:?}", since.elapsed()));
@@ -234,7 +229,7 @@ impl Stage {
         }
     }
 
-    /// M4, when nothing is under way: the server counts what the guards here have, and has nothing besides.
+    /// M4, with nothing in flight: the server counts the holds of these guards, and no others.
     pub fn check_counts(&self) {
         let held = self.held.lock();
         for (n, name) in self.names.iter().enumerate().filter(|(n, _)| self.weather.forced != Some(*n)) {
@@ -245,7 +240,7 @@ impl Stage {
                 *most += 1;
             }
             let plain = self.weather.flavour == Flavour::Plain;
-            // What a copy of a `SET` took is nobody's, and counted nowhere.
+            // A copy of a `SET` may have acquired the lock for nobody. Only a missing value is an error.
             expected.retain(|owner, (least, _)| !plain || *least > count(&self.server, Flavour::Plain, name, owner));
             let fields = if plain { Vec::new() } else { words(&does(&self.server, &format!("hgetall {name}"))) };
             for pair in fields.chunks(2) {
@@ -255,7 +250,7 @@ impl Stage {
                 }
                 let count: u64 = pair[1].parse().unwrap();
                 let (least, most) = expected.remove(field).unwrap_or_default();
-                // A dead reader stands there until the others are gone.
+                // A dead reader's field stays until the other readers are gone.
                 let reads = self.weather.is_rw() && !field.ends_with(":write");
                 if reads && least == 0 && lasts(&self.server, Flavour::Read, name, field) <= 0 {
                     continue;

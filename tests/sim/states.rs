@@ -1,5 +1,5 @@
-//! What calls leave on the server, to the millisecond, and whom they tell. Seen from outside, as others see it: lists of
-//! holds, which are nobody else's business, are left out.
+//! Checks the keys that calls leave on the server, to the millisecond, and the messages that they publish. Lists of
+//! hold ids, which only their owner's clients use, are left out.
 
 use crate::prelude::*;
 
@@ -9,7 +9,7 @@ mod renewals;
 
 const NAME: &str = "l";
 
-/// A server, a client whose commands take no time, and one that listens.
+/// A server, a client whose commands take no time, and a client that listens.
 struct Sight {
     server: SimServer,
     us: Party,
@@ -20,7 +20,7 @@ impl Sight {
     async fn new() -> Self {
         let server = SimServer::new(1);
         let [us, ear] = [(); 2].map(|()| Self::party(&server, Prefer::Readers));
-        // Who waited in vain listens for a while yet.
+        // A waiter keeps its subscription for a while after its wait has ended.
         let held = us.client.rw(NAME).write().lock().await.unwrap();
         assert!(ear.client.rw(NAME).read().lock_for(ms(10)).await.unwrap().is_none());
         held.unlock().await.unwrap();
@@ -28,7 +28,6 @@ impl Sight {
         Self { server, us, _ear: ear }
     }
 
-    /// The lock as we have it, and as another client does.
     async fn of_two(flavour: Flavour) -> (Self, Box<dyn DistLock>, Box<dyn DistLock>) {
         let sight = Self::new().await;
         let other = Self::party(&sight.server, Prefer::Readers);
@@ -40,18 +39,19 @@ impl Sight {
         Party::new(server, LinkOptions::instant(), |options| {
             options.prefer = prefer;
             options.subscription_linger = ms(3_600_000);
-            // Nobody looks now and then.
+            // So long that nobody polls.
             options.poll_cap = ms(60_000);
             options.hold_back = ms(60_000);
         })
     }
 
-    /// What is left of the lock, in ms.
+    /// Remaining time of the lock, in ms.
     fn left(&self) -> i64 {
         self.server.pttl(NAME.as_bytes())
     }
 
-    /// Every key with what is left of it in ms: a hash with its fields, a cover as its number. Owners are `A`, `B` ..
+    /// Every key with its remaining time in ms. A hash is shown with its fields, a cover by its number, owners as `A`,
+    /// `B` and so on.
     fn keys(&self, owners: &[&Owner]) -> String {
         let mut seen = Vec::new();
         for key in self.server.keys() {
@@ -74,14 +74,15 @@ impl Sight {
         seen
     }
 
-    /// What was published since the last look.
+    /// Messages published since the last call.
     fn told(&self) -> String {
         let told = self.server.overhear().into_iter();
         told.map(|(_, payload)| String::from_utf8_lossy(&payload).into_owned()).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// Coming in again makes no lease shorter; what is left has its own again, unless somebody else may count on the longer one.
+/// A re-entry shortens no lease. After a release, the remaining hold has its own lease again, unless another client
+/// may rely on the longer one.
 #[test]
 fn leases_go_with_their_holds() {
     each(REENTRANT, async |flavour| {
@@ -106,7 +107,8 @@ fn leases_go_with_their_holds() {
     });
 }
 
-/// An extension to less is one where nobody else may count on more, and one to more leaves what is longer.
+/// An extension to a shorter lease shortens it only if no other hold may rely on a longer one. An extension to a
+/// longer lease keeps leases that are longer still.
 #[test]
 fn extensions_cut_nobody_short() {
     each(REENTRANT, async |flavour| {
@@ -121,7 +123,6 @@ fn extensions_cut_nobody_short() {
         mine.extend(ms(10_000)).await.unwrap();
         assert_eq!(sight.left(), 10_000);
         assert!(mine.remaining() > ms(9000) && elsewhere.remaining() > ms(7000));
-        // The owner whose holds are gone gets an error. The other owner keeps its hold.
         let gone = mine.into_owner();
         assert_eq!(lock.hold_count(&gone).await.unwrap(), 2);
         theirs.force_unlock().await.unwrap();
@@ -131,7 +132,7 @@ fn extensions_cut_nobody_short() {
     });
 }
 
-/// A copy of a command that comes in long after it was answered or given up has no effect on whoever came since.
+/// A copy of a command that arrives long after the command was answered or given up has no effect on later holders.
 #[test]
 fn what_comes_in_after_its_last_moment_does_nothing() {
     const LATE: Duration = ms(120_000);
@@ -140,7 +141,7 @@ fn what_comes_in_after_its_last_moment_does_nothing() {
         let (lock, link) = (lock(&sight.us.client, flavour, NAME), &sight.us.link);
         let (a, b) = (sight.us.client.owner(), sight.us.client.owner());
         let _ = (a.as_str(), b.as_str());
-        // The client has heard what time it is.
+        // The client learns the server's clock.
         for _ in 0..2 {
             assert!(!lock.force_unlock().await.unwrap());
             sleep(ms(10)).await;
@@ -181,7 +182,7 @@ fn what_comes_in_after_its_last_moment_does_nothing() {
     });
 }
 
-/// Whoever asks not to come in again is told what only the server knows: that its owner is in by another client.
+/// `not_reentrant` fails with an error if the owner is inside through another client, which only the server knows.
 #[test]
 fn who_is_in_elsewhere_is_told_so() {
     each(REENTRANT, async |flavour| {
@@ -192,7 +193,6 @@ fn who_is_in_elsewhere_is_told_so() {
         let again = mine.acquire(Acquire::new().owner(&a).not_reentrant()).await;
         assert!(matches!(again, Err(Error::WouldDeadlock { .. })), "{again:?}");
         assert_eq!(sight.keys(&[&a]), before);
-        // Twice in, and out in any order.
         let second = enter(&*mine, &a, 3000).await;
         assert_eq!(guard.unlock().await.unwrap(), Released::StillHeld(1));
         assert_eq!(mine.hold_count(&a).await.unwrap(), 1);
@@ -201,8 +201,8 @@ fn who_is_in_elsewhere_is_told_so() {
     });
 }
 
-/// Whoever must have no other hold, and asks again because the answer was lost, finds its own and no other; other readers
-/// are no holds of its.
+/// A `not_reentrant` acquire that is repeated because its reply was lost finds its own hold. It does not take its own
+/// hold, or other readers, for an earlier hold of the owner.
 #[test]
 fn a_repeat_finds_no_other_hold_than_its_own() {
     each(REENTRANT, async |flavour| {
@@ -222,20 +222,20 @@ fn a_repeat_finds_no_other_hold_than_its_own() {
     });
 }
 
-/// Whoever comes in again while the hold it has is gone, unknown to it, comes in for the first time: its guard is told.
+/// An owner acquires again, unaware that its earlier hold is gone. The server counts a first acquire, and the earlier
+/// guard is notified.
 #[test]
 fn nobody_comes_in_again_on_a_hold_that_is_gone() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, taken)| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let a = sight.us.client.owner();
-        // Others may act as it, from the beginning.
+        // Now other clients may act as this owner.
         let _ = a.as_str();
         let outer = enter(&*mine, &a, 50_000).await;
         assert!(theirs.force_unlock().await.unwrap());
-        // As this owner too, by another client: its hold is another one.
+        // A hold of the same owner, through another client.
         let next = if taken { Some(enter(&*theirs, &a, 5000).await) } else { None };
         assert!(outer.is_held(), "as far as it knows");
-        // At once, without a wait.
         let again = mine.acquire(Acquire::new().owner(&a).lease(ms(5000)).wait(ms(0))).await.unwrap().unwrap();
         assert!(!outer.is_held());
         assert_eq!(mine.hold_count(&a).await.unwrap(), 1 + u64::from(taken));
@@ -247,7 +247,7 @@ fn nobody_comes_in_again_on_a_hold_that_is_gone() {
     });
 }
 
-/// All of them or none, and which of them is in the way.
+/// All or none, whichever member is busy.
 #[test]
 fn a_multi_lock_takes_all_or_none() {
     virtually(async || {
@@ -270,8 +270,8 @@ fn a_multi_lock_takes_all_or_none() {
     });
 }
 
-/// Holds that are not listed, as Java's are, are given back one by one, and no list comes of it; a late copy of such a
-/// release gives back none.
+/// Unlisted holds, such as Java's, are released one by one, and no list is created. A late copy of such a release
+/// removes nothing.
 #[test]
 fn holds_of_java_are_given_back_one_by_one() {
     const JAVA: &str = "7be4a1a6-9a6b-4a4c-8b9f-1c1f6f8f6f8f:7";
@@ -288,7 +288,7 @@ fn holds_of_java_are_given_back_one_by_one() {
         for n in (1..=3).filter(|_| flavour == Flavour::Read) {
             does(&sight.server, &format!("set {{{NAME}}}:{JAVA}:rwlock_timeout:{n} 1 px 300000"));
         }
-        // The client has heard what time it is.
+        // The client learns the server's clock.
         assert!(!sight.us.client.reentrant("other").force_unlock().await.unwrap());
         sight.us.link.plan_next(Mishap::LateCopy(ms(120_000)));
         assert_eq!(mine.release(&owner).await.unwrap(), Released::StillHeld(2));
@@ -300,8 +300,8 @@ fn holds_of_java_are_given_back_one_by_one() {
     });
 }
 
-/// Whoever frees a lock tells it, once, and so does a release that finds the lock free: the message of one before it may be
-/// lost. Spin locks tell nobody, fair locks whoever is first.
+/// The release that frees a lock publishes one message. So does a release that finds the lock free, because an earlier
+/// message may be lost. Spin locks publish nothing, fair locks notify only the head of the queue.
 #[test]
 fn who_frees_a_lock_says_so() {
     each(REENTRANT, async |flavour| {
@@ -313,7 +313,7 @@ fn who_frees_a_lock_says_so() {
         };
         let (a, b) = (sight.us.client.owner(), sight.us.client.owner());
         let guard = enter(&*mine, &a, 5000).await;
-        // Somebody listens.
+        // Another client subscribes.
         if let Some(beside) = theirs.lock_for(ms(10)).await.unwrap() {
             beside.unlock().await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! With `TRACE=1`: prints what the crate logs, with virtual times, and what the tests say.
+//! With `TRACE=1`: prints the crate's log and the tests' messages, with virtual times.
 
 use crate::prelude::*;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
-/// Starts printing on this thread, if that is wished; done with its end.
+/// Starts printing on this thread if `TRACE` is set. Stops when the result is dropped.
 pub fn start() -> Option<tracing::subscriber::DefaultGuard> {
     wished().then(|| tracing::subscriber::set_default(Printer(Instant::now())))
 }
@@ -23,12 +23,11 @@ thread_local! {
     static MUTE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Stops printing on this thread, or goes on with it.
 pub fn mute(mute: bool) {
     MUTE.set(mute);
 }
 
-/// Prints a line, if that is wished.
+/// Prints a line if `TRACE` is set.
 pub fn say(line: impl FnOnce() -> String) {
     if wished() && !MUTE.get() {
         eprintln!("{}", line());

@@ -1,5 +1,5 @@
-//! One case of the enumeration: a public async function, polled k times and dropped, with one fault. Nothing may be left on any
-//! server, nobody else may be stopped.
+//! One case of the enumeration: a public async function, polled k times and dropped, with one fault. Nothing may be
+//! left on any server, and other clients must get the lock.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,7 +12,6 @@ use crate::fleet::Fleet;
 use crate::made::{FAIR_WAIT, HOLD_BACK, LINGER, Made, NAME, POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
 use crate::prelude::*;
 
-/// What happens between two polls.
 #[derive(Clone, Copy, Debug)]
 pub enum Break {
     Restart(bool),
@@ -20,12 +19,12 @@ pub enum Break {
     Partition(Duration),
     Stall(Duration),
     Freeze(Duration),
-    /// Nobody runs for so long, while clocks go on.
+    /// No task runs for so long, while clocks advance.
     Jump(Duration),
 }
 
 impl Break {
-    /// One of the first five kinds, for so long.
+    /// Any kind but `Jump`.
     pub fn of(kind: u64, span: Duration) -> Self {
         match kind {
             0 => Self::HangUp,
@@ -36,7 +35,7 @@ impl Break {
         }
     }
 
-    /// Breaks it, and ends when it is whole again.
+    /// Breaks something, and returns when it works again.
     pub async fn happen(self, server: &SimServer, link: &SimLink) {
         match self {
             Self::Restart(keep) => server.restart(keep),
@@ -60,7 +59,7 @@ impl Break {
         }
     }
 
-    /// Breaks it; until when that lasts.
+    /// Breaks something, and returns until when that lasts.
     async fn begin(self, server: &SimServer, us: &Party) -> Instant {
         let now = Instant::now();
         let (server, link) = (server.clone(), us.link.clone());
@@ -87,13 +86,12 @@ impl Break {
 #[derive(Clone, Debug)]
 pub enum Fault {
     None,
-    /// With command `.1` of the subject's client to server `.0`, counted from the call.
+    /// Faults of command `.1` of the subject's client to server `.0`, counted from the call.
     Command(usize, u64, Vec<Mishap>),
-    /// After poll `.1`, with server `.0`.
+    /// A break at server `.0` after poll `.1`.
     Break(usize, usize, Break),
 }
 
-/// When the future is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// Right after its last poll.
@@ -113,14 +111,13 @@ pub struct Case {
     pub when: When,
 }
 
-/// What a case brought.
 #[derive(Debug)]
 pub struct Seen {
-    /// False when the future was dropped before its end.
+    /// False if the future was dropped before it completed.
     pub complete: bool,
-    /// How many commands the subject's client sent to each server from the call on.
+    /// Number of commands that the subject's client sent to each server from the call on.
     pub sent: Vec<u64>,
-    /// How long it took from the drop until nothing was left.
+    /// Time from the drop until nothing was left.
     pub took: Duration,
 }
 
@@ -137,7 +134,7 @@ impl Wake for Alarm {
     }
 }
 
-/// Polls a future so often, each time when it is woken; then drops it.
+/// Polls a future `polls` times, each time when it is woken, then drops it.
 async fn polled<T>(
     future: impl Future<Output = T>,
     polls: usize,
@@ -166,7 +163,7 @@ async fn polled<T>(
     Ok(None)
 }
 
-/// What a server may have for nobody until the lease ends it.
+/// True if the server may keep something without an owner until its lease ends.
 fn leaves(mishap: &Mishap) -> bool {
     match mishap {
         Mishap::DuplicateRequest => true,
@@ -175,24 +172,23 @@ fn leaves(mishap: &Mishap) -> bool {
     }
 }
 
-/// The longest that anything may take in this case.
 fn bound(case: &Case) -> Duration {
     let queued = case.made.has_queues();
-    // Attempts in doubt end, are undone for as long as the lease, and looked after once more.
+    // Attempts in doubt end, are undone within the lease, and have a second look.
     let undone = WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER;
     match &case.fault {
-        // What was passed on to a shared owner as it gave up cannot be told from what somebody else holds as it.
+        // A grant to a shared owner that was giving up cannot be told from another client's hold under that owner.
         Fault::None if queued && case.op.is_shared() => 2 * ROUND_TRIP + FAIR_WAIT.min(WATCHDOG),
-        // The covers of readers that were thrown out are left to run out, as Redisson does.
+        // Covers of readers that were removed by force are left to expire, as in Redisson.
         Fault::None if case.op == Op::ForceUnlock && case.made == Made::One(Flavour::Read) => 2 * ROUND_TRIP + WATCHDOG,
-        // Some wait for as long as writers may hold them back.
+        // Some readers wait as long as writers may hold them back.
         Fault::None if case.scene == Scene::HeldBack => 2 * ROUND_TRIP + ms(50) + HOLD_BACK,
         Fault::None if case.scene == Scene::Away => undone,
         Fault::None => 2 * ROUND_TRIP + ms(50),
-        // The servers can be reached: what is in doubt is undone, and not left to its lease. But for what came in once more
-        // unseen, and for what a server refused to give back.
+        // The servers can be reached, so doubts are undone, not left to their leases. Exceptions: a duplicate that ran
+        // unseen, and a release that the server refused.
         Fault::Command(_, _, mishaps) if case.scene.is_watched() && !mishaps.iter().any(leaves) => TIMEOUT + ms(150),
-        // A place in a queue that nobody can give up lasts for some time more.
+        // A place in a queue that could not be given up lasts for some more time.
         _ if queued => FAIR_WAIT + undone,
         _ => undone,
     }
@@ -246,13 +242,13 @@ pub async fn run(case: &Case) -> Result<Seen, String> {
             sleep(ms(2)).await;
         }
     } else if !subject.held.is_empty() && op != Op::Shutdown {
-        // What the subject has still must be what the server has for it (M4), after a while.
+        // M4: after a while, the server has what the subject still holds.
         sleep(bound).await;
         check_counts(case, &fleet.servers[0], &subject)?;
     }
     away(false);
     give_back(case, &mut subject).await?;
-    // All the others come in, too (W1).
+    // W1: all other tasks get the lock too.
     let patience = dropped.max(Instant::now()) + 3 * bound + if scene.is_watched() { ms(1500) } else { ms(0) };
     for other in others.tasks {
         match timeout_at(patience, other).await {
@@ -288,7 +284,7 @@ pub async fn run(case: &Case) -> Result<Seen, String> {
     Ok(Seen { complete, sent, took })
 }
 
-/// Half the guards are unlocked, half dropped.
+/// Unlocks the guards if the number of polls is even, else drops them.
 async fn give_back(case: &Case, subject: &mut Subject) -> Result<(), String> {
     for guard in subject.held.drain(..).rev() {
         if case.polls.is_multiple_of(2) {
@@ -306,8 +302,8 @@ async fn give_back(case: &Case, subject: &mut Subject) -> Result<(), String> {
     Ok(())
 }
 
-/// A late copy of the command may come in yet, and is to be found by the second look. The lease ends what nobody can know of: a copy
-/// of a command that was answered, and what one more of a shared owner has done.
+/// A late copy of the command may still arrive, and the second look must find it. The lease ends what no client can
+/// know: a copy of a command that was answered, and one more hold of a shared owner.
 async fn look_again(case: &Case, fleet: &Fleet) -> Result<(), String> {
     if matches!(case.fault, Fault::None) {
         return Ok(());
@@ -315,23 +311,23 @@ async fn look_again(case: &Case, fleet: &Fleet) -> Result<(), String> {
     let unseen = case.op.is_shared() || format!("{:?}", case.fault).contains("Duplicate");
     sleep(2 * TIMEOUT + 2 * ROUND_TRIP + if unseen { WATCHDOG } else { ms(0) }).await;
     let mut left = fleet.left_over();
-    // Whoever looks after a fair lock that was passed on, or after a member, may do so just now, and with the command that the fault hits.
+    // The check of a passed-on fair lock, or of a member, may be running just now, by the command that the fault hits.
     if (case.made.has_queues() || case.scene.is_watched()) && !left.contains("key") {
         left = fleet.settled(2 * TIMEOUT).await.err().unwrap_or_default();
     }
     if left.is_empty() { Ok(()) } else { Err(format!("left after the second look: {left}")) }
 }
 
-/// M4: the server counts what the subject has.
+/// M4: the server counts the holds of the subject.
 fn check_counts(case: &Case, server: &SimServer, subject: &Subject) -> Result<(), String> {
     for guard in subject.held.iter().filter(|guard| guard.is_held() && !case.op.is_shared()) {
         let half = if case.op.is_downgrade() { Flavour::Read } else { case.made.flavour() };
         let has = count(server, half, NAME, &text(guard.owner()));
         let same = || subject.held.iter().filter(|other| other.owner() == guard.owner());
-        // A lease that is over may be over for the key too, or not.
+        // If a lease is over here, its key may or may not have expired.
         let (least, most) = (same().filter(|other| other.is_held()).count() as u64, same().count() as u64);
-        // More is there when a copy of an acquire came in after the count was put right, or when the server refused to
-        // put it right. The last release frees it all the same.
+        // The count is higher if a copy of an acquire arrived after the count was corrected, or if the server refused
+        // the correction. The last release frees the lock all the same.
         let fault = format!("{:?}", case.fault);
         let over = ["Duplicate", "DelayBy(230ms)", "OOM"].iter().any(|late| fault.contains(late));
         if has < least || (has > most && !over) {

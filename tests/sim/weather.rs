@@ -1,24 +1,23 @@
-//! What goes wrong in a random run: chosen by the seed, from nothing at all to everything.
+//! Faults of a random run. The seed chooses, from nothing at all to everything.
 
 use crate::prelude::*;
 use crate::stage::Stage;
 use crate::trial::Break;
 
-/// Kinds of weather; a seed has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Calm,
-    /// Messages are lost, doubled, reordered.
+    /// Messages are lost, duplicated, reordered.
     Messages,
-    /// Commands and replies are lost, doubled, delayed.
+    /// Commands and replies are lost, duplicated, delayed.
     Commands,
-    /// Connections break, the server restarts with its data, everything stands still for a while.
+    /// Connections break, the server restarts with its data or freezes for a while.
     Breaks,
-    /// All processes are suspended together while clocks go on.
+    /// All processes are suspended together while clocks advance.
     Jumps,
-    /// All of it, and locks forced open.
+    /// Everything, and locks are forced open.
     Storm,
-    /// Calm, but the server loses its data: must be found (negative control).
+    /// Calm, but the server loses its data. The checker must notice (negative control).
     DataLoss,
 }
 
@@ -36,16 +35,17 @@ pub struct Weather {
     pub poll_cap: Duration,
     pub linger: Duration,
     pub passes: u32,
-    /// How long the place of a fair lock's waiter lasts when nobody keeps it.
+    /// Lifetime of a waiter's place in a fair queue without refreshes.
     pub fair_wait: Duration,
-    /// Of read-write locks: which clients prefer writers, and how long these hold back readers.
+    /// For read-write locks: the preference of each client. `hold_back` is how long preferred writers hold back
+    /// readers.
     prefer: Vec<Prefer>,
     pub hold_back: Duration,
     link: LinkOptions,
     chaos: Chaos,
     /// The name that is forced open now and then.
     pub forced: Option<usize>,
-    /// Only the watchdog, only fresh owners: then every end of a hold is told by a message.
+    /// True for watched holds and fresh owners only. Then a message announces every end of a hold.
     pub plain: bool,
 }
 
@@ -95,12 +95,12 @@ impl Weather {
             forced: (kind == Kind::Storm && names > 1).then_some(0),
             plain: kind == Kind::Calm && dice.once_in(2),
         };
-        // Last, so that the seeds of the other flavours bring what they always brought.
+        // Last, so that the seeds of the other flavours keep their meaning.
         if flavour == Flavour::Fair {
             weather.fair_wait = timeout * 2 + ms(dice.below(1000));
         }
         if weather.is_rw() {
-            // None, some, or all of them.
+            // None, some, or all clients.
             let share = dice.below(3);
             let prefer = |_| if dice.below(2) < share { Prefer::Writers } else { Prefer::Readers };
             weather.prefer = (0..weather.clients).map(prefer).collect();
@@ -119,12 +119,11 @@ impl Weather {
         self.flavour == Flavour::Write
     }
 
-    /// One way, at the most.
+    /// The longest latency, one way.
     pub fn latency(&self) -> Duration {
         self.link.latency_max
     }
 
-    /// Client number `n`.
     pub fn party(&self, server: &SimServer, n: usize) -> Party {
         let party = Party::new(server, self.link, |options| {
             options.watchdog = self.watchdog;
@@ -142,33 +141,33 @@ impl Weather {
         party
     }
 
-    /// What a lock kept by the watchdog has left at the least (L3).
+    /// L3: the shortest remaining time of a lock that the watchdog renews.
     pub fn shortest(&self) -> Duration {
         let kept = self.watchdog / 3;
         match self.flavour {
-            // A place lasts four fifths of that; it is passed the lock up to a beat after it was refreshed, and keeps it by
-            // the watchdog from the next beat on.
+            // A place lasts `fair_wait` less half a beat. The lock may be passed to it a longest beat (2.2 beats)
+            // after its last refresh, for the rest of that time. The watchdog renews from the next beat on.
             Flavour::Fair => kept.min((self.fair_wait * 2 / 5).saturating_sub(self.link.latency_max * 2 + ms(5))),
             _ => kept,
         }
     }
 
-    /// How long a free lock may wait for a waiter (W1).
+    /// W1: how long a free lock may wait for a waiter.
     pub fn wake_bound(&self) -> Duration {
         let mut trips = self.link.latency_max * 8 + ms(30);
         if self.flavour == Flavour::Spin {
-            // Nobody is told: the longest pause between two looks.
+            // No message: the longest pause between two polls.
             trips += ms(128);
         }
         if self.flavour == Flavour::Fair {
-            // Who was passed the lock, or stands at the head, may have gone. Who is ahead of others may have gone, too: then
-            // the places end one after the other, but together if nobody keeps them.
+            // The waiter that was granted the lock, or the head, may be dead, and so may other waiters ahead. Their
+            // places then expire one after the other, but together if no client refreshes them.
             trips += self.fair_wait * if self.is_calm() { 1 } else { 2 };
         }
         match self.kind {
             Kind::Calm if self.plain => trips,
-            // A lease that was made shorter ends without a message. Where messages are lost, somebody may have had it in
-            // between, and gone unseen.
+            // A shortened lease ends without a message. Where messages are lost, another holder may have come and gone
+            // unseen.
             Kind::Calm | Kind::DataLoss => trips + self.poll_cap,
             Kind::Messages => 2 * (trips + self.poll_cap),
             // Several attempts may fail.
@@ -176,15 +175,14 @@ impl Weather {
         }
     }
 
-    /// How long it takes until nothing is left, when nobody does anything any more.
+    /// Time until nothing is left, once nothing happens any more.
     pub fn clean_bound(&self) -> Duration {
-        // Locks of owners that were given away, or whose release was lost, end with their leases.
+        // Locks of owners without guards, and locks whose release was lost, end with their leases.
         let place = if self.flavour == Flavour::Fair { 2 * self.fair_wait } else { Duration::ZERO };
-        // What was taken last may hold for that long from then.
+        // A hold acquired last may still last this long.
         place + self.hold_back + ms(700).max(self.watchdog) + 6 * self.timeout + self.linger + self.poll_cap
     }
 
-    /// Lets things happen until told to stop; then heals everything.
     pub async fn happen(&self, stage: &Stage, dice: &mut Numbers) {
         while stage.rough.load(Ordering::Relaxed) {
             sleep(dice.between(10, 250)).await;

@@ -1,5 +1,5 @@
-//! The simulated cluster against a real one: the same commands at nodes between which slots are just being moved, and the same
-//! clients' calls over clusters to which the same things happen.
+//! The simulated cluster against a real one: the same commands at nodes while slots move, and the same client calls
+//! during the same events.
 
 mod calls;
 mod commands;

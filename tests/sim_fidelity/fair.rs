@@ -1,4 +1,4 @@
-//! The scripts of the fair lock.
+//! Scripts of the fair lock.
 
 use crate::{Agree, Dice, LEASES, script};
 
@@ -9,7 +9,7 @@ const FAIR_FORCE: &str = holds!("fair/queue", "fair/force");
 const FAIR_REFRESH: &str = holds!("fair/queue", "fair/mend", "fair/refresh");
 const FAIR_WAITERS: &str = holds!("fair/queue", "fair/waiters");
 
-/// Two clients of ours (version 8), one of Java's (version 4), and what nobody should be called.
+/// Owners of two clients of ours (uuid version 8) and of one of Java's (version 4), and an invalid owner.
 const QUEUERS: [&str; 8] = [
     "00000000-0000-8000-8000-00000000000a:1",
     "00000000-0000-8000-8000-00000000000a:2",
@@ -20,15 +20,15 @@ const QUEUERS: [&str; 8] = [
     "00000000-0000-4000-8000-00000000000c:3",
     "x",
 ];
-/// A lock and its queue, its deadlines, its waiters of ours and the prefix of its channels; one that shares all but the
-/// waiters with it, and one that shares nothing with anybody.
+/// Hash, queue, deadlines, waiters and channel prefix of three locks. The second one shares all but the waiters with
+/// the first; the third one shares nothing.
 const FAIR: [[&str; 5]; 3] =
     [["f", "q", "t", "w", "c:{f}"], ["{f}", "q", "t", "w:{}", "c:{f}"], ["g", "q:g", "t:g", "w:g", "c:{g}"]];
-/// What waiters are registered by.
+/// Nonces of waiters.
 const NONCES: [&str; 6] = ["n1", "n2", "!i1", "!i2", "!0a.7", ""];
 const WAITS: [&str; 4] = ["4000", "10000", "60000", "300000"];
 
-/// One random call of a script of the fair lock, or a command that spoils its keys. `now`: the servers' time of day in ms.
+/// One random call of a script, or a command that corrupts its keys. `now`: the servers' time of day in ms.
 pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let names = FAIR[[0, 0, 0, 0, 1, 2][d.roll(6)]].map(str::to_owned);
     let [hash, queue, deadlines, waiters, channels] = names.clone();

@@ -1,4 +1,4 @@
-//! The scripts of the fenced lock, of many locks taken together, and of the reentrant lock where nobody is told.
+//! Scripts of fenced locks, of multi locks, and of reentrant locks without messages.
 
 use crate::{Agree, Dice, LEASES, script};
 
@@ -11,15 +11,15 @@ const MULTI: &str = include_str!("../../lua/multi/acquire.lua");
 const FENCED: &str = holds!("fenced/begin", "reentrant/acquire", "fenced/number");
 
 const OWNERS: [&str; 4] = ["a:1", "a:2", "b:1", "mode"];
-/// A lock and the counter of its sections.
+/// A lock, and the counter of its tokens.
 const LOCKS: [[&str; 2]; 4] = [["f", "n:{f}"], ["g", "n:{g}"], ["h", "n:{h}"], ["i", "n:{i}"]];
 
-/// Keys whose end changes what the scripts do.
+/// Keys whose expiry changes what the scripts do.
 pub(crate) const ENDING: [&str; 5] = ["f", "g", "h", "n:{f}", "n:{g}"];
 
-/// One random call of a script, or something that spoils its keys.
+/// One random call of a script, or a command that corrupts its keys.
 pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
-    // Mostly one of two, so that somebody meets somebody.
+    // Mostly one of two locks, so that calls meet.
     let [hash, counter] = LOCKS[if d.roll(3) > 0 { d.roll(2) } else { d.roll(4) }].map(str::to_owned);
     let owner = d.mostly(&OWNERS, 3);
     let lease = d.mostly(&LEASES, 4);
@@ -41,7 +41,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             let args = [owner, lease, publish, channel, d.given_back(), d.of(&["-1", "0", "0", "1", "2"]), d.last(now)];
             script(RELEASE, &[hash], &args[..d.said(4, args.len())])
         }
-        // Where nobody is told there is no channel either.
+        // Without a message there is no channel either.
         22 => {
             let args = [owner, lease, s(""), s(""), d.given_back(), d.of(&["-1", "0", "1"]), d.last(now)];
             script(RELEASE, &[hash], &args[..d.said(2, args.len())])
@@ -56,13 +56,14 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             script(MULTI, &keys, &[owner, lease])
         }
         31 => {
-            // A negative lease sets exactly so many ms, even where more are left. 5 ms would end before anybody looks.
+            // A negative lease sets exactly that many ms, even if more are left. 5 ms would end before the comparison.
             let lease = if lease == "-5" { s("-40000") } else { lease };
             let args = [lease, d.last(now), owner, d.relied_on(), s("a:1"), d.relied_on()];
             script(RENEW, &[hash, s("h")], &args)
         }
         32 => plain(&["del", &d.of(&["f", "g", "h", "i"])]),
-        // A counter that somebody deleted, gave an end, or set; up to the last number that Lua can tell from the next one.
+        // A counter that was deleted, given an expiry or overwritten; up to the largest number that Lua can tell from
+        // its successor.
         33 => plain(&["pexpire", &counter, &d.of(&["60000", "90000"])]),
         34 if d.roll(3) == 0 => plain(&["del", &counter]),
         35 if d.roll(3) == 0 => {

@@ -1,7 +1,8 @@
-//! The simulator against a real `redis-server`: the same random commands and scripts at the same time of day, the same answers
-//! and the same state. A failure prints its seed; `SEED=n` replays it, `OPS=n` sets the length of a run.
+//! The simulator against a real `redis-server`: the same random commands and scripts at the same time of day must give
+//! the same replies and the same state. A failure prints its seed; `SEED=n` replays it, `OPS=n` sets the length of a
+//! run.
 
-/// Scripts one behind the other, as they are put together at build time: what all that take and give back holds share comes first.
+/// Concatenates scripts as the build does, after the code that all scripts of holds share.
 macro_rules! holds {
     ($($file:literal),+) => {
         concat!(include_str!("../../lua/common/holds.lua") $(, include_str!(concat!("../../lua/", $file, ".lua")))+)
@@ -18,14 +19,14 @@ mod simple;
 use distlock_sim::{SimReply, SimServer};
 use distlock_support::{Clock, Numbers, RedisServer};
 
-/// Good leases, and what is none.
+/// Valid leases, then invalid ones.
 const LEASES: [&str; 9] = ["10000", "20000", "40000", "80000", "0", "-5", "9223372036854775807", "x", "1.5"];
 
-/// Ids of holds: few, so that the same one comes twice.
+/// Ids of holds. Few, so that ids repeat.
 const IDS: [&str; 4] = ["i1", "i2", "i3", "0a.7"];
 
 mod real {
-    //! A server of our own, and what it answers.
+    //! The real server, and its replies.
 
     use distlock_support::RedisServer;
     use redis::{Connection, Value};
@@ -72,13 +73,12 @@ fn converted(value: redis::Value) -> SimReply {
     }
 }
 
-/// How two replies have to agree.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Agree {
     Exactly,
-    /// A list in any order.
+    /// Lists may differ in order.
     Set,
-    /// Errors by their code only: the text names the script.
+    /// Errors are compared by their code only, because the text names the script.
     Script,
 }
 
@@ -109,17 +109,17 @@ impl Dice {
         list[self.roll(list.len())].into()
     }
 
-    /// Mostly one of the good ones in front, so that runs get somewhere.
+    /// Mostly one of the first `good` entries, so that runs get somewhere.
     pub(crate) fn mostly(&mut self, list: &[&'static str], good: usize) -> String {
         if self.roll(4) > 0 { self.of(&list[..good]) } else { self.of(list) }
     }
 
-    /// What an acquire counts: the only hold, or one with an id.
+    /// Id of the hold that an acquire adds, or empty for the only hold.
     pub(crate) fn taken(&mut self) -> String {
         if self.roll(3) == 0 { String::new() } else { self.of(&IDS) }
     }
 
-    /// What a release gives back: the words of `lua/common/holds.lua`, and several at once.
+    /// The holds that a release removes: a word of `lua/common/holds.lua`, an id or several ids.
     pub(crate) fn given_back(&mut self) -> String {
         match self.roll(8) {
             0 => String::new(),
@@ -131,12 +131,12 @@ impl Dice {
         }
     }
 
-    /// How many of so many arguments are sent: what is empty at the end may be left out, and is then as if it were.
+    /// Number of arguments to send. Arguments left out at the end count as empty.
     pub(crate) fn said(&mut self, least: usize, all: usize) -> usize {
         if self.roll(4) == 0 { least + self.roll(all - least) } else { all }
     }
 
-    /// The hold that must be there still: mostly none.
+    /// The hold that must still exist; mostly none.
     pub(crate) fn earlier(&mut self) -> String {
         match self.roll(8) {
             0 => "-".into(),
@@ -145,7 +145,6 @@ impl Dice {
         }
     }
 
-    /// The holds that a renewal relies on.
     pub(crate) fn relied_on(&mut self) -> String {
         match self.roll(5) {
             0 => String::new(),
@@ -155,7 +154,7 @@ impl Dice {
         }
     }
 
-    /// A last moment: mostly none, else one that has passed, is now, or is to come.
+    /// A last moment: mostly none, else in the past, now or in the future.
     pub(crate) fn last(&mut self, now: i64) -> String {
         match self.roll(12) {
             0 => "1".into(),
@@ -181,9 +180,8 @@ struct Pair {
     clock: Clock,
     micros: i64,
     seed: u64,
-    /// What led here, for the report.
     log: Vec<String>,
-    /// How many scripts were run, and how many of them failed.
+    /// Numbers of scripts that were run and that failed.
     scripts: (usize, usize),
 }
 
@@ -199,7 +197,6 @@ impl Pair {
         Some(Self { sim, real, clock, micros, seed, log: Vec::new(), scripts: (0, 0) })
     }
 
-    /// The time of day in ms.
     fn now(&self) -> i64 {
         self.micros / 1000
     }
@@ -235,7 +232,6 @@ impl Pair {
         }
     }
 
-    /// Compares all there is.
     fn state(&mut self) {
         let word = |text: &str| text.to_owned();
         self.both(Agree::Set, &[word("keys"), word("*")]);
@@ -274,7 +270,7 @@ async fn random_commands_get_the_same_answers_from_both() {
         if n % 200 == 0 {
             pair.state();
         }
-        // Without this every key ends up as a list of thousands or with a type nothing changes any more.
+        // Otherwise every key becomes a list of thousands, or gets a type that nothing changes any more.
         if n % 500 == 0 {
             pair.both(Agree::Exactly, &["flushall".to_owned()]);
         }
@@ -284,7 +280,8 @@ async fn random_commands_get_the_same_answers_from_both() {
 
 type Draw = fn(&mut Dice, i64) -> (Agree, Vec<String>);
 
-/// Runs in which one of `keys` at a time expires. Compares both servers in the key's last millisecond and in the first without it.
+/// Runs in which one of `keys` at a time expires. Compares both servers in the key's last millisecond and in the first
+/// one without it.
 fn ends_alike(keys: &[&'static str], draw: Draw) {
     let seed = from_env("SEED", 1);
     let Some(mut pair) = Pair::new(seed) else { return };
@@ -327,7 +324,7 @@ async fn plain_locks_end_alike() {
     ends_alike(&plain::KEYS, plain::draw);
 }
 
-/// Random calls of the scripts of a flavour, and commands that spoil its keys.
+/// Random calls of a flavour's scripts, and commands that corrupt its keys.
 fn scripts_do_the_same(draw: Draw) {
     let seed = from_env("SEED", 1);
     let Some(mut pair) = Pair::new(seed) else { return };
@@ -341,7 +338,7 @@ fn scripts_do_the_same(draw: Draw) {
         if n % 10 == 0 {
             pair.state();
         }
-        // Before everything has a wrong type.
+        // Before every key has a wrong type.
         if n % 100 == 0 {
             pair.both(Agree::Exactly, &["flushall".to_owned()]);
         }
@@ -356,7 +353,7 @@ async fn fair_scripts_do_the_same_on_both() {
     scripts_do_the_same(fair::draw);
 }
 
-/// The scripts of fenced and spin locks, and that of a multi lock.
+/// Scripts of fenced, spin and multi locks.
 #[tokio::test(start_paused = true)]
 async fn fenced_spin_and_multi_scripts_do_the_same_on_both() {
     scripts_do_the_same(group::draw);

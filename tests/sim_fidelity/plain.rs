@@ -1,4 +1,4 @@
-//! The scripts of the plain lock, and the commands of others at the same keys.
+//! Scripts of the plain lock, and commands of other users at the same keys.
 
 use crate::{Agree, Dice, LEASES, script};
 
@@ -21,7 +21,7 @@ const MANY: &str = holds!(
 
 pub(crate) const KEYS: [&str; 3] = ["p", "q", "r"];
 
-/// Of ours, in all forms, with ids and without; of others.
+/// Our values in all forms, with and without ids, and values of others.
 const VALUES: [&str; 12] = [
     "71b96ce8-2746-8c3a-9d0e-0123456789ab:7",
     "71b96ce8-2746-8c3a-9d0e-0123456789ab:7/71b96ce82746.1",
@@ -37,7 +37,7 @@ const VALUES: [&str; 12] = [
     "",
 ];
 
-/// What all values of an owner begin with.
+/// Prefixes shared by all values of an owner.
 const OWNERS: [&str; 5] = [
     "",
     "71b96ce8-2746-8c3a-9d0e-0123456789ab:7/",
@@ -46,7 +46,7 @@ const OWNERS: [&str; 5] = [
     "nobody's/",
 ];
 
-/// One random call of a script, or something that somebody else does.
+/// One random call of a script, or a command of another user.
 pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let key = KEYS[if d.roll(3) > 0 { 0 } else { d.roll(KEYS.len()) }].to_owned();
     let s = |text: &str| text.to_owned();

@@ -1,4 +1,4 @@
-//! The scripts of the read-write lock.
+//! Scripts of the read-write lock.
 
 use crate::{Agree, Dice, LEASES, script};
 
@@ -11,13 +11,13 @@ const FORCE: &str = holds!("rwlock/covers", "rwlock/force");
 const STATE: &str = holds!("rwlock/covers", "rwlock/state");
 const RENEW: &str = holds!("rwlock/covers", "common/renew/begin", "rwlock/renew");
 
-/// What nobody should be called comes last.
+/// The last owner is invalid.
 const OWNERS: [&str; 5] = ["a:1", "a:2", "b:1", "c:1", "mode"];
-/// A lock, its tag, its channel and its waiting writers; the second has a tag of its own.
+/// A lock, its tag, its channel and its waiting writers. The second lock has a hash tag in its name.
 const LOCKS: [[&str; 4]; 2] =
     [["r", "{r}", "c:{r}", "{r}:rwlock_waiting"], ["{s}t", "{s}t", "c:{s}t", "{s}t:rwlock_waiting"]];
 
-/// Keys whose end changes what the scripts do.
+/// Keys whose expiry changes what the scripts do.
 pub(crate) const ENDING: [&str; 6] = [
     "r",
     "{r}:a:1:rwlock_timeout:1",
@@ -27,7 +27,7 @@ pub(crate) const ENDING: [&str; 6] = [
     "{r}:rwlock_waiting",
 ];
 
-/// One random call of a script, or a command that spoils its keys. `now`: the servers' time of day in ms.
+/// One random call of a script, or a command that corrupts its keys. `now`: the servers' time of day in ms.
 pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let [hash, tag, channel, waiting] = LOCKS[d.roll(5) / 4].map(str::to_owned);
     let owner = d.mostly(&OWNERS, 4);
@@ -73,7 +73,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         }
         26..28 => call(STATE, &[&hash], &[&d.of(&["read", "write"]), &tag]),
         28..32 => {
-            // A negative lease sets exactly so many ms, even where more are left. 5 ms would end before anybody looks.
+            // A negative lease sets exactly that many ms, even if more are left. 5 ms would end before the comparison.
             let lease = if lease == "-5" { s("-15000") } else { lease };
             let (mut keys, mut args) = (Vec::new(), vec![lease, last]);
             for _ in 0..1 + d.roll(3) {
@@ -85,13 +85,13 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             }
             script(RENEW, &keys, &args)
         }
-        // A reader dies, or lives on for another time.
+        // A reader dies, or its lease changes.
         32 => plain(&["del", &cover]),
         33 => plain(&["pexpire", &cover, &d.of(&["7000", "60000"])]),
         34 => plain(&["persist", &d.of(&["r", "{r}:a:1:rwlock_timeout:1"])]),
         35 => plain(&["zadd", &waiting, &(now + 1000 * (d.roll(10) as i64 - 5)).to_string(), &owner]),
         36 => plain(&["del", &d.of(&["r", "{s}t", "{r}:rwlock_waiting"])]),
-        // Somebody's forgery, or a lock of another kind.
+        // A forged field, or a lock of another kind.
         37 => plain(&["hset", &hash, &owner, &d.of(&["1", "2", "x", "0", "-1"])]),
         38 if d.roll(3) == 0 => plain(&["hset", &hash, "mode", &d.of(&["read", "write", "odd"])]),
         39 if d.roll(3) == 0 => {

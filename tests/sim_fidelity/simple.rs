@@ -15,7 +15,6 @@ const RENEW: &str = holds!("common/renew/begin", "common/renew");
 const FORCE: &str = holds!("reentrant/force");
 const STATE: &str = include_str!("../../lua/common/state.lua");
 
-/// One random command.
 pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let key = d.of(&KEYS);
     let lock = d.of(&KEYS[..4]);
@@ -43,7 +42,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             return script(RELEASE, &[lock], &args[..d.said(4, args.len())]);
         }
         11..13 => {
-            // A negative lease sets exactly so many ms, even where more are left. 5 ms would end before anybody looks.
+            // A negative lease sets exactly that many ms, even if more are left. 5 ms would end before the comparison.
             let lease = if lease == "-5" { s("-40000") } else { lease };
             let mut args = vec![lease, d.last(now)];
             for owner in [s("a:1"), owner, s("b:1")] {
@@ -72,7 +71,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         32 => plain("hexists", &[&owner]),
         33 => plain("hincrby", &[&owner, &number]),
         34 => plain(&d.of(&["hkeys", "hlen", "hgetall"]), &[]),
-        // More than there are: all of them, in their order.
+        // A count of 1000 exceeds the number of fields, so the reply has all of them in their order.
         35 if d.roll(2) == 0 => plain("hrandfield", &[&d.of(&["0", "1000", "x"]), &d.of(&["withvalues", "bad"])]),
         35 => plain("hmget", &[&owner, &s("f"), &s("nope")]),
         36..38 => plain(&d.of(&["rpush", "lpush"]), &[&owner, &count]),

@@ -1,4 +1,4 @@
-//! The cost of the spin lock: that of the reentrant one, without messages.
+//! The cost of the spin lock: as the reentrant lock, without messages.
 
 use bed::cost::{only, passed_on, renewal, sent, steps, warm};
 use bed::{Bed, becomes, idle, secs};
@@ -6,7 +6,7 @@ use distlock::{Backoff, Client, Flavour};
 
 use crate::rig::spin;
 
-/// A client, when the server knows the scripts.
+/// Connects a client after the server has learned the scripts.
 async fn begin(bed: &Bed) -> Client {
     let client = bed.still_client().await;
     warm(bed, &client, Flavour::Spin).await;
@@ -22,7 +22,7 @@ async fn every_step_of_a_spin_lock_is_one_command() {
     .await;
 }
 
-/// As a reentrant lock is; nobody listens.
+/// A hand-off, as with a reentrant lock, and without subscriptions.
 #[tokio::test]
 async fn passing_on_inside_a_process_costs_nothing() {
     spin(async |bed| {
@@ -34,7 +34,7 @@ async fn passing_on_inside_a_process_costs_nothing() {
     .await;
 }
 
-/// Behind another process one of a hundred tasks looks, and then waits for its pause to end.
+/// Behind another process, one of a hundred tasks asks and then pauses.
 #[tokio::test]
 async fn a_hundred_waiting_tasks_of_one_process_are_one_contender() {
     spin(async |bed| {

@@ -1,5 +1,5 @@
-//! The spin lock: no messages, and its neighbours on the same name. What it shares with other locks is in `tests/conformance`; how
-//! often its waiters look is in `sim/timing/backoff.rs`.
+//! The spin lock: no messages, and other locks of the same name. `tests/conformance` has the rules for all locks, and
+//! `sim/timing/backoff.rs` asserts how often waiters poll.
 
 mod cancel;
 mod cost;

@@ -1,4 +1,4 @@
-//! Spin and reentrant locks of one name: the same lock in Redis, but for the message.
+//! Spin and reentrant locks of one name are the same lock in Redis, except for messages.
 
 use std::sync::Arc;
 
@@ -8,7 +8,6 @@ use tokio::task::JoinSet;
 use crate::rig::spin;
 use bed::{Counter, becomes, ends, enter, ms, secs};
 
-/// The hash of the reentrant lock, and no key beside it.
 #[tokio::test]
 async fn what_stands_in_redis_is_the_reentrant_locks_hash() {
     spin(async |bed| {
@@ -22,7 +21,7 @@ async fn what_stands_in_redis_is_the_reentrant_locks_hash() {
         assert_eq!(bed.admin.hgetall("job").await.into_iter().collect::<Vec<_>>(), [(me.to_string(), "2".to_owned())]);
         let ttl = bed.admin.pttl("job").await;
         assert!((200_001..=400_000).contains(&ttl), "{ttl}");
-        // One of the same owner by the other kind of lock: one more.
+        // A re-entry through the other kind of lock adds a hold.
         let third = client.reentrant("job").acquire(how(200)).await.unwrap().unwrap();
         assert_eq!(lock.hold_count(&me).await.unwrap(), 3);
         assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(2));
@@ -35,7 +34,6 @@ async fn what_stands_in_redis_is_the_reentrant_locks_hash() {
     .await;
 }
 
-/// Each kind keeps the other out, in one process and in two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_kinds_keep_each_other_out() {
     spin(async |bed| {
@@ -60,8 +58,7 @@ async fn both_kinds_keep_each_other_out() {
     .await;
 }
 
-/// Behind the holder of a spin lock of its own process, a waiter of a reentrant lock needs no look: whichever way it is released, it is
-/// woken here.
+/// In the same process, a reentrant waiter behind a spin lock's holder need not poll. Every kind of release wakes it.
 async fn a_release_wakes_a_reentrant_waiter_of_the_same_process(way: &'static str) {
     spin(async |bed| {
         let client = bed.still_client().await;
@@ -87,7 +84,7 @@ bed::cases!(a_release_wakes_a_reentrant_waiter_of_the_same_process:
     by_force = "force",
 );
 
-/// A waiter of a spin lock finds the release of a reentrant lock by its own looks, and does not listen.
+/// A spin waiter finds the release of a reentrant lock by polling, and does not subscribe.
 #[tokio::test]
 async fn a_spin_waiter_behind_a_reentrant_holder_does_not_listen() {
     spin(async |bed| {

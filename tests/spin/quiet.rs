@@ -1,4 +1,4 @@
-//! Nobody tells, and nobody listens.
+//! Spin locks neither publish nor subscribe.
 
 use distlock::{Acquire, Backoff, DistLock};
 use tokio::task::JoinSet;
@@ -6,12 +6,12 @@ use tokio::task::JoinSet;
 use crate::rig::spin;
 use bed::{becomes, ends, idle, ms, secs, waits_in_vain};
 
-/// All that two clients do with spin locks, waiting for each other included: not one command of pub/sub.
+/// Two clients run all operations of spin locks, and wait for each other, without a single pub/sub command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn not_one_message_and_not_one_subscription() {
     spin(async |bed| {
         let clients = [bed.client().await, bed.client().await];
-        // What clients try out when they connect.
+        // Excludes the probe at connect.
         bed.admin.reset_stats().await;
         let mut tasks = JoinSet::new();
         for n in 0..16 {
@@ -20,7 +20,7 @@ async fn not_one_message_and_not_one_subscription() {
                 for _ in 0..5 {
                     let guard = lock.lock().await.unwrap();
                     tokio::time::sleep(ms(1)).await;
-                    // Every other one by dropping.
+                    // Every other holder releases by dropping its guard.
                     if n % 4 < 2 {
                         guard.unlock().await.unwrap();
                     }
@@ -46,7 +46,7 @@ async fn not_one_message_and_not_one_subscription() {
     .await;
 }
 
-/// It is for logins that may neither publish nor subscribe: they do all there is to do, and nothing is refused.
+/// A login that may neither publish nor subscribe can use every operation.
 #[tokio::test]
 async fn a_login_without_a_right_to_any_message_will_do() {
     spin(async |bed| {
@@ -76,14 +76,13 @@ async fn a_login_without_a_right_to_any_message_will_do() {
     .await;
 }
 
-/// Inside a process nobody has to look: a release wakes the next one, however long the pauses are.
 #[tokio::test]
 async fn a_release_wakes_the_next_task_of_the_process() {
     spin(async |bed| {
         let client = bed.still_client().await;
         let lock = client.spin("job").backoff(Backoff::constant(secs(3600)).unwrap());
         for how in [Acquire::new(), Acquire::new().owner(&client.owner())] {
-            // A lock of an owner with a name is not handed over: it goes over the server.
+            // A lock of a given owner is not handed over: the next task acquires it from the server.
             let guard = lock.acquire(how).await.unwrap().unwrap();
             let waiter = bed::passer(lock.clone());
             becomes("waiters", 1, async || client.stats().waiting).await;

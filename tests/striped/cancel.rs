@@ -1,4 +1,4 @@
-//! Acquires of striped locks, dropped wherever they stand.
+//! Acquires of striped locks that are dropped at random points.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use crate::segments::{SEGMENTS, any, waits_for_each};
 use bed::dropped::{at_each_await, only_left};
 use bed::{ends, idle, ms, reentrant, secs};
 
-/// Any segment and all of them, dropped at the first await, at the second, and so on; the same with the release. Nobody has a segment,
-/// or somebody has one, or all.
+/// Acquires of any segment and of all segments are dropped at the first await, at the second, and so on; the same with
+/// the release. No segment is held, or one, or all.
 #[tokio::test]
 async fn dropped_at_each_await_it_leaves_nothing() {
     reentrant(async |bed| {
@@ -28,7 +28,7 @@ async fn dropped_at_each_await_it_leaves_nothing() {
                     guards.push(theirs.segment(n).unwrap().lock().await.unwrap());
                 }
                 let keys = bed.keys().await;
-                // What is left would outlast the test.
+                // Leftovers would outlast the test.
                 let how = |is_free| Acquire::new().lease(secs(600)).wait(if is_free { secs(600) } else { ms(60) });
                 let look = async |when: String| only_left(bed, &client, &keys, &when).await;
                 let any = async || Ok(striped.any(how(taken < SEGMENTS)).await?.map(|(_, guard)| guard));
@@ -45,7 +45,7 @@ async fn dropped_at_each_await_it_leaves_nothing() {
     .await;
 }
 
-/// Dropped while it waits for all of them, and again at random points.
+/// Dropped while it waits for all segments, and at random points.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_at_any_point_it_leaves_nothing() {
     reentrant(async |bed| {

@@ -1,4 +1,4 @@
-//! What a striped lock costs: a command for each segment that is tried. No timer fires during these tests.
+//! The cost of a striped lock: one command for each segment that is tried. No timer fires during these tests.
 
 use bed::{Bed, becomes, eventually, idle, reentrant};
 use distlock::{Client, DistLock as _, Released};
@@ -11,14 +11,14 @@ async fn sent(bed: &Bed) -> u64 {
     count
 }
 
-/// The server knows the scripts, and has counted nothing.
+/// Teaches the server the scripts, and resets the counter.
 async fn warm(bed: &Bed, client: &Client) {
     any(&client.striped("s", SEGMENTS)).await.1.unlock().await.unwrap();
     idle(client).await;
     sent(bed).await;
 }
 
-/// A free segment is found at one command for each that is tried; where all are busy each is asked once.
+/// A free segment costs one command for each segment that is tried. If all are busy, each is asked once.
 #[tokio::test]
 async fn an_acquire_is_a_command_for_each_segment_that_is_tried() {
     reentrant(async |bed| {
@@ -40,8 +40,8 @@ async fn an_acquire_is_a_command_for_each_segment_that_is_tried() {
     .await;
 }
 
-/// Tasks that wait by one object have one attempt at each segment among them, and are silent until they are woken; a question to
-/// all segments is one command for each.
+/// Tasks that wait on one object share one attempt at each segment, and then send nothing until they are woken. A query
+/// of all segments costs one command for each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_waiting_tasks_have_one_attempt_at_each_segment() {
     const TASKS: usize = 100;
@@ -61,7 +61,8 @@ async fn a_hundred_waiting_tasks_have_one_attempt_at_each_segment() {
         let listens = async || bed.admin.channels().await.len();
         becomes("segments that are listened for", SEGMENTS, listens).await;
         assert!(bed.admin.calls("subscribe").await <= SEGMENTS as u64);
-        // Those that came before the first had found all busy have asked once for themselves; nobody asks again and again.
+        // Tasks that came before the first one had found all segments busy asked once themselves. No task asks
+        // repeatedly.
         let asked = bed.admin.calls("evalsha").await;
         assert!(asked <= (SEGMENTS * (TASKS + 2)) as u64, "{asked} commands of {TASKS} waiting tasks");
         let state = striped.state().await.unwrap();

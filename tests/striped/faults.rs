@@ -1,4 +1,5 @@
-//! Every command of a session, lost, repeated, delayed and cut. What a frozen or a dead server is told as: `unusable.rs`.
+//! Every command of a session is lost, repeated, delayed and cut off. `unusable.rs` has the errors for a frozen or dead
+//! server.
 
 use bed::reentrant;
 use bed::session::{STRIPED, in_every_way};

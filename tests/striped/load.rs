@@ -1,4 +1,4 @@
-//! Many tasks at once.
+//! Many concurrent tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::segments::any;
 use bed::{Counter, ends, reentrant};
 
-/// 1 600 sections of 16 tasks of two clients over 8 segments. By turns they take any segment, and that of a key.
+/// 16 tasks of two clients run 1 600 sections over 8 segments. They alternate between any segment and the segment of a
+/// key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_segment_has_one_holder_and_all_segments_are_used() {
     const EACH: u64 = 100;

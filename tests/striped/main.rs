@@ -1,4 +1,4 @@
-//! The striped lock: one resource cut into segments.
+//! The striped lock: one resource split into segments.
 
 mod cancel;
 mod cost;

@@ -1,4 +1,4 @@
-//! Any segment, all of them, and who waits for one.
+//! Acquiring any segment or all segments, and waiting for one.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,12 +9,10 @@ use tokio::task::JoinHandle;
 
 pub const SEGMENTS: usize = 4;
 
-/// Takes any segment.
 pub async fn any(striped: &Striped) -> (usize, Guard) {
     striped.any(Acquire::new()).await.unwrap().unwrap()
 }
 
-/// Waits until this client waits for each segment.
 pub async fn waits_for_each(client: &Client) {
     becomes("segments that are waited for", SEGMENTS, async || client.stats().waiting).await;
 }
@@ -24,7 +22,7 @@ fn waits(striped: &Striped) -> JoinHandle<(usize, Guard)> {
     tokio::spawn(async move { any(&lock).await })
 }
 
-/// A striped lock of every flavour that keeps its own kind out.
+/// A striped lock of every flavour that excludes its own kind.
 fn exclusive(client: &Client) -> Vec<Striped> {
     let flavours = Flavour::ALL.iter().filter(|flavour| **flavour != Flavour::Read);
     flavours.map(|flavour| Striped::over(client, *flavour, flavour.as_str(), SEGMENTS)).collect()
@@ -78,7 +76,6 @@ async fn readers_share_segments() {
     .await;
 }
 
-/// Whichever it is; and it gives back what else it got.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_gets_the_first_segment_that_is_released() {
     reentrant(async |bed| {
@@ -101,7 +98,7 @@ async fn a_waiter_gets_the_first_segment_that_is_released() {
                     guard.unlock().await.unwrap();
                 }
             }
-            // All at once: one is kept, the others are free.
+            // All segments are released at once: the waiter keeps one, and the others are free.
             let all = striped.all().lock().await.unwrap();
             let waiter = waits(&theirs);
             waits_for_each(&other).await;
@@ -142,7 +139,7 @@ async fn all_and_any_exclude_each_other() {
     .await;
 }
 
-/// Chosen at run time, leased, waited for.
+/// Through the trait object, with leases and waits.
 #[tokio::test]
 async fn a_striped_lock_is_a_lock_as_any_other() {
     reentrant(async |bed| {
@@ -155,7 +152,7 @@ async fn a_striped_lock_is_a_lock_as_any_other() {
         assert!(lock.try_lock().await.unwrap().is_none());
         let waiting = waiter(striped);
         becomes("segments that are waited for", 2, async || client.stats().waiting).await;
-        // Its lease ends, perhaps before that is confirmed.
+        // The lease ends, perhaps before the extend is confirmed.
         drop(two.extend(ms(100)).await);
         let (three, _) = ends("a lease has ended", waiting).await.unwrap();
         assert_eq!(three.name(), two.name());

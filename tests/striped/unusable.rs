@@ -1,4 +1,4 @@
-//! Segments that cannot be used: the server is frozen or gone, or a key holds something else.
+//! Segments that cannot be used: the server is frozen or gone, or a key has another type.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ fn silent(error: &Error) -> bool {
     matches!(error, Error::Timeout { .. } | Error::Connection { .. })
 }
 
-/// What is not known is not told as busy, as of a single lock. Commands time out within each wait, however slow the machine.
+/// An unknown state is not reported as busy, as with a single lock. Commands time out within each wait, however slow
+/// the machine is.
 async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
     let server = RedisServer::start();
     let client = bed::builder(&server.url()).command_timeout(secs(1)).connect().await.unwrap();
@@ -41,7 +42,7 @@ async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
         server.cont();
     }
     bed::idle(&client).await;
-    // Connections may have to be made again.
+    // Connections may have to be reopened.
     bed::eventually("it is acquired again", async || match striped.any(Acquire::new().wait(secs(10))).await {
         Ok(Some((_, guard))) => guard.unlock().await.is_ok(),
         _ => false,
@@ -55,7 +56,8 @@ bed::cases!(on two threads, a_server_that_does_not_answer_is_an_error:
     gone = true,
 );
 
-/// The wait ends without a segment, as others hold the rest. A wait that was over after the bad segment alone was asked is repeated.
+/// The wait runs out, because other owners hold the remaining segments. A wait in which only the bad segment was asked
+/// is repeated.
 async fn waits_in_vain(striped: &Striped, how: Acquire, first: Duration, is_bad: impl Fn(&Error) -> bool) {
     let busy = with_longer_waits(first, async |wait| {
         let busy = striped.any(how.clone().wait(wait)).await.map(|got| got.map(|(_, guard)| guard));
@@ -65,7 +67,6 @@ async fn waits_in_vain(striped: &Striped, how: Acquire, first: Duration, is_bad:
     assert!(in_vain(&busy), "others have the rest: {busy:?}");
 }
 
-/// A key of another type under one segment.
 async fn a_bad_segment_fails_nobody_whom_another_serves(flavour: Flavour) {
     reentrant(async |bed| {
         let client = bed.client().await;
@@ -84,7 +85,7 @@ async fn a_bad_segment_fails_nobody_whom_another_serves(flavour: Flavour) {
             assert_ne!(at, 1, "the bad segment was granted");
             guard.unlock().await.unwrap();
         }
-        // With the others busy it is busy, and whoever waits gets the one that is given back.
+        // If the other segments are busy, the result is busy, and a waiter gets the segment that is released.
         let mut guards = Vec::new();
         for _ in 0..3 {
             guards.push(striped.any(Acquire::new()).await.unwrap().unwrap().1);
@@ -102,7 +103,7 @@ async fn a_bad_segment_fails_nobody_whom_another_serves(flavour: Flavour) {
         for one in waiting {
             ends("a waiter", one).await.unwrap();
         }
-        // What an owner holds is given back past a bad segment.
+        // An owner's segment is released although another segment is bad.
         for segment in [0, 2] {
             let lock = striped.segment(segment).unwrap();
             drop(lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().into_owner());
@@ -110,7 +111,7 @@ async fn a_bad_segment_fails_nobody_whom_another_serves(flavour: Flavour) {
         }
         let nothing = striped.release(&me).await;
         assert!(matches!(nothing, Err(Error::WrongType { .. } | Error::NotHeld { .. })), "{nothing:?}");
-        // With all of them bad an acquire fails.
+        // If all segments are bad, an acquire fails.
         for at in [0, 2, 3] {
             let () = bed.admin.cmd(&["SET", &format!("s:{at}"), "no lock"]).await;
         }
@@ -132,12 +133,12 @@ bed::cases!(on two threads, a_bad_segment_fails_nobody_whom_another_serves:
     write_locks = Flavour::Write,
 );
 
-/// A client that soon sees what has become of a key. It has few retries: an error ends a wait at a segment soon.
+/// A client that soon notices changes of a key. It has few retries, so an error soon ends its wait at a segment.
 async fn brisk(bed: &Bed) -> Client {
     bed.connect(bed.builder().poll_cap(ms(200)).retry_attempts(1).retry_delay((ms(10), ms(50)))).await
 }
 
-/// Somebody holds this segment, for longer than the test.
+/// Makes another owner hold this segment for longer than the test.
 async fn hold(bed: &Bed, key: &str) {
     free(bed, key).await;
     let _: i64 = bed.admin.cmd(&["HSET", key, "5b0e1a4c-0000-4000-8000-000000000000:1", "1"]).await;
@@ -202,7 +203,7 @@ bed::cases!(on two threads, a_waiter_fails_when_all_segments_go_bad:
     of_a_given_owner = true,
 );
 
-/// Nobody enters a plain lock twice; an owner that holds one segment may have another all the same.
+/// A plain lock has no re-entry, but the owner of one segment may acquire another segment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_segment_that_its_owner_holds_is_passed_over() {
     reentrant(async |bed| {
@@ -211,7 +212,7 @@ async fn a_segment_that_its_owner_holds_is_passed_over() {
         let me = client.owner();
         let how = || Acquire::new().owner(&me).lease(secs(600));
         let held = striped.segment(1).unwrap().acquire(how()).await.unwrap().unwrap();
-        // Wherever the search begins.
+        // Independent of the segment at which the search begins.
         for _ in 0..6 {
             let (at, guard) = striped.any(how().wait(secs(600))).await.unwrap().expect("two are free");
             assert_ne!(at, 1);
@@ -235,7 +236,7 @@ async fn a_segment_that_its_owner_holds_is_passed_over() {
         assert_eq!(at, 0);
         second.unlock().await.unwrap();
         let last = others[1].acquire(how()).await.unwrap().unwrap();
-        // It would wait for itself.
+        // The owner would wait for itself.
         let told = ends("an acquire of what is all its own", striped.any(how())).await;
         assert!(told.as_ref().is_err_and(is_own), "{told:?}");
         for guard in [held, guard, last] {

@@ -1,4 +1,4 @@
-//! Keys, slots, and what is asked of all segments together.
+//! Keys, slots, and queries of all segments together.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use distlock_support::slot_of;
 use crate::segments::{SEGMENTS, any};
 use bed::{ends, ms, reentrant, secs};
 
-/// A key's segment is the same for ever: other processes, and other versions, have agreed to it.
+/// A key's segment never changes, because other processes and other versions rely on it.
 #[tokio::test]
 async fn a_keys_segment_never_changes() {
     reentrant(async |bed| {
@@ -20,7 +20,7 @@ async fn a_keys_segment_never_changes() {
         assert_eq!(golden, GOLDEN, "other numbers than before");
         let striped = client.striped("other", 8);
         assert_eq!(striped.of([0_u8, 255]), Striped::over(&client, Flavour::Fair, "x", 8).of([0_u8, 255]));
-        // Every key has one, and they are spread.
+        // Every key has a segment, and keys are spread evenly.
         let mut seen = [0_u32; 8];
         for n in 0..8_000 {
             seen[striped.of(format!("key {n}")).unwrap()] += 1;
@@ -32,10 +32,10 @@ async fn a_keys_segment_never_changes() {
     .await;
 }
 
-/// Reckoned by another program, in another language (`docs/wire-format.md` has the function).
+/// Computed by another program in another language (`docs/wire-format.md` has the function).
 const GOLDEN: [[usize; 7]; 3] = [[1, 0, 1, 1, 0, 1, 1], [1, 0, 1, 5, 0, 7, 1], [641, 864, 393, 293, 512, 247, 697]];
 
-/// With a hash tag they lie in one slot.
+/// With a hash tag, all segments are in one slot.
 #[tokio::test]
 async fn segments_are_spread_over_the_slots_of_a_cluster() {
     reentrant(async |bed| {
@@ -88,19 +88,18 @@ async fn state_release_and_force_unlock_are_of_all_segments() {
         assert_eq!(state.holders.len(), 2);
         assert_eq!((state.hold_count(&me), state.hold_count(&you)), (1, 1));
         assert!(state.remaining.is_some_and(|left| left > secs(5_000) && left <= secs(9_000)), "{state:?}");
-        // One owner in several segments, or in one several times: so often it holds.
+        // The hold count covers several segments of one owner and several holds of one segment.
         let at: usize = one.name().rsplit_once(':').unwrap().1.parse().unwrap();
         let again = striped.segment(at).unwrap().acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
         assert_eq!(striped.hold_count(&me).await.unwrap(), 2);
         assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1));
-        // Given away, it is released wherever it is, by another client.
+        // A given-up owner is released by another client, in whichever segment it is.
         let me = one.into_owner();
         assert_eq!(other.striped("s", SEGMENTS).release(&me).await.unwrap(), Released::Free);
         let error = striped.release(&me).await.unwrap_err();
         let told = matches!(&error, Error::NotHeld { name, why: NotHeld::Never } if &**name == "s");
         assert!(told, "{error:?}");
         assert_eq!(bed.admin.keys().await, [two.name()]);
-        // By force: all.
         let third = any(&striped).await.1;
         assert!(striped.force_unlock().await.unwrap());
         assert_eq!(bed.admin.keys().await, [""; 0]);
@@ -110,7 +109,7 @@ async fn state_release_and_force_unlock_are_of_all_segments() {
     .await;
 }
 
-/// Whoever holds any segment gets no other one.
+/// The owner of any segment gets no second one.
 #[tokio::test]
 async fn not_reentrant_is_refused_where_the_owner_holds_a_segment() {
     reentrant(async |bed| {
@@ -126,7 +125,7 @@ async fn not_reentrant_is_refused_where_the_owner_holds_a_segment() {
         }
         assert_eq!(bed.admin.keys().await, [guard.name()]);
         assert_eq!(striped.hold_count(&me).await.unwrap(), 1);
-        // Others come in beside it.
+        // Other owners still acquire other segments.
         any(&striped).await.1.unlock().await.unwrap();
         guard.unlock().await.unwrap();
         striped.acquire(alone()).await.unwrap().unwrap().unlock().await.unwrap();

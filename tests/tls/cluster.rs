@@ -1,4 +1,4 @@
-//! `rediss-cluster://`: nodes that speak TLS with clients and among each other.
+//! `rediss-cluster://`: nodes that speak TLS with clients and with each other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,13 @@ use crate::pki::{Authority, When};
 use crate::rig::{BOTH, brisk, changing, end, heals, kill, message, refusal, set_password, told, wakes};
 use crate::{certificates, have, outer, url};
 
-/// A slot of each of three primaries.
 const SLOTS: [u16; 3] = [0, 8_000, 16_000];
 
 async fn three(folder: &std::path::Path) -> Cluster {
     Cluster::start(ClusterOptions::default().primaries(3).replicas(0).node_timeout(60_000).tls(folder)).await
 }
 
-/// Clients of the test's second process, over fred and over connections of our own.
+/// Clients of the test's second process, over fred and over our own connections.
 fn builders() -> [Builder; 2] {
     BOTH.map(|direct| outer().direct(direct))
 }
@@ -32,12 +31,12 @@ async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
     let url = cluster.url();
     assert!(url.starts_with("rediss-cluster://"), "{url}");
     let trusted = folder.path().join("ca.pem");
-    // One seed is enough, and tells the others' ports for TLS.
+    // One seed is enough. It reports the TLS ports of the others.
     let (first, _) = url.split_once(',').unwrap();
     for url in [&*url, first] {
         have(&trusted, url, "cluster::inner_locks_on_every_primary_wait_and_wake");
     }
-    // A command that goes to the wrong server is told the right one's port for TLS.
+    // A redirect contains the TLS port of the right server.
     let begun = tokio::task::spawn_blocking({
         let (trusted, url) = (trusted.clone(), url.clone());
         move || have(&trusted, &url, "cluster::inner_a_lock_is_kept_while_its_slot_moves")
@@ -47,13 +46,13 @@ async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
     let held = async || holder.admin().exists(&name).await;
     bed::eventually("it is held", held).await;
     cluster.move_slot(SLOTS[0], &cluster.nodes()[1]).await;
-    // By this lock the second process is told.
+    // This lock tells the second process that the slot has moved.
     let () = cluster.nodes()[1].admin().cmd(&["HSET", &key_in(SLOTS[0], "moved:"), "somebody", "1"]).await;
     begun.await.unwrap();
     have(&folder.path().join("stranger.pem"), &url, "cluster::inner_refused");
 }
 
-/// Servers that call themselves by addresses for which their certificate is not.
+/// Servers that announce addresses for which their certificate is not valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostnames_are_those_of_the_address_map() {
     let folder = certificates("DNS:localhost");
@@ -96,7 +95,7 @@ async fn inner_a_lock_is_kept_while_its_slot_moves() {
     let client = outer().direct(true).scan_interval(secs(3600)).connect().await.unwrap();
     let name = key_in(SLOTS[0], "moves:");
     let guard = client.reentrant(&name).lock().await.unwrap();
-    // Until the map is asked for in an hour, only a redirect tells: of the old primary, or of both while the slot is open.
+    // The next query of the map is an hour away. Until then, only a redirect reports the move.
     let moved = client.reentrant(&key_in(SLOTS[0], "moved:"));
     bed::eventually("the slot has moved", async || {
         client.renew_now().await;
@@ -132,7 +131,7 @@ async fn inner_refused() {
     }
 }
 
-/// Servers that know clients by their certificates, have one certificate for the name of the whole, and call themselves by addresses.
+/// The servers require client certificates, have one certificate for the cluster's name, and announce addresses.
 #[cfg(not(feature = "native-tls"))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_of_both_sides_and_a_name_for_the_whole() {
@@ -165,7 +164,7 @@ async fn certificates_of_both_sides_and_a_name_for_the_whole() {
         let (client, other) = (builder(right()).connect().await.unwrap(), builder(right()).connect().await.unwrap());
         turns(&client, &other).await;
 
-        // What is trusted is replaced under it: told of every server, and healed.
+        // The trusted file is replaced: every server's error says so, and the client recovers afterwards.
         std::fs::copy(stranger.file("ca.pem"), &trusted).unwrap();
         for node in cluster.nodes() {
             kill(node.admin()).await;
@@ -181,7 +180,6 @@ async fn certificates_of_both_sides_and_a_name_for_the_whole() {
     }
 }
 
-/// A password that changes on all servers at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn credentials_are_asked_for_by_each_server() {
     let authority = Authority::new("cluster");

@@ -1,4 +1,4 @@
-//! Credentials that change: asked for before each login, over both transports, in plain and by TLS.
+//! Changing credentials: the provider is asked before each login, over both transports, with and without TLS.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::rig::{BOTH, Secure, brisk, end, heals, kill, refusal, refusal_at_once
 
 const USER: &str = "tok\"en-user";
 
-/// What a provider says at present, and how often it was asked.
+/// The provider's current reply, and the number of queries.
 #[derive(Clone, Default)]
 struct Tokens(Arc<Mutex<Says>>, Arc<AtomicUsize>);
 
@@ -55,7 +55,7 @@ async fn a_client_comes_back_with_the_new_password_by_itself() {
     let admin = Admin::connect(&secure.server).await;
     for (direct, by_tls) in BOTH.iter().flat_map(|direct| [(*direct, false), (*direct, true)]) {
         let tokens = Tokens::default();
-        // What the URL says does not count.
+        // The login in the URL is ignored.
         let builder = if by_tls {
             secure.builder(direct, secure.tls())
         } else {
@@ -76,7 +76,7 @@ async fn a_client_comes_back_with_the_new_password_by_itself() {
             heals(&client, "a").await;
             assert!(tokens.1.load(Ordering::Relaxed) > asked, "asked anew");
         }
-        // A lock that was held meanwhile is held.
+        // The lock stayed held in the meantime.
         client.renew_now().await;
         assert!(held.is_held());
         held.unlock().await.unwrap();
@@ -101,7 +101,7 @@ async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() 
             let Error::Connection { message, .. } = &error else { panic!("{error:?}") };
             assert!(message.contains("provider of credentials") && message.contains(part), "{message}");
 
-            // Later: what is asked of the client says so, and it heals by itself.
+            // At a later login: calls return the provider's error, and the client recovers by itself.
             tokens.say(Says::Password("hunter2".to_owned()));
             let builder = tokens.builder(brisk(&server.url(), direct).command_timeout(secs(5)));
             let client = bed::with_longer_waits(secs(6), async |wait| {
@@ -119,7 +119,7 @@ async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() 
             heals(&client, "a").await;
             end([client]).await;
         }
-        // What the server refuses.
+        // The server refuses the credentials.
         let tokens = Tokens::default();
         tokens.say(Says::Password("hunter2 the wrong one".to_owned()));
         let error = refusal_at_once(tokens.builder(brisk(&server.url(), direct))).await;

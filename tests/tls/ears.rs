@@ -1,5 +1,5 @@
-//! Hears every line that is logged in this process, by `tracing` and by the `log` facade (fred's, and rustls'), at every level. A secret
-//! in one of them ends the process: so every byte of the logs of all tests here is looked through.
+//! Reads every log line of this process at every level, from `tracing` and from the `log` facade (fred and rustls). A
+//! secret in a line ends the process. So the logs of all tests in this binary are checked.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The part that every password here has.
+/// A part of every password in these tests.
 pub const NEEDLE: &str = "hunter2";
 
 static KEYS: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -26,26 +26,26 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Bytes as Debug shows them.
+/// Bytes in the form of `Debug`.
 fn list(bytes: &[u8]) -> String {
     format!("{bytes:?}").trim_matches(['[', ']']).to_owned()
 }
 
-/// From now on a private key is a secret.
+/// Adds a private key to the secrets.
 pub fn key(file: &Path) {
     let text = std::fs::read_to_string(file).unwrap();
     let der = PrivateKeyDer::from_pem_slice(text.as_bytes()).unwrap();
-    // Of a key on the curve P-256 in PKCS #8: what stands before is the same in all.
+    // The key's number in PKCS #8 with P-256. The bytes before it are the same in all keys.
     let number = &der.secret_der()[36..68];
-    // The second line of its text begins within the number.
+    // The second line of the key's text begins within the number.
     let line = text.lines().nth(2).unwrap().to_owned();
     let forms = [line, hex(number), hex(number).to_uppercase(), list(number), list(&number[8..24])];
     assert!(forms.iter().all(|form| squeezed(form) == *form), "a key with a long run, which would not be found");
     KEYS.lock().extend(forms);
 }
 
-/// The text with long runs of one character made short. No secret has such a run. Each line is searched for every secret, which takes long
-/// for names of thousands of characters.
+/// Shortens long runs of one character. No secret has such a run. Each line is searched for every secret, which would
+/// take long for names of thousands of characters.
 fn squeezed(text: &str) -> String {
     const LONGEST: u32 = 16;
     let (mut last, mut run) = (None, 0);
@@ -57,14 +57,14 @@ fn squeezed(text: &str) -> String {
     text.chars().filter(is_kept).collect()
 }
 
-/// True when a secret, or a piece of it, can be read from the text.
+/// Returns true if the text contains a secret or a part of one.
 pub fn shows(text: &str) -> bool {
     let text = squeezed(text);
     [NEEDLE, "104, 117, 110, 116, 101, 114, 50", "68756e74657232"].iter().any(|part| text.contains(part))
         || KEYS.lock().iter().any(|part| text.contains(part))
 }
 
-/// Ends the process where the text has a secret.
+/// Ends the process if the text contains a secret.
 pub fn look_through(what: &str, text: &str) {
     if shows(text) {
         eprintln!("A SECRET SHOWS in {what}: {text}");
@@ -72,7 +72,7 @@ pub fn look_through(what: &str, text: &str) {
     }
 }
 
-/// Listens from now on, for good.
+/// Starts to listen, until the process ends.
 pub fn listen() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -82,7 +82,7 @@ pub fn listen() {
     });
 }
 
-/// How many lines were heard, by `tracing` and by `log`.
+/// The number of lines so far, from `tracing` and from `log`.
 pub fn heard() -> (u64, u64) {
     (LINES.0.load(Ordering::Relaxed), LINES.1.load(Ordering::Relaxed))
 }

@@ -1,4 +1,4 @@
-//! Much at once over TLS, and servers that stand still.
+//! High load over TLS, and frozen servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use distlock_support::Admin;
 use crate::pki::When;
 use crate::rig::{BOTH, Secure, end};
 
-/// Waits as long as keys go.
+/// Waits for as long as keys disappear.
 async fn nothing_is_left(admin: &Admin) {
     let keys = async || admin.cmd::<usize>(&["DBSIZE"]).await;
     let mut left = keys().await;
@@ -20,14 +20,15 @@ async fn nothing_is_left(admin: &Admin) {
     }
 }
 
-/// More than the sockets of both sides take: what is encrypted already and has no room in the socket leaves as soon as it can.
+/// More data than the sockets of both sides buffer. Encrypted data that the socket cannot take is sent as soon as
+/// possible.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_queued_while_the_server_is_frozen_are_sent_after_it_recovers() {
     const CALLS: usize = 800;
     let server = Secure::start("IP:127.0.0.1", When::Now, "no");
     let admin = Admin::connect(&server.server).await;
     for direct in BOTH {
-        // Nothing runs out of time on any machine: no command, no lease, and no ping of a silent connection.
+        // Commands, leases and pings last longer than the test on any machine.
         let builder = server.builder(direct, server.tls()).watchdog(secs(3600)).command_timeout(secs(600));
         let client = builder.ping_interval(secs(3600)).connect().await.unwrap();
         let name = |n: usize| format!("{n}:{}", "x".repeat(4_000));
@@ -48,14 +49,15 @@ async fn commands_queued_while_the_server_is_frozen_are_sent_after_it_recovers()
             guards.push(outcome.unwrap_or_else(|error| panic!("call {n}: {error:?}")).expect("nobody has it"));
         }
         assert_eq!(admin.cmd::<usize>(&["DBSIZE"]).await, CALLS);
-        // Dropped at once, they are released by commands as many.
+        // Dropping the guards sends as many releases at once.
         drop(guards);
         nothing_is_left(&admin).await;
         end([client]).await;
     }
 }
 
-/// Tasks contend for a few names while connections are cut again and again: never two at a time, and nothing is left.
+/// Tasks contend for a few names while connections are cut again and again. Each name has one holder at a time, and
+/// nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_exclude_while_connections_are_cut() {
     const TURNS: u64 = 200;

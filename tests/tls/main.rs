@@ -1,7 +1,7 @@
-//! `rediss://`, against a server and a cluster with certificates made for the test (finding 21). Built with both of rustls' providers of
-//! cryptography, as happens to whoever has a second crate that uses rustls.
+//! `rediss://`, with a server and a cluster that use certificates made for the test (finding 21). Built with both
+//! crypto providers of rustls, as in programs where a second crate uses rustls.
 //!
-//! Which certificates are trusted is told by the environment, so each test runs a second one in a process of its own.
+//! The environment sets the trusted certificates, so each of these tests runs a second test in a separate process.
 
 #![cfg_attr(
     feature = "native-tls",
@@ -38,14 +38,13 @@ use pki::openssl;
 
 const URL: &str = "DISTLOCK_TEST_URL";
 
-/// A server with TLS, signed for by an authority of its own.
 struct Secure {
     dir: Folder,
     port: u16,
     _server: RedisServer,
 }
 
-/// A folder with a certificate for these names, the authority that signed it, and another one.
+/// A folder with a certificate for these names, the authority that signed it, and another authority.
 fn certificates(names: &str) -> Folder {
     let dir = Folder::new();
     let at = dir.path();
@@ -61,7 +60,7 @@ fn certificates(names: &str) -> Folder {
     dir
 }
 
-/// Runs one of the ignored tests in a process that trusts this file of certificates.
+/// Runs an ignored test in a process that trusts this certificate file.
 fn have(trusted: &Path, url: &str, test: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([test, "--exact", "--ignored", "--nocapture"]).env("SSL_CERT_FILE", trusted);
@@ -88,7 +87,7 @@ impl Secure {
         Self { dir, port, _server: server }
     }
 
-    /// Runs one of the tests below in a process that trusts this file of certificates.
+    /// Runs a test below in a process that trusts this certificate file.
     fn have(&self, trusted: &str, host: &str, test: &str) {
         have(&self.dir.path().join(trusted), &format!("rediss://:hunter2@{host}:{}", self.port), test);
     }
@@ -99,7 +98,7 @@ fn url() -> String {
     std::env::var(URL).unwrap()
 }
 
-/// A client of the server that the outer test has told of. Only a message wakes a waiter.
+/// A client of the outer test's server. Only a message wakes its waiters.
 fn outer() -> Builder {
     let hour = bed::secs(3600);
     Client::builder(&url()).command_timeout(bed::secs(10)).connect_timeout(PATIENCE).poll_cap(hour)
@@ -126,7 +125,7 @@ fn n21_whoever_is_not_trusted_is_refused() {
 #[ignore = "run by another one"]
 async fn inner_locks_wait_and_wake() {
     let (client, other) = (outer().connect().await.unwrap(), outer().connect().await.unwrap());
-    // What the program does with rustls elsewhere is not decided here.
+    // The library does not install rustls' default provider for the program.
     assert!(CryptoProvider::get_default().is_none());
     rig::wakes(&client, &other, "x").await;
     rig::end([client, other]).await;
@@ -135,7 +134,7 @@ async fn inner_locks_wait_and_wake() {
 #[tokio::test]
 #[ignore = "run by another one"]
 async fn inner_the_programs_own_choice_comes_first() {
-    // One that can do nothing, so that it shows when it is used.
+    // A provider without cipher suites, so that its use shows.
     let mut useless = fred::rustls::crypto::aws_lc_rs::default_provider();
     useless.cipher_suites.clear();
     useless.install_default().unwrap();

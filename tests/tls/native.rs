@@ -1,4 +1,5 @@
-//! By the platform's library, which comes first where it is built in: `cargo test --features native-tls,rustls --test tls native`.
+//! TLS by the platform's library, which takes precedence when it is built in: `cargo test --features native-tls,rustls
+//! --test tls native`.
 
 use bed::secs;
 use distlock::{Error, Tls};
@@ -24,7 +25,7 @@ async fn the_files_and_the_name_are_heeded() {
             let said = message(builder).await;
             assert!(said.contains("TLS: ") && said.contains(part), "{said}");
         }
-        // Refused only behind the handshake, with or without a word.
+        // The server refuses the client after the handshake, with or without an error.
         let unknown = server.builder(direct, server.tls().server_name("redis.internal"));
         assert!(matches!(failure(unknown, secs(6)).await, Error::Connection { .. } | Error::Timeout { .. }));
         for file in ["none.pem", "key.pem"] {

@@ -1,4 +1,4 @@
-//! Authorities and certificates, made for a test by openssl.
+//! Authorities and certificates that openssl makes for a test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,6 @@ use distlock_support::reaper::Folder;
 
 use crate::ears;
 
-/// When a certificate is valid.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
     Now,
@@ -28,7 +27,7 @@ impl When {
 const CONFIG: &str = "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\npolicy=p\ndefault_md=sha256\n\
                       unique_subject=no\n[p]\ncommonName=supplied\n";
 
-/// A private authority, with the folder of all that it has signed.
+/// A private authority, with the folder of everything that it has signed.
 pub struct Authority(Folder);
 
 pub fn openssl(dir: &Path, args: &str) {
@@ -38,7 +37,7 @@ pub fn openssl(dir: &Path, args: &str) {
 }
 
 impl Authority {
-    /// With a name of its own: two are told apart by it.
+    /// Makes an authority with this name, which tells it apart from others.
     pub fn new(name: &str) -> Self {
         let dir = Folder::new();
         std::fs::write(dir.path().join("index.txt"), "").unwrap();
@@ -56,7 +55,7 @@ impl Authority {
         self.folder().join(name)
     }
 
-    /// `cert.pem` and `key.pem` for these names, as the fixtures of servers want them.
+    /// Makes `cert.pem` and `key.pem` for these names, as the server fixtures expect.
     pub fn server(&self, names: &str, when: When) {
         self.sign("", names, when);
     }

@@ -14,7 +14,7 @@ use crate::pki::{Authority, When};
 
 pub const PASSWORD: &str = "hunter2 of the server";
 
-/// A server that speaks TLS at one port, and plain at the other.
+/// A server with a TLS port and a plain port.
 pub struct Secure {
     pub authority: Arc<Authority>,
     pub server: RedisServer,
@@ -22,7 +22,7 @@ pub struct Secure {
 }
 
 impl Secure {
-    /// With a certificate for these names. `clients`: what `tls-auth-clients` is.
+    /// Starts with a certificate for these names. `clients`: the value of `tls-auth-clients`.
     pub fn start(names: &str, when: When, clients: &str) -> Self {
         let authority = Arc::new(Authority::new("ours"));
         authority.server(names, when);
@@ -47,7 +47,7 @@ impl Secure {
         self.authority.file("ca.pem")
     }
 
-    /// Trusts its authority.
+    /// Options that trust the server's authority.
     pub fn tls(&self) -> Tls {
         Tls::new().ca_file(self.ca())
     }
@@ -60,7 +60,6 @@ impl Secure {
         brisk(&self.url(), direct).password(PASSWORD).tls(tls)
     }
 
-    /// Has it use the certificate of another authority from now on.
     pub async fn use_files_of(&self, authority: &Authority) {
         let admin = Admin::connect(&self.server).await;
         let file = |name: &str| authority.file(name).to_str().unwrap().to_owned();
@@ -75,7 +74,7 @@ impl Secure {
     }
 }
 
-/// A builder of a client that retries nothing, and learns soon that connections are gone.
+/// A client that does not retry, and soon notices closed connections.
 pub fn brisk(url: &str, direct: bool) -> Builder {
     ears::listen();
     Client::builder(url)
@@ -86,10 +85,9 @@ pub fn brisk(url: &str, direct: bool) -> Builder {
         .ping_interval(ms(500))
 }
 
-/// Over both transports.
 pub const BOTH: [bool; 2] = [false, true];
 
-/// One client takes a lock, another one waits for it, and is woken.
+/// One client takes a lock. Another client waits for it and is woken.
 pub async fn works(builder: Builder) {
     let client = builder.clone().connect().await.unwrap_or_else(|error| panic!("{error}"));
     let other = builder.connect().await.unwrap();
@@ -97,7 +95,7 @@ pub async fn works(builder: Builder) {
     end([client, other]).await;
 }
 
-/// A waiter is woken by a message: no poll comes for as long as the test waits.
+/// Asserts that a message wakes a waiter. Its next poll is later than the end of the test.
 pub async fn wakes(client: &Client, other: &Client, name: &str) {
     let guard = client.reentrant(name).lock().await.unwrap();
     let lock = other.reentrant(name);
@@ -117,7 +115,6 @@ pub async fn end(clients: impl IntoIterator<Item = Client>) {
     }
 }
 
-/// Waits until the client can take and release a lock of this name.
 pub async fn heals(client: &Client, name: &str) {
     let heals = async || match client.reentrant(name).try_lock().await {
         // None: the release of an earlier call is still in flight.
@@ -127,7 +124,6 @@ pub async fn heals(client: &Client, name: &str) {
     eventually("the client can lock again", heals).await;
 }
 
-/// Waits until operations fail with this message.
 pub async fn told(client: &Client, name: &str, part: &str) {
     let fails = async || match client.reentrant(name).try_lock().await {
         Err(error) => error.to_string().contains(part),
@@ -136,19 +132,17 @@ pub async fn told(client: &Client, name: &str, part: &str) {
     eventually(&format!("an operation fails with {part:?}"), fails).await;
 }
 
-/// Ends the connections of all clients but administrators'.
 pub async fn kill(admin: &Admin) {
     admin.client_kill_type("normal").await;
     admin.client_kill_type("pubsub").await;
 }
 
-/// Sets the password of a user who may do everything.
 pub async fn set_password(admin: &Admin, user: &str, password: &str) {
     let rule = format!(">{password}");
     let () = admin.cmd(&["ACL", "SETUSER", user, "on", "resetpass", &rule, "~*", "&*", "+@all"]).await;
 }
 
-/// A builder whose provider of credentials gives `locks` and the password of the moment.
+/// A builder whose credentials provider returns `locks` and the current password.
 pub fn changing(builder: Builder, password: &Arc<Mutex<String>>) -> Builder {
     let password = Arc::clone(password);
     builder.credentials(move || {
@@ -157,26 +151,25 @@ pub fn changing(builder: Builder, password: &Arc<Mutex<String>>) -> Builder {
     })
 }
 
-/// The error that connecting ends with, when its time is up or before.
+/// Returns the error of connecting, within `wait`.
 pub async fn failure(builder: Builder, wait: Duration) -> Error {
     let connecting = tokio::time::timeout(wait + PATIENCE, builder.connect_timeout(wait).connect());
     connecting.await.expect("connecting ends in time").expect_err("it fails")
 }
 
-/// The error that a server refuses a connection with. After a mere timeout the server may not have been reached yet, so it connects again
-/// with twice the time.
+/// Returns the error with which a server refuses a connection. After a mere timeout the server may not have been
+/// reached, so the function connects again with twice the time.
 pub async fn refusal(builder: Builder) -> Error {
     bed::refusal(&builder, |error| !matches!(error, Error::Timeout { step: Step::Connect, .. })).await
 }
 
-/// What connecting fails with now: it does not wait for what does not heal.
+/// Returns the error of a connect that must fail at once, because a retry cannot help.
 pub async fn refusal_at_once(builder: Builder) -> Error {
     ends("a connect that is refused at once", builder.connect_timeout(secs(3600)).connect())
         .await
         .expect_err("it is refused")
 }
 
-/// The message of a connection that is refused.
 pub async fn message(builder: Builder) -> String {
     match refusal(builder).await {
         Error::Connection { message, outcome_unknown: false, .. } => message,

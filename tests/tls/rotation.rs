@@ -1,4 +1,5 @@
-//! Certificates and keys that are replaced while clients live: the next connection uses the new ones, and tells what is wrong until then.
+//! Certificates and keys that are replaced while clients live. The next connection uses the new files, and errors name
+//! the problem until then.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ async fn an_authority_is_replaced_without_a_restart() {
         let client = server.builder(direct, distlock::Tls::new().ca_file(&trusted)).connect().await.unwrap();
         heals(&client, "a").await;
 
-        // Connections that stand are nobody's concern.
+        // Open connections are not affected.
         let successor = Arc::new(Authority::new("successor"));
         successor.server("IP:127.0.0.1", When::Now);
         server.use_files_of(&successor).await;
@@ -23,12 +24,12 @@ async fn an_authority_is_replaced_without_a_restart() {
 
         server.kill_clients().await;
         told(&client, "a", "an authority that is not trusted").await;
-        // Both are trusted, as while servers change over one by one.
+        // Both authorities are trusted, as while servers change one by one.
         let both = fs::read_to_string(server.ca()).unwrap() + &fs::read_to_string(successor.file("ca.pem")).unwrap();
         fs::write(&trusted, both).unwrap();
         heals(&client, "a").await;
 
-        // Gone, and back: the error names the file.
+        // The file is removed and restored. Meanwhile the error names it.
         let aside = server.authority.file("aside.pem");
         fs::rename(&trusted, &aside).unwrap();
         server.kill_clients().await;
@@ -50,7 +51,7 @@ async fn a_client_certificate_is_replaced_without_a_restart() {
         heals(&client, "a").await;
         let fresh = [fs::read(&certificate).unwrap(), fs::read(&key).unwrap()];
 
-        // Between the two writes they do not belong together.
+        // Between the two writes, certificate and key do not match.
         fs::copy(&old, &certificate).unwrap();
         server.kill_clients().await;
         told(&client, "a", "is not that of the certificate").await;

@@ -1,4 +1,4 @@
-//! No secret in any `Debug` or error; `ears.rs` sees to the logs, of all tests here.
+//! No `Debug` output or error contains a secret. `ears.rs` checks the logs of all tests in this binary.
 
 use std::error::Error as _;
 
@@ -46,7 +46,7 @@ async fn keys_and_passwords_show_nowhere() {
         error(&refusal(server.builder(direct, server.tls())).await);
         error(&refusal(server.builder(direct, server.tls().client_certificate(&strange, &strange_key))).await);
         error(&refusal(server.builder(direct, server.tls().client_certificate(&certificate, &strange_key))).await);
-        // Files that were mistaken for each other.
+        // The files are swapped by mistake.
         error(&refusal(server.builder(direct, server.tls().client_certificate(&key, &certificate))).await);
         error(&refusal(server.builder(direct, server.tls().ca_file(&key))).await);
         error(&refusal(server.builder(direct, tls.clone()).password("hunter2 but wrong")).await);
@@ -61,7 +61,7 @@ async fn keys_and_passwords_show_nowhere() {
     ears::look_through("the server's log", &server.server.log());
 }
 
-/// The control: a secret would be seen, in each of its forms.
+/// The control: a secret is detected in each of its forms.
 #[test]
 fn secrets_would_be_seen() {
     let authority = Authority::new("control");

@@ -1,5 +1,5 @@
-//! `rediss-sentinel://` and `rediss-replicated://`: sentinels, servers and clients speak TLS; what sentinels are trusted by and what servers
-//! are is each their own.
+//! `rediss-sentinel://` and `rediss-replicated://`: sentinels, servers and clients speak TLS. Sentinels and servers
+//! have separate trust options.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ async fn locks_follow_the_primary_over_tls() {
         let builder = |tls: Tls| -> Builder { brisk(&url, direct).sentinel_password(OF_SENTINELS).tls(tls) };
         let right = || builder(of_servers()).sentinel_tls(of_sentinels());
         works(right()).await;
-        // What servers are spoken to by will do for sentinels.
+        // The servers' TLS options also apply to sentinels.
         works(builder(of_servers())).await;
         for (builder, part) in [
             (builder(of_servers()).sentinel_tls(of_sentinels().ca_file(stranger.file("ca.pem"))), "not trusted"),
@@ -90,7 +90,6 @@ async fn replicated_servers_over_tls_with_a_password_that_changes() {
     }
 }
 
-/// Whoever waits for replicas does so over TLS as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_acknowledge_over_tls() {
     let authority = Authority::new("replicated");

@@ -1,4 +1,4 @@
-//! What can be wrong with TLS: each has a message of its own, over both transports.
+//! Mistakes in TLS setups: each has its own message, over both transports.
 
 use bed::secs;
 use distlock::{Error, Tls};
@@ -7,7 +7,7 @@ use distlock_support::RedisServer;
 use crate::pki::{Authority, When};
 use crate::rig::{BOTH, PASSWORD, Secure, brisk, failure, message, refusal, refusal_at_once, works};
 
-/// The messages, none of which fits another case.
+/// The messages. None of them fits another case.
 const WRONG: [(&str, &str); 9] = [
     ("authority", "signed by an authority that is not trusted"),
     ("expired", "the server's certificate has expired"),
@@ -33,13 +33,13 @@ async fn each_wrong_certificate_has_a_message_of_its_own() {
     let future = Secure::start("IP:127.0.0.1", When::Future, "no");
     let other_name = Secure::start("DNS:redis.internal,DNS:localhost", When::Now, "no");
     let stranger = Authority::new("stranger");
-    // One that calls itself as ours does.
+    // An authority with the same name as the right one.
     let double = Authority::new("ours");
     for direct in BOTH {
         works(right.builder(direct, right.tls())).await;
         for trusted in [&stranger, &double] {
             let file = trusted.file("ca.pem");
-            // Told at once: waiting heals nothing.
+            // The error is immediate, because waiting does not help.
             let said = refusal_at_once(right.builder(direct, Tls::new().ca_file(&file))).await.to_string();
             is("authority", &said);
             assert!(said.contains(file.to_str().unwrap()), "{said}");
@@ -49,7 +49,7 @@ async fn each_wrong_certificate_has_a_message_of_its_own() {
         let said = message(other_name.builder(direct, other_name.tls())).await;
         is("name", &said);
         assert!(said.contains("redis.internal, localhost"), "{said}");
-        // By the platform's authorities, whoever they are, ours is a stranger. Without any it says so.
+        // The platform's authorities do not know ours. If there are none, the error says so.
         let error = refusal(right.builder(direct, Tls::new())).await;
         match &error {
             Error::Connection { message, .. } => is("authority", message),
@@ -102,7 +102,7 @@ async fn who_speaks_plain_and_who_does_not_is_told() {
         let to_tls = brisk(&format!("redis://127.0.0.1:{}", server.port), direct).password(PASSWORD);
         is("plain client", &message(to_tls).await);
         let to_silent = brisk(&format!("rediss://{}", silent.local_addr().unwrap()), direct).tls(server.tls());
-        // By fred there is nothing but the timeout.
+        // Over fred the only sign is the timeout.
         let error = if direct { refusal(to_silent).await } else { failure(to_silent, secs(6)).await };
         match error {
             Error::Connection { message, .. } if direct => is("silent", &message),

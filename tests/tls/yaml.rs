@@ -15,8 +15,8 @@ singleServerConfig:
   sslProvider: JDK
 ";
 
-/// Java's store of certificates is refused by name; where the reader is told of PEM files it is left alone, and by these, and no others,
-/// the server is known.
+/// Java's certificate store is refused with its name. If the reader is given PEM files, the store is ignored, and only
+/// these files are trusted.
 #[tokio::test]
 async fn pem_files_stand_for_javas_stores() {
     let server = Secure::start("IP:127.0.0.1", When::Now, "no");
@@ -29,7 +29,7 @@ async fn pem_files_stand_for_javas_stores() {
     );
     let client = reader().tls(server.tls()).read(YAML).unwrap().into_builder().connect().await.unwrap();
     client.reentrant("x").lock().await.unwrap().unlock().await.unwrap();
-    // By the platform's authorities it is a stranger: nothing is taken on trust because a store was left out.
+    // The platform's authorities do not know the server. Omitting the store does not mean to trust every server.
     let lenient = reader().lenient(true).read(YAML).unwrap();
     assert_eq!(lenient.left_out().len(), 1);
     let brisk = |builder: distlock::Builder| builder.connect_timeout(std::time::Duration::from_secs(2));

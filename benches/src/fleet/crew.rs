@@ -1,4 +1,4 @@
-//! The clients of one process, and their waiters.
+//! The clients of one process and their waiters.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,11 +12,12 @@ use tokio::task::JoinHandle;
 use super::{WAITERS, Wanted};
 use crate::drive::Kind;
 
-/// In at, and release sent at, in ns of the machine's monotonic clock.
+/// The time at which a waiter got the lock, and the time at which it sent the release, in ns of the machine's
+/// monotonic clock.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Stay(pub u64, pub u64);
 
-/// Nobody takes longer to come.
+/// Time limit until all waiters wait.
 const COME_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -27,7 +28,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Connects them all, and has all of them wait.
+    /// Connects all clients and lets all their waiters wait.
     pub async fn gather(url: &str, wanted: &Wanted) -> Self {
         let mut crew = Self::default();
         for number in 0..wanted.clients {
@@ -35,7 +36,7 @@ impl Crew {
             for waiter in 0..WAITERS {
                 let flavour = match wanted.kind {
                     Kind::Fair => Flavour::Fair,
-                    // So many of a hundred read.
+                    // `reads` percent of the waiters read.
                     Kind::Mix(reads) if (number * WAITERS + waiter) * 100 / WAITERS % 100 < usize::from(reads) => {
                         Flavour::Read
                     }
@@ -64,7 +65,7 @@ impl Crew {
         crew
     }
 
-    /// Ends them; the stays of all.
+    /// Closes the clients. Returns the stays of all waiters.
     pub async fn disband(self) -> Vec<Stay> {
         self.waiters.iter().for_each(JoinHandle::abort);
         for waiter in self.waiters {
@@ -80,7 +81,7 @@ impl Crew {
     }
 }
 
-/// From the last release before it to each entry, in µs.
+/// Returns for each stay the time since the last release before it, in µs.
 pub fn handed(stays: &mut [Stay]) -> Vec<f64> {
     let mut releases: Vec<u64> = stays.iter().map(|stay| stay.1).collect();
     releases.sort_unstable();

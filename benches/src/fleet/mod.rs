@@ -1,5 +1,5 @@
-//! A fleet: many clients with a few waiters each, all for one name. What they cost the server while nobody moves, what a grant costs
-//! it while they release, and how long a lock lies between two holders.
+//! A fleet: many clients with a few waiters each, all for one name. Measures the load of the server while all clients
+//! wait, the cost of a grant while they release, and the time that the lock is free between two holders.
 
 mod crew;
 mod plot;
@@ -22,15 +22,15 @@ pub use crew::{Crew, Stay};
 
 /// Waiters of each client.
 pub const WAITERS: usize = 5;
-/// A process has no more clients.
+/// Maximum number of clients in a process.
 const IN_A_PROCESS: usize = 250;
-/// Java's clients have a process each: more than so many a processor do not come to answer in time.
+/// Each of Java's clients has its own process. With more of them per processor, they do not answer in time.
 const JAVA_A_PROCESSOR: usize = 25;
 const NAME: &str = "fleet";
 const KINDS: [(&str, Kind); 3] =
     [("fleet reentrant", Kind::Reentrant), ("fleet fair", Kind::Fair), ("fleet rw", Kind::Mix(80))];
 
-/// What a worker is asked for.
+/// The part of a fleet that a worker runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wanted {
     pub clients: usize,
@@ -38,19 +38,19 @@ pub struct Wanted {
     pub name: String,
 }
 
-/// What only `fleet` tells.
+/// Figures of the bench `fleet` only.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FleetFigures {
     pub clients: usize,
     pub waiters_each: usize,
-    /// Processor time of the server in each second, while nobody moves and while they release.
+    /// Processor time of the server per second, while all clients wait and while they release.
     pub idle_ms_per_s: f64,
     pub releasing_ms_per_s: f64,
-    /// Resident memory of the clients' processes by client, with its waiters.
+    /// Resident memory of the clients' processes per client, including its waiters.
     pub mib_per_client: f64,
 }
 
-/// Every kind with every size; writes the plot.
+/// Measures every kind with every size, and writes the plot.
 pub async fn fleets(bed: &Bed) -> Vec<Row> {
     raise_descriptors();
     let (sizes, length): (&[usize], _) = if bed.args.quick {
@@ -79,7 +79,7 @@ pub async fn fleets(bed: &Bed) -> Vec<Row> {
     }
     println!("{}", plot::markdown(&rows));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("docs/fleet.svg");
-    // A quick run is no figure to be shown.
+    // The figures of a quick run are not for the docs.
     let path = if bed.args.quick { bed.args.json.with_file_name("fleet.svg") } else { path };
     let written =
         path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&path, plot::svg(&rows)));
@@ -90,7 +90,7 @@ pub async fn fleets(bed: &Bed) -> Vec<Row> {
     rows
 }
 
-/// A large fleet takes a minute: each row is told when it is there.
+/// Prints a row at once, since a large fleet takes a minute.
 fn tell(row: Option<&Row>) {
     let Some((row, fleet)) = row.and_then(|row| Some((row, row.fleet?))) else { return };
     eprintln!(
@@ -105,7 +105,7 @@ fn tell(row: Option<&Row>) {
     );
 }
 
-/// Two connections a client, on both ends.
+/// Raises the limit of open files: each client has two connections, with a descriptor at either end.
 fn raise_descriptors() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -115,7 +115,7 @@ fn raise_descriptors() {
     }
 }
 
-/// What the server took in a window.
+/// The server's work in a time window.
 struct Window {
     server_s: f64,
     scripts: f64,
@@ -131,7 +131,7 @@ async fn watch(bed: &Bed, length: Duration) -> Window {
     Window { server_s, scripts: scripts().await.saturating_sub(calls) as f64, seconds }
 }
 
-/// A holder that keeps all of them waiting.
+/// Acquires the lock, so that all other clients wait.
 async fn holder(bed: &Bed, kind: Kind) -> (distlock::Client, distlock::Guard) {
     let client = distlock::Client::connect(&bed.server.url()).await.unwrap_or_else(|error| panic!("distlock: {error}"));
     let flavour = match kind {
@@ -154,7 +154,7 @@ async fn ours(bed: &Bed, bench: &'static str, kind: Kind, clients: usize, length
         worker.fleet(&wanted).await;
         workers.push(worker);
     }
-    // What came with their coming is over.
+    // Let the commands of the start finish.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let idle = watch(bed, length).await;
     let pids: Vec<u32> = workers.iter().filter_map(Worker::pid).collect();
@@ -191,7 +191,7 @@ async fn java(bed: &Bed, bench: &'static str, kind: Kind, clients: usize, length
     let (client, guard) = holder(bed, kind).await;
     let mut agents = Vec::new();
     let url = bed.server.url();
-    // A few at a time, as each takes all processors to start.
+    // Start a few at a time, because each start uses all processors.
     while agents.len() < clients {
         let some = (clients - agents.len()).min(8);
         let options = || AgentOptions { heap_mb: 64, ..AgentOptions::default() };
@@ -237,7 +237,7 @@ async fn java(bed: &Bed, bench: &'static str, kind: Kind, clients: usize, length
         eprintln!("{bench}: no row for Redisson with {clients} clients, one of which failed: {error}");
         return None;
     }
-    // Each thread ends with the section that goes over the end: no more than that is counted too much.
+    // Each thread finishes its last section after the end. So at most one section per thread is counted too much.
     let row = row(bench, Who::Redisson, clients, grants as f64, cpu_s, &busy, figures(clients, &idle, &busy, mib));
     Some(row)
 }

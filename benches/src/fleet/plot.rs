@@ -1,4 +1,5 @@
-//! The rows of the fleets as a table for `docs/performance.md`, and as a picture: clients to the right, cost upwards, both by tens.
+//! The rows of the fleets, as a table for `docs/performance.md` and as a plot with logarithmic axes: clients and
+//! cost.
 
 use std::fmt::Write as _;
 
@@ -6,13 +7,12 @@ use crate::report::{Row, time};
 use crate::subject::Who;
 
 const COLOURS: [&str; 3] = ["#0b6e4f", "#b5179e", "#1d4ed8"];
-/// Of a panel, in units of the picture, and the room around it.
+/// The size of a panel and the margin around it, in units of the picture.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 220.0;
 const LEFT: f64 = 60.0;
 const TOP: f64 = 40.0;
 
-/// A table that can be pasted.
 pub fn markdown(rows: &[Row]) -> String {
     let mut text = String::from(
         "| fleet | whose | clients x waiters | server, idle | server, releasing | grants/s | server a grant | hand-over p50, p99 | MiB a client |\n\
@@ -40,7 +40,6 @@ pub fn markdown(rows: &[Row]) -> String {
     text
 }
 
-/// The picture.
 pub fn svg(rows: &[Row]) -> String {
     let (width, height) = (2.0 * (WIDTH + LEFT) + 40.0, HEIGHT + TOP + 70.0);
     let mut text = format!(
@@ -57,9 +56,9 @@ pub fn svg(rows: &[Row]) -> String {
     text
 }
 
-/// A panel with a line for each kind and subject: Redisson's are dashed, with open points.
+/// Draws a panel with a line for each kind and subject. Redisson's lines are dashed, with open points.
 fn panel(text: &mut String, rows: &[Row], left: f64, title: &str, of: impl Fn(&Row) -> f64) {
-    // Less than a hundredth is none.
+    // A value below 0.01 counts as 0.01, because the axis is logarithmic.
     let up = |row: &Row| of(row).max(0.01).log10();
     let right = |row: &Row| (row.processes as f64).log10();
     let low = rows.iter().map(up).fold(f64::INFINITY, f64::min).floor();

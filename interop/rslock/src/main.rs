@@ -1,4 +1,4 @@
-//! An rslock client in a process of its own, told what to do a JSON line at a time: interop/README.md.
+//! An rslock client in its own process, which takes one JSON request per line: see interop/README.md.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ struct Held {
     next: u64,
 }
 
-/// Its time-outs cannot be set: 0.5 s for a reply, 1 s for a connection. They never fire, because tokio's clock stands still. A
-/// paused clock advances by itself only while no blocking task runs, and the read of standard input is one.
+/// rslock's timeouts cannot be set: 0.5 s for a reply, 1 s for a connection. A paused tokio clock keeps them from
+/// firing. It advances by itself only while no blocking task runs, and the read of standard input is one.
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     tokio::time::pause();
@@ -39,7 +39,7 @@ async fn main() {
     }
 }
 
-/// Sleeps by the system's clock.
+/// Sleeps by the system's clock, since tokio's is paused.
 async fn sleep(time: Duration) {
     tokio::task::spawn_blocking(move || std::thread::sleep(time)).await.expect("it sleeps");
 }
@@ -60,7 +60,7 @@ async fn act(request: &Value, once: &LockManager, held: &Mutex<Held>) -> Value {
                         held.locks.insert(number, lock);
                         return json!(number);
                     }
-                    // rslock leaves the key of a lock that was granted too late. It expires with its lease.
+                    // rslock does not remove the key of a lock that was granted too late. Wait until the key expires.
                     Err(LockError::TtlExceeded) => sleep(ms("ttl_ms")).await,
                     Err(_) if Instant::now() < until => sleep(Duration::from_millis(100)).await,
                     Err(_) => return Value::Null,
@@ -82,7 +82,8 @@ async fn act(request: &Value, once: &LockManager, held: &Mutex<Held>) -> Value {
         }
         "release" => {
             let lock = held.lock().await.locks.remove(&handle).expect("a lock that was taken");
-            // It says nothing of whether it had it; whoever extends it at most servers has had it.
+            // rslock's unlock does not report whether it held the lock. An extend that succeeds on most servers shows
+            // that it did.
             let had = once.extend(&lock, Duration::from_secs(20)).await.is_ok();
             once.unlock(&lock).await;
             json!(had)

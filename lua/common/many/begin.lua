@@ -1,9 +1,9 @@
--- Many steps in one call, each as if it had been sent alone. Put together at build time from this fragment, the scripts
--- of the steps with `next.lua` between them, and `run.lua`.
--- KEYS   the keys of every step, one step after the other; or none, for steps in several slots of a cluster's server
--- ARGV   for every step: its number, how many keys it has, how many arguments; its keys, where none are in KEYS; the arguments
--- Reply  a list, an entry a step: what the step answered, or {'!', text} when it failed. A failed step stops no other.
--- Idempotence: that of the steps.
+-- Runs many steps in one call, each as if it had been sent alone. The build joins this file, the scripts of the steps with
+-- `next.lua` between them, and `run.lua`.
+-- KEYS   the keys of all steps, in order. None if the steps are in several slots of a cluster's server.
+-- ARGV   per step: its number, its number of keys, its number of arguments; its keys, if KEYS has none; its arguments.
+-- Reply  a list with one entry per step: the step's reply, or {'!', text} if it failed. A failed step does not stop the others.
+-- Idempotent if all steps are.
 
 local steps = {}
 steps[#steps + 1] = function(KEYS, ARGV)

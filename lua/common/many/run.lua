@@ -1,7 +1,7 @@
 
 end
 
--- One table each for all steps, without what an earlier one left behind a step's own.
+-- All steps share these tables. Entries that a longer step left behind are removed.
 local out, keys, args, key, arg, declared = {}, {}, {}, 0, 1, #KEYS > 0
 while arg <= #ARGV do
   local step, nkeys, nargs = steps[tonumber(ARGV[arg])], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
@@ -17,7 +17,7 @@ while arg <= #ARGV do
   if type(reply) == 'table' and reply.err then
     reply = {'!', reply.err}
   elseif not ok then
-    -- Before Redis 7 an error is a text that begins with the position in the script.
+    -- Before Redis 7 an error is a text that starts with the position in the script.
     reply = {'!', (string.gsub(tostring(reply), '^@?user_script:%s*%d+:%s*%-?', ''))}
   elseif reply == nil then
     -- A nil would end the list.

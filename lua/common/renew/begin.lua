@@ -1,8 +1,9 @@
--- Shared head of the scripts that renew. The build puts it in front of each of them, so that none omits the check of the last moment.
--- KEYS   none = for keys in several slots of a cluster's server: how many there are, and they, stand before all else in ARGV
--- ARGV   1 lease in ms; negative = `exactly`: to be set even where it is longer now; 0 = no lease changes: the holds are
---          confirmed only
---        2 last moment in ms of the server's time; 0 = none
+-- Shared head of the renewal scripts. The build puts it in front of each of them, so that none omits the check of the last
+-- moment.
+-- KEYS   None if the keys are in several slots of a cluster's server. ARGV then starts with their number and the keys.
+-- ARGV   [1] lease in ms. Negative = `exactly`: set it even if the current lease is longer. 0 = change no lease, only
+--            confirm the holds.
+--        [2] last moment in ms of the server's time; 0 = none.
 
 local KEYS, ARGV = KEYS, ARGV
 if #KEYS == 0 then
@@ -12,13 +13,13 @@ if #KEYS == 0 then
   KEYS, ARGV = keys, args
 end
 
--- The same as text, too: a number costs more to hand over.
+-- The same as text, because passing a number to the server costs more.
 local lease, lease_text = tonumber(ARGV[1]), ARGV[1]
 local exactly = lease < 0
 if exactly then lease, lease_text = -lease, string.sub(lease_text, 2) end
 
--- Returns the lease to write for a key that has `left` ms now (the reply of PTTL), or nil to write none. A lease that is long enough
--- is written again as it is: replicas acknowledge this connection's last write, so a write is needed.
+-- Returns the lease to write for a key that has `left` ms now (the reply of PTTL), or nil to write none. A lease that is
+-- long enough is written again as it is: replicas acknowledge this connection's last write, so a write is needed.
 local function lease_for(left)
   if lease > 0 and left < lease then return lease_text end
   -- A confirmation adds no lease to a key that has none, and deletes no key.

@@ -1,5 +1,5 @@
--- Many steps about read-write locks in one call (`common/many`): what readers that leave mean for the lease of their hash is
--- looked at behind the last step, once for each hash. Put around `common/many` at build time.
+-- Runs many steps about read-write locks in one call (`common/many`). After the last step, the lease of each hash that readers
+-- have left is checked once. The build puts this file in front of `common/many`, and `end.lua` behind it.
 
 deferred = {}
 local function together()

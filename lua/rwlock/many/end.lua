@@ -1,7 +1,8 @@
 
 end
 
--- The lease of a hash that readers have left, as the last of them would have set it alone; the hash goes where nobody in it lives.
+-- Sets the lease of a hash that readers have left, as the last of them alone would have set it. If no reader in it is alive,
+-- the lock is freed.
 local function settle(left)
   local hash = left.hash
   if redis.call('hget', hash, 'mode') ~= 'read' then return end
@@ -19,7 +20,7 @@ local out = together()
 if deferred[1] then load_readers() end
 local settled = {}
 for _, left in ipairs(deferred) do
-  -- One that cannot be looked at (a cluster's slot is being moved) keeps its lease, which is too long at the worst.
+  -- A hash that cannot be read (a cluster moves its slot) keeps its lease, which is too long at worst.
   if not settled[left.hash] then pcall(settle, left) end
   settled[left.hash] = true
 end

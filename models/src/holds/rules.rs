@@ -1,11 +1,11 @@
-//! What is sent, by whom, and the rules that can be taken out.
+//! The commands, the clients' programs, and the rules that can be switched off.
 
 use super::world::CLIENTS;
 
-/// For how many ticks a command may be carried out, but for the one in which it was sent.
+/// Number of ticks, after the tick of sending, in which a command still has an effect.
 pub(super) const LAWFUL: u8 = 1;
 
-/// A step of a client's program. Slots are its guards.
+/// A step of a client's program. Slots number the client's guards.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
     Acquire { slot: u8, lease: u8 },
@@ -14,35 +14,37 @@ pub(super) enum Op {
     Force,
 }
 
-/// A rule that is taken out.
+/// The rule that is switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Switch {
-    /// None.
+    /// All rules are in force.
     All,
-    /// A release takes a hold away whichever it is.
+    /// A release whose hold is not listed removes another hold.
     ReleaseAny,
     /// An acquire counts up even if its id is listed.
     CountAgain,
-    /// Nobody looks whether the earlier hold is still there.
+    /// An acquire does not check whether the earlier hold still exists.
     NoWitness,
     AcquireLate,
     ExtendLate,
     ForceLate,
-    /// A client goes on at once after an extend without a reply, whose copies may still come in.
+    /// A client continues at once after a shortening extend without a reply, whose copies may still arrive.
     ExtendAtOnce,
-    /// Nobody looks whether an extend, or one after it, was carried out before.
+    /// The server does not check whether this extend, or a later one, has already run.
     ExtendTwice,
-    /// Only an extend that made the lease shorter counts as carried out.
+    /// The server records only extends that did shorten the lease.
     ExtendUnnoted,
-    /// An extend sets a shorter lease, whoever else holds.
+    /// An extend shortens the lease even if other clients hold the lock too.
     ExtendOthers,
-    /// It does so where there are as many holds as the caller's, whosever they are.
+    /// An extend shortens the lease if the number of holds equals the number of the caller's holds. Ids are not
+    /// compared.
     ExtendByNumber,
-    /// A release sets a shorter lease, where all that is left is the caller's.
+    /// A release shortens the lease if all remaining holds are the caller's.
     ReleaseShortens,
-    /// It does so where there are as many holds as the caller's, whosever they are.
+    /// A release shortens the lease if the number of holds equals the number of the caller's holds. Ids are not
+    /// compared.
     ReleaseByNumber,
-    /// A guard counts on its lease from the reply on, not from the command.
+    /// A guard counts its lease from the reply, not from the command.
     CountFromReply,
 }
 
@@ -53,7 +55,7 @@ pub(super) enum What {
         earlier: Option<u8>,
         lease: u8,
     },
-    /// `mine`: how many holds the caller has left; `rest`: the lease for them.
+    /// `mine`: the ids of the caller's remaining holds; `rest`: the lease for them.
     Release {
         id: u8,
         mine: u8,
@@ -63,25 +65,24 @@ pub(super) enum What {
         id: u8,
         mine: u8,
         lease: u8,
-        /// Which one it is of its client's that make a lease shorter; 0: it does not.
+        /// The number of this extend among its client's shortening extends; 0 if it does not shorten the lease.
         number: u8,
     },
     Force,
 }
 
-/// A command that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Sent {
     pub(super) client: u8,
-    /// The client's step, which waits for the reply.
+    /// The step of the client's program that waits for the reply.
     pub(super) step: u8,
     pub(super) what: What,
     pub(super) sent: u8,
-    /// How often it may still come in.
+    /// Copies that may still arrive.
     pub(super) copies: u8,
 }
 
-/// What the clients do, for how long, and by which rules.
+/// The clients' programs, the number of ticks, and the rule that is switched off.
 #[derive(Clone, Debug)]
 pub(super) struct Play {
     pub(super) programs: [Vec<Op>; CLIENTS],

@@ -1,4 +1,4 @@
-//! The search through all states, breadth first.
+//! The breadth-first search through all states.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -7,16 +7,16 @@ use std::hash::BuildHasherDefault;
 use super::rules::Play;
 use super::world::World;
 
-/// What went wrong, and how it came to that.
+/// A violation, and the events that led to it.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) wrong: String,
     pub(super) path: Vec<String>,
 }
 
-/// How many states there are; or the shortest way to one that must not be.
+/// Returns the number of reachable states, or a shortest path to a violation.
 pub(super) fn search(play: &Play) -> Result<usize, Found> {
-    // By the number of the state before, and what happened in it.
+    // Each state, the index of its predecessor, and the event between them.
     let mut states: Vec<(World, usize, String)> = vec![(World::new(), 0, String::new())];
     let mut seen: HashSet<World, BuildHasherDefault<DefaultHasher>> = HashSet::default();
     seen.insert(World::new());

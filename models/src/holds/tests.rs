@@ -1,4 +1,4 @@
-//! The programs, each by all the rules and with one of them taken out.
+//! The programs, each with all rules in force and with one rule switched off.
 
 use super::rules::{Op, Play, Switch};
 use super::search::search;
@@ -15,7 +15,7 @@ const fn extend(slot: u8, lease: u8) -> Op {
     Op::Extend { slot, lease }
 }
 
-/// By all the rules nothing goes wrong; without one of them it does, in these words.
+/// Asserts that the search finds no violation with all rules, and these violations without one of them.
 fn holds(ticks: u8, programs: [&[Op]; 3], broken: &[(Switch, &str)]) {
     let programs = programs.map(<[Op]>::to_vec);
     let play = |switch| Play { programs: programs.clone(), ticks, switch };
@@ -92,7 +92,7 @@ fn who_comes_in_again_beside_a_hold_that_is_gone_is_told() {
     holds(2, [&[acquire(0, 3), acquire(1, 3)], &[Op::Force], &[]], &broken);
 }
 
-/// Some million states: only where it is asked for, optimised.
+/// Several million states, so it runs only on request and optimised.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p distlock-models -- --ignored"]
 fn all_of_it_together() {

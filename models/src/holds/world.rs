@@ -1,17 +1,17 @@
-//! The state, and all that can happen in it.
+//! The state, and every event that can follow it.
 
 use super::rules::{LAWFUL, Op, Play, Sent, Switch, What};
 
-/// The owner of clients 0 and 1 is one; client 2 is somebody else.
+/// Clients 0 and 1 act as one owner, client 2 as another.
 pub(super) const CLIENTS: usize = 3;
 
-/// The most acquires of a client.
+/// The largest number of acquires in a client's program.
 const SLOTS: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Guard {
     until: u8,
-    /// Forced open, perhaps.
+    /// The lock may have been forced open.
     excused: bool,
 }
 
@@ -20,20 +20,20 @@ struct Client {
     at: u8,
     waits: bool,
     guards: [Option<Guard>; SLOTS],
-    /// Before that an extend of its own may come in.
+    /// Until this tick an own extend that shortens the lease may still arrive.
     cut_until: u8,
-    /// How many of those it has sent.
+    /// The number of shortening extends that the client has sent.
     cuts: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// Client 2's owner, or the other one.
+    /// Whether the owner is that of client 2.
     other: bool,
     ids: u8,
     count: u8,
     until: u8,
-    /// For each hold the last extend that was carried out.
+    /// For each hold, the number of the last extend that ran.
     cuts: [u8; CLIENTS * SLOTS],
 }
 
@@ -46,7 +46,7 @@ pub(super) struct World {
     given_back: u8,
 }
 
-/// An answer, where somebody waits for it.
+/// The reply to a command.
 enum Answer {
     Done,
     Busy,
@@ -67,7 +67,7 @@ impl World {
         Self { now: 0, key: None, clients: [Client::default(); CLIENTS], wire: Vec::new(), given_back: 0 }
     }
 
-    /// All that can happen next, in words, and what comes of it; or what went wrong with it.
+    /// Returns every possible next event, as text, with the state that follows or the violation.
     pub(super) fn next(&self, play: &Play) -> Vec<(String, Result<Self, String>)> {
         let mut all = Vec::new();
         if self.now < play.ticks {
@@ -88,7 +88,7 @@ impl World {
             }
         }
         for n in 0..self.wire.len() {
-            // A reply comes in at once or never.
+            // A reply arrives at once or never.
             for heard in [true, false] {
                 let sent = self.wire[n];
                 let waits = self.waits_for(&sent);
@@ -117,27 +117,26 @@ impl World {
 
     fn send(&mut self, client: usize, what: What) {
         let step = self.clients[client].at;
-        // Who only stands for others has a network without copies: there are fewer states.
+        // The other owner's client has a network without copies, which keeps the number of states small.
         let copies = if client == CLIENTS - 1 { 1 } else { 2 };
         self.wire.push(Sent { client: client as u8, step, what, sent: self.now, copies });
-        // Two orders of the same commands are one state.
+        // Sorted, so that two orders of the same commands are one state.
         self.wire.sort_unstable();
     }
 
-    /// The ids of a client's holds.
     fn mine(&self, client: usize) -> u8 {
         (0..SLOTS)
             .filter(|slot| self.held(client, *slot).is_some())
             .fold(0, |mine, slot| mine | bit(id(client, slot as u8)))
     }
 
-    /// The release of a hold whose guard is gone.
+    /// Returns the release of a hold whose guard is gone.
     fn release(&self, client: usize, slot: u8) -> What {
         let left = (0..SLOTS).filter_map(|slot| self.held(client, slot)).map(|guard| guard.until - self.now);
         What::Release { id: id(client, slot), mine: self.mine(client), rest: left.max().unwrap_or(1) }
     }
 
-    /// The client's next step.
+    /// Runs the client's next step.
     fn begin(&self, client: usize, play: &Play) -> Option<(String, Self)> {
         let op = *play.programs[client].get(self.clients[client].at as usize)?;
         let mut world = self.clone();
@@ -147,7 +146,7 @@ impl World {
                 let earlier = earlier.map(|slot| id(client, slot)).filter(|_| play.switch != Switch::NoWitness);
                 Some(What::Acquire { id: id(client, slot), earlier, lease })
             }
-            // What has ended by itself is given back as well.
+            // A hold that has ended by its lease is released as well.
             Op::Release { slot } => {
                 world.clients[client].guards[slot as usize].take().map(|_| world.release(client, slot))
             }
@@ -156,7 +155,7 @@ impl World {
                 guard.until = guard.until.min(self.now + lease);
                 world.clients[client].guards[slot as usize] = Some(guard);
                 world.clients[client].cuts += u8::from(shorter);
-                // Not for less than its other guard counts on.
+                // The lease must not be shorter than the client's other guard counts on.
                 let others =
                     (0..SLOTS).filter(|other| *other != slot as usize).filter_map(|other| self.held(client, other));
                 let lease = others.map(|guard| guard.until - self.now).fold(lease, u8::max);
@@ -167,7 +166,7 @@ impl World {
         };
         if matches!(what, Some(What::Extend { .. } | What::Acquire { .. })) && self.now < self.clients[client].cut_until
         {
-            // One that shortens the lease may still come in.
+            // A shortening extend may still arrive.
             return None;
         }
         match what {
@@ -183,7 +182,7 @@ impl World {
         Some((format!("client {client}: {op:?}"), world))
     }
 
-    /// Hears nothing. What may have been taken unseen is given back.
+    /// Stops waiting for the reply. A hold that the lost command may have acquired is released.
     fn give_up(&mut self, client: usize, play: &Play) {
         let op = play.programs[client][self.clients[client].at as usize];
         if let Op::Acquire { slot, .. } = op {
@@ -194,7 +193,7 @@ impl World {
         self.clients[client].at += 1;
     }
 
-    /// A command reaches the server, and its reply perhaps the client.
+    /// A command reaches the server, and its reply reaches the client if `heard` is set.
     fn arrive(&mut self, sent: &Sent, heard: bool, play: &Play) -> Result<(), String> {
         let late = self.now > sent.sent + LAWFUL;
         let switch = play.switch;
@@ -223,7 +222,7 @@ impl World {
                 }
             },
             What::Release { id, mine, rest } => {
-                // Its acquire was sent before.
+                // The acquire was sent before this release, so the acquire's last moment has passed too.
                 if late {
                     self.given_back |= bit(id);
                 }
@@ -302,7 +301,7 @@ impl World {
             }
             (What::Acquire { .. }, Answer::Gone) => client.guards = [None; SLOTS],
             (What::Extend { id, lease, .. }, Answer::Done) => {
-                // Its copies find it done.
+                // Further copies find that this extend has run.
                 client.cut_until = 0;
                 if let Some(guard) = &mut client.guards[id as usize % SLOTS] {
                     guard.until = begun + lease;
@@ -316,7 +315,7 @@ impl World {
         Ok(())
     }
 
-    /// The state, if all is as it must be.
+    /// Returns the state if it satisfies all invariants.
     fn checked(self) -> Result<Self, String> {
         if let Some(key) = self.key {
             if u32::from(key.count) != key.ids.count_ones() {

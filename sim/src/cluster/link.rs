@@ -1,4 +1,4 @@
-//! One client's way to the servers of a simulated cluster.
+//! One client's connections to the servers of a simulated cluster.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::faults::{Chaos, LinkOptions};
 use crate::link::SimLink;
 use crate::random::Random;
 
-/// The connections of one client to a cluster, those that it makes later as well. Clones are the same connections.
+/// The connections of one client to a cluster, present and future ones. Clones share the same connections.
 #[derive(Clone)]
 pub struct SimClusterLink(Arc<Shared>);
 
@@ -40,10 +40,11 @@ impl SimClusterLink {
         Self(Arc::new(Shared { cluster, options, state: Mutex::new(state) }))
     }
 
-    /// The client of these connections, on the current runtime; `set` may change its options. It is told of every node, so that one
-    /// of them that answers is enough.
+    /// Creates the client of these connections, on the current runtime; `set` may change its options. The client
+    /// knows the addresses of all nodes, so it starts if any node answers.
     ///
-    /// *Errors*: as [`Client::over_cluster`].
+    /// # Errors
+    /// As [`Client::over_cluster`].
     pub async fn client(&self, set: impl FnOnce(&mut Options)) -> distlock::Result<Client> {
         let mut options = Options::default();
         options.command_timeout = self.0.options.timeout;
@@ -59,13 +60,13 @@ impl SimClusterLink {
         }
     }
 
-    /// Lets commands and messages go wrong by chance from now on.
+    /// Sets the random faults of commands and messages from now on.
     pub fn chaos(&self, chaos: Chaos) {
         self.0.state.lock().chaos = chaos;
         self.each(|_, line| line.chaos(chaos));
     }
 
-    /// Cuts the client off from a node, or heals that.
+    /// Cuts the client off from a node, or heals the partition.
     pub fn partition(&self, node: usize, cut: bool) {
         {
             let mut state = self.0.state.lock();
@@ -82,7 +83,7 @@ impl SimClusterLink {
         });
     }
 
-    /// Breaks the client's connections to a node; it makes new ones.
+    /// Breaks the client's connections to a node. The client reconnects.
     pub fn hang_up(&self, node: usize) {
         self.each(|of, line| {
             if of == node {
@@ -91,12 +92,12 @@ impl SimClusterLink {
         });
     }
 
-    /// How many commands wait for a reply.
+    /// Returns the number of commands that wait for a reply.
     pub fn in_flight(&self) -> usize {
         self.0.state.lock().lines.iter().map(|(_, line)| line.in_flight()).sum()
     }
 
-    /// How many connections there are that are not closed, of each node.
+    /// Returns the number of open connections to each node.
     pub fn connections(&self) -> Vec<usize> {
         let mut count = vec![0; self.0.cluster.len()];
         for (node, line) in &self.0.state.lock().lines {
@@ -134,7 +135,7 @@ impl Connector for SimClusterLink {
     }
 }
 
-/// A connection as its client has it, which ends with it.
+/// A connection owned by its client. Dropping it closes the link.
 #[derive(Debug)]
 struct Connection(SimLink);
 
@@ -178,7 +179,7 @@ impl Transport for Connection {
     }
 }
 
-/// Virtual time, and numbers by the seed.
+/// Virtual time and seeded random numbers.
 impl World for SimClusterLink {
     fn now(&self) -> Moment {
         self.0.cluster.nodes[0].moment()

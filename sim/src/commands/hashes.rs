@@ -125,7 +125,8 @@ pub(super) fn hrandfield(store: &mut Store, words: &Words<'_>) -> Answer {
     drawn
 }
 
-/// Places of so many fields among `all`: each once at the most, or, where `many` is below 0, each as often as chance has it.
+/// Returns the positions of random fields among `all`. If `many` is negative, fields may repeat; otherwise each is
+/// drawn at most once.
 fn draw(random: &mut Random, all: usize, many: i64) -> Vec<usize> {
     let asked = usize::try_from(many.unsigned_abs()).unwrap_or(usize::MAX);
     if many < 0 {

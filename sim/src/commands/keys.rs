@@ -25,7 +25,7 @@ pub(super) fn pexpire(store: &mut Store, words: &Words<'_>) -> Answer {
     Ok(flag(true))
 }
 
-/// When something ends that lasts for so many ms from `now` on, as Redis computes and checks it.
+/// Returns the end of a span of ms that begins at `now`, with Redis' checks.
 pub(super) fn deadline(word: &[u8], name: &str, now: i64) -> Result<i64, Failure> {
     let span = number::int(word).ok_or(NOT_AN_INTEGER)?;
     span.checked_add(now).ok_or_else(|| format!("ERR invalid expire time in '{name}' command"))

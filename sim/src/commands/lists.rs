@@ -28,7 +28,7 @@ pub(super) fn lpush(store: &mut Store, words: &Words<'_>) -> Answer {
 }
 
 pub(super) fn lpop(store: &mut Store, words: &Words<'_>) -> Answer {
-    // There are no empty lists.
+    // A stored list is never empty.
     let Some(list) = store.list(words.at(1))? else { return Ok(SimReply::Nil) };
     let first = list.remove(0);
     store.tidy(words.at(1));
@@ -47,7 +47,7 @@ pub(super) fn lset(store: &mut Store, words: &Words<'_>) -> Answer {
     Ok(SimReply::Status("OK".into()))
 }
 
-/// An index counted from either side.
+/// Converts an index that may count from the end.
 fn place(at: i64, len: usize) -> Option<usize> {
     if at < 0 {
         len.checked_sub(usize::try_from(at.unsigned_abs()).unwrap_or(usize::MAX))

@@ -23,7 +23,7 @@ fn score_text(score: f64) -> SimReply {
     SimReply::Text(Bytes::from(text))
 }
 
-/// With the options `XX` and `CH`; the others are not known here.
+/// Supports the options `XX` and `CH` only.
 pub(super) fn zadd(store: &mut Store, words: &Words<'_>) -> Answer {
     let options = (2..words.len()).take_while(|at| words.is(*at, "xx") || words.is(*at, "ch")).count();
     let has = |option: &str| (2..2 + options).any(|at| words.is(at, option));

@@ -1,4 +1,4 @@
-//! Copies of commands that come in late, the order of what was held up, and what is overheard on the wire.
+//! Late copies of commands, the order of released events, and messages overheard on the wire.
 
 use super::*;
 
@@ -70,7 +70,8 @@ async fn by_chance_what_was_lost_comes_in_all_the_same() {
     }
     sleep(ms(60_000)).await;
     let runs = server.scripts_run();
-    // Half of them run at once, and late run half of them for the lost request, half of them for the lost reply.
+    // Half of the commands run at once. Later, the half with a lost request runs, and the half with a lost reply runs
+    // again.
     assert!((120..200).contains(&runs), "{runs}");
     assert_eq!(link.in_flight(), 0);
 }
@@ -98,7 +99,7 @@ async fn what_was_held_up_stays_ahead_of_what_comes_in_when_it_is_let_go() {
     assert_eq!(link.subscribe(channel()).await.unwrap_err().kind, FaultKind::TimedOut);
     let leaving = link.unsubscribe(channel());
     tokio::spawn(leaving);
-    // It comes in at this very moment.
+    // The unsubscribe arrives at this very moment.
     sleep(ms(2)).await;
     link.stall(false);
     sleep(ms(20)).await;

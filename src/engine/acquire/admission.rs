@@ -1,6 +1,13 @@
-//! How many attempts of those who come to wait are under way at a time: so many past all crowds, and as many of each crowd, which is
-//! of one name. Each takes some 2 KB until it is answered, and the server takes a few dozen in one command: the others of a crowd that
-//! comes at once wait for theirs at a tenth of that. Single attempts, and those of waiters that have a place, are not held up.
+//! Limits how many first attempts of waiters are in flight, because a burst of acquires would take too much memory:
+//! about 2 KB per attempt until its reply. A waiter that queues here takes a tenth of that.
+//!
+//! 1. Up to [`MOST`] attempts per connection are admitted directly, whatever their names.
+//! 2. At that limit a name gets a *crowd*: a semaphore with as many permits, which admits its further attempts in
+//!    order.
+//! 3. The crowd ends with its last attempt.
+//!
+//! Each crowd has its own limit, so a name with a silent server does not delay other names. Single attempts, and
+//! waiters that have a place in a queue already, are not limited. Undos are limited by a second instance.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,30 +20,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::hash::ReadyHash;
 use crate::names::LockName;
 
-/// For each connection: more than the commands that it has under way can hold, and the next one.
+/// Attempts admitted directly, for each connection. More than the shared commands in flight and the next one can
+/// carry, so the limit costs no throughput.
 pub(crate) const MOST: usize = 512;
 
-/// Lets attempts in, so many at a time.
 #[derive(Debug)]
 pub(crate) struct Admission {
     most: usize,
-    /// Attempts that were let in past all crowds.
     under_way: AtomicUsize,
-    /// Names whose attempts were too many, each with a limit of its own: where the server of one is silent, no other waits.
+    /// The crowds by name. Each has its own limit, so that a silent server delays only its own names.
     crowds: Mutex<HashMap<Arc<LockName>, Arc<Semaphore>, ReadyHash>>,
-    /// How many such names there are.
+    /// Length of `crowds`, readable without its lock.
     crowded: AtomicUsize,
 }
 
-/// An attempt that was let in. Dropped, it makes room for another.
+/// An admitted attempt. Its drop admits another one.
 #[derive(Debug)]
 pub(crate) enum Admitted {
     Past(Arc<Admission>),
-    /// In a box, for it is rare.
+    /// Boxed because it is rare.
     FromCrowd(#[expect(dead_code, reason = "held for its drop")] Box<Crowder>),
 }
 
-/// One of a crowd.
 #[derive(Debug)]
 pub(crate) struct Crowder {
     admission: Arc<Admission>,
@@ -45,18 +50,23 @@ pub(crate) struct Crowder {
 }
 
 impl Admission {
-    /// For a client with so many connections to each server.
+    /// For a client with this many connections to each server.
     pub(crate) fn new(connections: usize) -> Arc<Self> {
         Self::of(MOST.saturating_mul(connections))
     }
 
-    /// With so many past all crowds, and as many of each crowd.
     fn of(most: usize) -> Arc<Self> {
         Arc::new(Self { most, under_way: AtomicUsize::new(0), crowds: Mutex::default(), crowded: AtomicUsize::new(0) })
     }
 
-    /// Lets an attempt in; those for one name in the order in which they came. `within`: how long to wait for a turn, asked again when
-    /// that is over, with the place kept meanwhile; None: no more. Dropped half-way, it leaves nothing behind.
+    /// Admits an attempt, in order of arrival among those for one name.
+    ///
+    /// `within` returns how long to wait for a turn. It is called again after each such wait, and the place is kept.
+    /// If it returns None, the attempt is not admitted.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves nothing behind.
     pub(crate) async fn admit(
         self: &Arc<Self>,
         name: &Arc<LockName>,
@@ -67,7 +77,7 @@ impl Admission {
         {
             return Some(admitted);
         }
-        // In a box: it is rare, and every acquire would be the larger for it.
+        // Boxed because it is rare, and would make every acquire larger.
         Box::pin(self.admit_from_crowd(name, within)).await
     }
 
@@ -84,7 +94,7 @@ impl Admission {
     ) -> Option<Admitted> {
         let (mut crowder, semaphore) = {
             let mut crowds = self.crowds.lock();
-            // Nobody passes those who wait for the same name.
+            // Attempts for a crowded name never overtake its queue.
             if !crowds.contains_key(name)
                 && let Some(admitted) = self.admit_past()
             {
@@ -116,7 +126,7 @@ impl Drop for Admitted {
 
 impl Drop for Crowder {
     fn drop(&mut self) {
-        // The permit has a share in the crowd.
+        // The permit keeps the semaphore alive, so drop it before counting its users.
         self.permit = None;
         let mut crowds = self.admission.crowds.lock();
         if crowds.get(&self.name).is_some_and(|crowd| Arc::strong_count(crowd) == 1) {
@@ -129,7 +139,7 @@ impl Drop for Crowder {
     }
 }
 
-/// To wait for so long, and no longer.
+/// A single wait of this length, for [`Admission::admit`].
 pub(crate) fn once(most: Duration) -> impl FnMut() -> Option<Duration> {
     let mut left = Some(most);
     move || left.take()
@@ -145,7 +155,6 @@ mod tests {
         LockName::new("", text)
     }
 
-    /// True when nothing is left of anybody.
     fn is_clean(admission: &Admission) -> bool {
         let none = admission.crowds.lock().is_empty() && admission.crowded.load(Ordering::Relaxed) == 0;
         none && admission.under_way.load(Ordering::Relaxed) == 0
@@ -160,7 +169,8 @@ mod tests {
         for waiter in &mut waiting {
             assert!(futures::poll!(waiter).is_pending());
         }
-        // The one that came past the crowd makes room for nobody of it, and for nobody else of this name.
+        // The attempt that was admitted directly frees no permit of the crowd, and new attempts for the name still
+        // queue.
         admitted.remove(0);
         assert!(futures::poll!(&mut waiting[0]).is_pending());
         assert!(futures::poll!(Box::pin(admission.admit(&name, once(SECOND)))).is_pending());
@@ -206,7 +216,7 @@ mod tests {
         }
         let [leaves, comes, late] = waiting;
         drop(leaves);
-        // Its turn has come, and it leaves all the same.
+        // This waiter is dropped after it was admitted.
         drop(first);
         drop(comes);
         assert!(late.await.is_some());

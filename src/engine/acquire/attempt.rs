@@ -1,4 +1,4 @@
-//! One attempt to acquire: what is sent, and what it brought.
+//! One attempt to acquire: a command, its reply, and what both mean for the book.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,42 +24,40 @@ use crate::topology::{Answered, ServerClock};
 use crate::transport::FaultKind;
 use crate::world::Moment;
 
-/// What one attempt brought.
 pub(super) enum Tried {
     Held(Grant),
-    /// As `Held`: the server had passed it on before.
+    /// Held, because the server had passed the lock on to this owner before.
     Passed(Grant),
     Busy(Busy),
     /// Busy, and the owner has a queue entry.
     Queued(InQueue),
-    /// Busy, and the owner has left a mark that it waits.
+    /// Busy, and the owner has left a mark in Redis that it waits.
     Marked(Busy, Undo),
-    /// Others are to come first.
+    /// The lock could be acquired, but waiters of the other half come first.
     HeldBack,
-    /// The owner's earlier hold is ending: ask again.
+    /// The owner's earlier hold is ending: retry.
     Gone,
     /// The owner's queue entry is lost.
     Displaced,
-    /// Another client holds the lock as this owner, which it must have read in Redis: another owner is needed.
+    /// Another client holds the lock as this owner, which it must have read in Redis. The acquire needs another owner.
     OwnerTaken,
 }
 
-/// A queue entry, and what gives it up.
 pub(super) struct InQueue {
     pub(super) entry: EntryHandle,
     pub(super) undo: Undo,
 }
 
-/// A failed attempt. When it may have been carried out, dropping this has it undone.
+/// A failed attempt. If the command may have run, dropping this undoes it.
 pub(super) struct Failed {
     pub(super) error: Error,
     pub(super) doubt: Option<Undo>,
-    /// True when another attempt would bring the same.
+    /// True if a retry would fail in the same way.
     pub(super) would_repeat: bool,
-    /// True when the lock was granted too late, or too few replicas know of it, so that the hold is being given back: another attempt
-    /// needs a hold of another number.
+    /// True if the hold is being released because the lock was granted too late or to too few replicas. A retry needs
+    /// a hold with another number.
     pub(super) spent: bool,
-    /// True when the wait was over before the command was answered or sent, and the server answers others.
+    /// True if the wait ended before the command was sent or answered, while the server still answers others.
     pub(super) cut_off: bool,
 }
 
@@ -70,7 +68,6 @@ impl From<Error> for Failed {
 }
 
 impl Request {
-    /// The hold that the attempts are to acquire.
     pub(super) fn target(&self) -> Arc<Target> {
         let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone());
         if self.fresh {
@@ -84,9 +81,10 @@ impl Request {
         self.target_of(hold, self.number)
     }
 
-    /// The same for the hold of this number, of an owner that was given.
+    /// [`Self::target`] for a given owner and a hold of this number.
     pub(super) fn target_of(&self, hold: Arc<Hold>, number: u64) -> Arc<Target> {
-        // Others may wait as this owner: whoever is granted it asks, so that the server counts each.
+        // Other acquires may wait as this owner. `!` makes the waiter confirm a grant by a command, so that the server
+        // counts each hold.
         let nonce = match self.engine.hold_id(&self.owner, number) {
             HoldId::Listed(id) => Bytes::from([b"!", &id[..]].concat()),
             _ => Bytes::new(),
@@ -94,8 +92,8 @@ impl Request {
         Target::reserve(&self.engine, hold, number, nonce)
     }
 
-    /// Waits until an attempt of a waiter may be made. Where the server is silent, for a command timeout at the most, after which it
-    /// is made all the same, and fails as it must; a crowd that is slow stays in order.
+    /// Waits until a first attempt may be made ([`super::admission`]). If the server is silent, the wait ends after
+    /// one command timeout: the attempt is made, and fails. A crowd that is only slow keeps its order.
     pub(super) async fn admitted(&self) -> Result<Option<Admitted>, Failed> {
         let (engine, name) = (&self.engine, self.protocol.name());
         let mut is_first = true;
@@ -113,7 +111,7 @@ impl Request {
         Ok(admitted)
     }
 
-    /// One attempt, to be carried through whatever becomes of the caller.
+    /// Makes one attempt. It is completed even if the caller is dropped.
     pub(super) fn attempt(
         &self,
         target: &Arc<Target>,
@@ -127,7 +125,8 @@ impl Request {
             inbox: self.inbox.clone(),
             not_reentrant: self.not_reentrant,
             fenced: self.protocol.nature().fenced,
-            // Of an owner that was made for this nobody else has a hold; but a hold before this one may have been given back.
+            // A fresh owner has no hold by another acquire. But an earlier hold of this acquire may have been
+            // released.
             first: self.holds_nothing && target.number == self.number,
             fresh: self.fresh,
             used_again: self.fresh && self.number > 0,
@@ -138,16 +137,17 @@ impl Request {
         Finished::at_home(&self.engine.reaper, attempt.make())
     }
 
-    /// Waits for an attempt until shortly after the end of the wait, or for a command timeout if the wait is zero. An attempt that is cut
-    /// off continues in the background, and its outcome is undone. The wait has then run out if the server answers others and another
-    /// holder was seen. A single attempt (a wait of zero) fails in any case.
+    /// Waits for an attempt until shortly after the end of the wait, or for a command timeout if the wait is zero.
+    ///
+    /// An attempt that is cut off continues in the background, and is undone. Then the wait has run out if the server
+    /// answers others and another holder was seen. A single attempt (a wait of zero) fails in any case.
     pub(super) async fn bounded(&self, attempt: Finished<Attempted>) -> Result<Tried, Failed> {
-        // Without a limit it lasts as long as the transport lets its command; so does a single attempt of an owner that has no
-        // other command before this one.
+        // Without a limit, the transport's command timeout ends the attempt. The same goes for a single attempt of a
+        // fresh owner, which queues behind no other command of that owner.
         if self.deadline.left().is_none() || (self.deadline.is_once() && self.fresh) {
             return attempt.await.outcome;
         }
-        // In a box: a waiter is the smaller for it, for as long as it waits.
+        // Boxed to keep a waiter small.
         Box::pin(self.bounded_by_deadline(attempt)).await
     }
 
@@ -162,7 +162,7 @@ impl Request {
         }
     }
 
-    /// The wait is over, and an attempt has not been answered.
+    /// The failure of an attempt that was not answered before the wait ended.
     async fn cut_off(&self) -> Failed {
         let name = self.protocol.name();
         let silent = self.deadline.finds_silent(GRACE, |at| self.engine.topology.is_silent(name, at)).await;
@@ -170,8 +170,9 @@ impl Request {
     }
 }
 
-/// What an attempt came to. Where nobody came to use it, it is given up before the owner's next command looks into the book: that
-/// must not meet a hold on which nobody relies, and take its owner for one that waits for itself.
+/// The outcome of an attempt, with the owner's order. An outcome that nobody takes is dropped before the order.
+/// Otherwise the owner's next command would find a hold without a guard in the book, and report a deadlock of the
+/// owner with itself.
 pub(super) struct Attempted {
     // Dropped in this order.
     outcome: Result<Tried, Failed>,
@@ -184,52 +185,48 @@ impl EndsWithRuntime for Attempted {
     }
 }
 
-/// How an attempt treats others, and what its refusal is to say.
+/// How an attempt queues and yields, and what its refusal must report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
     pub(super) queueing: Queueing,
-    /// False where the flavour would let others go first, and this one has waited for them for long enough.
+    /// False if this waiter has yielded to waiters of the other half for long enough.
     pub(super) gives_way: bool,
-    /// True when a refusal is to say for how long the lock is held.
+    /// True if a refusal must report how long the lock is held.
     pub(super) looks: bool,
 }
 
-/// One attempt: from the book to the server and back to the book.
 struct Attempt {
     target: Arc<Target>,
-    /// None: the watchdog's.
     lease: Option<Duration>,
     inbox: Option<Arc<LockName>>,
-    /// True when the owner must hold nothing yet.
     not_reentrant: bool,
-    /// True when the lock that was asked for gives every section a fencing token.
     fenced: bool,
-    /// True when the owner has had no hold before this one.
+    /// True if the owner has had no hold before this one.
     first: bool,
-    /// True when the owner was made by this client, for this acquire or for an earlier one.
+    /// True if this client created the owner, for this acquire or for an earlier one.
     fresh: bool,
-    /// True when it was for an earlier one.
+    /// True if the owner was created for an earlier acquire.
     used_again: bool,
-    /// True when an attempt before this one for the same hold may have been carried out.
+    /// True if an earlier attempt for the same hold may have run.
     doubted: bool,
     manner: Manner,
-    /// Makes room for another when this one is answered.
+    /// Admits another attempt when this one is done.
     _admitted: Option<Admitted>,
 }
 
-/// What the book says of the owner's holds before an attempt.
+/// The owner's holds in the book before an attempt.
 struct Before {
-    /// How many there are.
     count: u32,
-    /// Until when guards were promised the lock.
+    /// The latest deadline that guards count on.
     until: Moment,
-    /// The number of the last of them.
+    /// Number of the newest hold.
     last: Option<u64>,
 }
 
 impl Attempt {
     async fn make(self) -> Attempted {
-        // One command of an owner at a time: what is sent next depends on what came before.
+        // An owner has one command in flight at a time, because each command depends on the result of the previous
+        // command.
         let order = self.target.hold.in_order().await;
         Attempted { outcome: self.make_in_order().await, _order: Some(order) }
     }
@@ -238,7 +235,7 @@ impl Attempt {
         let hold = Arc::clone(&self.target.hold);
         self.check_flavour()?;
         let cut_until = Moment::from_nanos(hold.book().cut_until());
-        // A command that shortens the lease may come in late: not behind this one.
+        // A late command may still shorten the lease. Wait until it can no longer run after this acquire.
         self.target.engine.after(cut_until).await;
         let Some(before) = self.look_into_book() else { return Ok(Tried::Gone) };
         self.check_reentry(&before)?;
@@ -247,7 +244,7 @@ impl Attempt {
             Answer::Held => false,
             Answer::Passed => true,
             Answer::Fenced(token) => {
-                // A hold that comes in again has the token already.
+                // A re-entered hold keeps its token.
                 if before.count == 0 {
                     hold.set_token(token);
                 }
@@ -264,7 +261,7 @@ impl Attempt {
         &self.target.hold.protocol
     }
 
-    /// An owner has to do with a name as one flavour at a time.
+    /// Refuses an owner that uses one name both as a fenced lock and as another flavour.
     fn check_flavour(&self) -> Result<(), Failed> {
         let protocol = self.protocol();
         if protocol.nature().fenced == self.fenced {
@@ -278,7 +275,7 @@ impl Attempt {
         Err(Error::Config { what }.into())
     }
 
-    /// None when the earlier hold of the owner is ending: its release waits for the order, and has to come first.
+    /// Returns None if the owner's earlier hold is ending. Its release waits for the order, and must run first.
     fn look_into_book(&self) -> Option<Before> {
         let book = self.target.hold.book();
         if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
@@ -301,7 +298,7 @@ impl Attempt {
         Failed { would_repeat: true, ..error.into() }
     }
 
-    /// A reply that no script of ours gives: whether the lock was taken is in doubt.
+    /// A reply that none of our scripts gives. The lock may have been acquired, so the attempt is in doubt.
     fn odd(&self, error: Error) -> Failed {
         Failed {
             doubt: Some(Undo::new(&self.target, true).leased(self.lease)),
@@ -310,16 +307,17 @@ impl Attempt {
         }
     }
 
-    /// Sends the acquire, anew where the server's clock was not known well enough. Returns when it was sent.
+    /// Sends the acquire, and retries it if the estimate of the server's clock was too inaccurate. Returns when it was
+    /// sent.
     async fn send(&self, before: &Before) -> Result<(Moment, Answer), Failed> {
         let Target { engine, hold, .. } = &*self.target;
         let protocol = self.protocol();
         let lease = self.lease.unwrap_or(engine.options.watchdog);
-        // Coming in again never shortens what the holds before it were promised.
+        // Re-entry never shortens the lease that earlier holds count on.
         let comes_in = before.count > 0 && !protocol.nature().leases_apart;
         let hold_id = self.target.id();
-        // A last moment costs nothing where the server's clock is known. Without a last moment, a copy that comes late takes a
-        // lock that nobody waits for, which is undone; but it may also join a queue.
+        // A last moment costs nothing if the server's clock is known. Without it, a late copy may take a free lock,
+        // which is undone, or join a queue.
         let leaves_traces = hold_id != HoldId::Only || protocol.queue().is_some();
         let must_end = hold_id != HoldId::Only && !self.first;
         let is_limited = must_end || (leaves_traces && engine.clock(protocol.name()).is_known(engine.now()));
@@ -335,7 +333,7 @@ impl Attempt {
                     hold: &hold_id,
                     earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
                     last_ms: if is_limited { clock.last(sent, engine.options.command_timeout) } else { 0 },
-                    // Nobody else has a hold of an owner that is used again, unless they read the owner in Redis.
+                    // No other client has a hold of a reused owner, unless it read the owner in Redis.
                     alone: self.not_reentrant || self.used_again,
                     queueing: self.manner.queueing,
                     gives_way: self.manner.gives_way,
@@ -348,15 +346,16 @@ impl Attempt {
             let Answered { reply, placement, clock } = answered.map_err(|fault| {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true).leased(self.lease));
                 let error = fault.to_error(&protocol.name().as_written);
-                // It is held, but too few replicas have that: undone at once, so that others may have it meanwhile.
+                // The lock is held, but too few replicas have the hold. It is undone at once, so that other clients
+                // may acquire.
                 let spent = matches!(fault.kind, FaultKind::Unacknowledged { .. });
                 Failed { doubt: doubt.filter(|_| !spent), spent, ..error.into() }
             })?;
             match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
-                // Not carried out: the server's clock was not known, or stepped.
+                // The command did nothing: the server's clock was unknown, or it stepped.
                 Answer::TooLate(at) => refusals.add(&clock, at, engine.now())?,
                 _ if engine.topology.placement(protocol.name()) != placement => {
-                    // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+                    // The server may have lost the name before it answered, so its answer does not count.
                     let doubt = Some(Undo::new(&self.target, true).leased(self.lease));
                     return Err(Failed { doubt, ..Error::moved().into() });
                 }
@@ -364,7 +363,7 @@ impl Attempt {
                     if let (Answer::Busy(busy), true) = (&answer, waits_in_queue)
                         && !clock.is_known(engine.now())
                     {
-                        // So that what comes after has a last moment.
+                        // The next commands can then have a last moment.
                         clock.learn(busy.at, engine.now());
                     }
                     return Ok((sent, answer));
@@ -373,7 +372,7 @@ impl Attempt {
         }
     }
 
-    /// The owner held nothing, and does not get the lock now.
+    /// Reads the refusal of an acquire by an owner that held nothing.
     fn read_refusal(&self, answer: Answer, before: &Before, sent: Moment) -> Result<Tried, Failed> {
         let protocol = self.protocol();
         let waits = self.manner.queueing != Queueing::Ask;
@@ -384,7 +383,7 @@ impl Attempt {
             }
             Answer::Busy(busy) if waits && release::waits_in_redis(protocol) => {
                 let mark = Undo::mark(&self.target);
-                // Closing takes back the marks that it finds; a mark that is left after that is taken back here.
+                // Closing removes all marks that it finds. A mark left later is removed here, by the drop of `mark`.
                 self.target.engine.check_open()?;
                 Ok(Tried::Marked(busy, mark))
             }
@@ -392,7 +391,7 @@ impl Attempt {
             Answer::HeldBack => Ok(Tried::HeldBack),
             Answer::Displaced => Ok(Tried::Displaced),
             Answer::Deadlock if self.used_again => Ok(Tried::OwnerTaken),
-            // Nobody but this acquire has it: it is what an earlier attempt has left, whose undoing is on its way.
+            // No other acquire knows this owner, so the hold is left from an earlier attempt that is being undone.
             Answer::Deadlock if self.fresh => Ok(Tried::Busy(Busy { ttl: None, at: 0, announced: true })),
             Answer::Deadlock => {
                 Err(self.deadlock(if self.not_reentrant { Deadlock::NotReentrant } else { Deadlock::Upgrade }))
@@ -401,7 +400,7 @@ impl Attempt {
         }
     }
 
-    /// The owner stands in the queue: keeps its entry.
+    /// Registers the owner's place in the queue, so that the beat confirms it.
     fn keep_entry(&self, Busy { ttl, at, .. }: Busy, sent: Moment) -> Result<InQueue, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         let undo = Undo::new(&self.target, false);
@@ -411,16 +410,16 @@ impl Attempt {
         if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
             engine.queues.check_in(self.protocol(), engine.now(), ttl);
         }
-        // Closing gives up the entries that it finds; an entry that is made after that is given up here.
+        // Closing gives up all entries that it finds. An entry made later is given up here, by the drop of `undo`.
         engine.check_open()?;
         Ok(InQueue { entry, undo })
     }
 
-    /// The owner was to come in again, and has nothing there any more.
+    /// Re-entry found that the owner's earlier holds are gone.
     fn read_loss(&self, answer: &Answer, before: &Before) -> Result<Tried, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         match (answer, before.last) {
-            // Somebody else gave that hold back. Guards may rely on other holds of the owner.
+            // Another client released that hold. Guards may rely on other holds of the owner.
             (Answer::Gone, Some(earlier)) => {
                 engine.lose_holds(hold, &[earlier]);
             }
@@ -430,15 +429,15 @@ impl Attempt {
         Ok(Tried::Gone)
     }
 
-    /// Notes the hold in the book, which makes it a grant.
+    /// Enters the hold into the book, and returns its grant.
     fn open(&self, sent: Moment) -> Result<Grant, Failed> {
         let engine = &self.target.engine;
         let until = valid_until(sent, self.lease.unwrap_or(engine.options.watchdog));
         let grant = self.target.granted(self.lease, sent, until, self.doubted);
-        // Closing ends the holds that it finds in the table; a hold that is granted after that is given back here.
+        // Closing ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
         engine.check_open()?;
         if grant.until().is_none() {
-            // The grant came too late to be of use. Dropped, it is released.
+            // The grant came after its lease. Its drop releases it.
             drop(grant);
             return Err(Failed { spent: true, ..Error::too_late().into() });
         }

@@ -1,4 +1,4 @@
-//! One acquire's attempts, across errors and doubts.
+//! The attempts of one acquire, with what is known between them: errors, doubts, the queue entry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,39 +12,37 @@ use crate::engine::protocol::Queueing;
 use crate::engine::wait::{News, Patience, Pause};
 use crate::error::{Error, Result};
 
-/// How long an attempt that failed at a server waits, at the most, that the name has left: some others do at the same time.
+/// Longest pause before a retry at the name's new server. Random below that, because other waiters retry at the same
+/// time.
 const ELSEWHERE: Duration = Duration::from_millis(10);
 
-/// One acquire's attempts, across errors and doubts.
 pub(super) struct Attempts<'a> {
     request: &'a Request,
     pub(super) target: Arc<Target>,
-    /// For how long to sleep before the next attempt.
     pause_for: Duration,
-    /// An earlier attempt that may have happened unseen. The same owner asks again, which changes nothing if it had.
+    /// An earlier attempt that may have run. The retry is made as the same owner, so it counts once.
     pub(super) doubt: Option<Undo>,
-    /// The mark in Redis that says that this owner waits.
+    /// The mark in Redis that this owner waits.
     mark: Option<Undo>,
-    /// How the next one is made. The first of a waiter that does not know of others just asks for the lock.
+    /// How the next attempt is made. The first attempt of a waiter that knows of no holder does not ask for the
+    /// remaining lease.
     pub(super) manner: Manner,
-    /// True when the release of whoever holds the lock will be announced.
+    /// True if the current holder's release will be announced by a message.
     pub(super) announced: bool,
-    /// The queue entry, if there is one.
     pub(super) entry: Option<InQueue>,
     pub(super) found: Found,
     pub(super) patience: Patience,
-    /// Why the last attempt failed, if it did.
     failed: Option<Error>,
-    /// True once an answer said that another owner has the lock, or is ahead of this one.
+    /// True once an answer reported that another owner holds the lock or is ahead in the queue.
     pub(super) has_seen_busy: bool,
 }
 
-/// What the last attempt found that decides how it goes on.
+/// A finding of the last attempt that changes how the waiter continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Nothing special: the lock is had, or somebody else holds it.
+    /// The lock was acquired, or another owner holds it.
     Usual,
-    /// An earlier hold of the owner is ending, or gone: the next attempt takes another.
+    /// An earlier hold of the owner is ending or gone. The next attempt uses a new [`Hold`].
     Gone,
     Passed,
     Displaced,
@@ -61,7 +59,8 @@ impl<'a> Attempts<'a> {
             doubt: None,
             mark: None,
             manner: Manner { queueing: Queueing::Join, gives_way: true, looks: false },
-            // A lock that is taken by `SET` says only in a later look whether its release will be announced.
+            // The first answer of a lock taken by `SET` does not say whether the release will be announced. Only a
+            // look does.
             announced: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
             entry: None,
             found: Found::Usual,
@@ -71,7 +70,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Makes one attempt. Where it brings nothing, [`Attempts::pause`] says how to wait for the next.
+    /// Makes one attempt. If it does not succeed, [`Attempts::pause`] says how to wait for the next one.
     pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
         let request = self.request;
         let placement = || request.engine.topology.placement(request.protocol.name());
@@ -79,10 +78,11 @@ impl<'a> Attempts<'a> {
         self.found = Found::Usual;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
-            // Held back for long enough: the waiters of the other half do not come first any more.
+            // The waiters of the other half were let first for `hold_back`. They no longer come first.
             self.manner.gives_way = false;
         }
-        // Whoever has come before stands behind nobody who only comes: others may wait for it.
+        // Admission limits only newcomers. An owner that has a queue entry or holds the lock must not wait for it,
+        // because others may wait for that owner.
         let joins = self.manner.queueing == Queueing::Join && self.entry.is_none() && !request.is_in();
         let admitted = if joins { request.admitted().await } else { Ok(None) };
         let tried = match admitted {
@@ -94,7 +94,7 @@ impl<'a> Attempts<'a> {
         };
         self.manner.looks = true;
         if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
-            // A lost place in the queue says nothing of a holder.
+            // A lost queue entry is no evidence of a holder.
             self.has_seen_busy |= !matches!(tried, Ok(Tried::Displaced));
             self.failed = None;
             self.patience.answered();
@@ -125,7 +125,7 @@ impl<'a> Attempts<'a> {
                 self.found = Found::Displaced;
             }
             Ok(Tried::OwnerTaken) => {
-                // Its queue entry is given up.
+                // This gives up the queue entry.
                 self.entry = None;
                 self.found = Found::Displaced;
             }
@@ -134,7 +134,8 @@ impl<'a> Attempts<'a> {
                 self.pause_for = request.until_free(busy.ttl);
             }
             Ok(Tried::Gone) => {
-                // The release of an earlier hold may still be under way, so that even a fresh owner is in the table.
+                // The release of the earlier hold may still be in flight, so the hold must be found through the table,
+                // for a fresh owner too.
                 let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                 let (number, nonce) = (self.target.number, self.target.nonce.clone());
                 self.target = Target::reserve(&request.engine, hold, number, nonce);
@@ -143,7 +144,7 @@ impl<'a> Attempts<'a> {
             }
             Err(Failed { error, doubt, would_repeat, spent, cut_off }) => {
                 if spent {
-                    // The release of that hold also looks for the copy that was in doubt.
+                    // The release of the spent hold also looks for the late copy.
                     self.doubt.take().into_iter().for_each(Undo::disarm);
                     let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                     self.target = request.target_of(hold, request.engine.hold_number());
@@ -154,22 +155,22 @@ impl<'a> Attempts<'a> {
                     None => {}
                 }
                 if self.doubt.is_some() {
-                    // The owner may have a queue entry unseen.
+                    // The command may have joined the queue.
                     self.manner.queueing = Queueing::Stay;
                 }
                 if cut_off {
-                    // The failure of an earlier attempt says more than this error. Without one, the wait has run out if another holder
-                    // was seen.
+                    // The error of an earlier attempt says more than this one. Without such an error, the wait has run
+                    // out if another holder was seen.
                     let earlier = self.failed.take();
                     let ran_out = earlier.is_none() && self.has_seen_busy;
                     request.ran_out.store(ran_out, Ordering::Relaxed);
                     return Err(earlier.unwrap_or(error));
                 }
                 self.pause_for = if placement() != asked_at {
-                    // It was asked of a server that has lost the name meanwhile: the other one is there.
+                    // The name has moved to another server. Retry there soon.
                     ELSEWHERE - request.engine.jitter(ELSEWHERE * 9 / 10)
                 } else if matches!(error, Error::Replicas { .. }) {
-                    // It is undone by then, and whoever else waits has had its chance.
+                    // After this pause the grant is undone, and other waiters have had their chance.
                     request.engine.pause(self.patience.failures().max(1))
                 } else {
                     request.engine.pause(self.patience.failures())
@@ -189,39 +190,37 @@ impl<'a> Attempts<'a> {
         Ok(None)
     }
 
-    /// For how long the waiters of the other half may still come first. None where the lock has no halves.
+    /// Remaining time in which waiters of the other half come first. None if the lock has no halves.
     pub(super) fn held_back(&self) -> Option<Duration> {
         let engine = &self.request.engine;
         let left = || engine.options.hold_back.saturating_sub(self.request.deadline.waited());
         self.request.protocol.nature().shared.then(left)
     }
 
-    /// What cuts a wait short in which nothing is asked.
+    /// The events that end a pause early.
     pub(super) const fn news(&self) -> News {
         if self.is_failing() { News::Connection } else { News::Announced }
     }
 
-    /// How to wait for the next attempt.
     pub(super) const fn pause(&self) -> Pause {
         let news = if matches!(self.failed, Some(Error::Replicas { .. })) { News::Undone } else { self.news() };
         Pause { most: self.pause_for, news }
     }
 
-    /// True when the owner has a queue entry.
     pub(super) fn is_queued(&self) -> bool {
         self.entry.is_some()
     }
 
-    /// The server says that the owner stands in the queue.
+    /// The server has confirmed that the owner is in the queue.
     pub(super) fn entered(&mut self, queued: InQueue) {
         self.manner.queueing = Queueing::Stay;
         if let Some(InQueue { undo, .. }) = self.entry.replace(queued) {
-            // It is the same entry, confirmed.
+            // The new handle is for the same entry.
             undo.disarm();
         }
     }
 
-    /// The queue entry is gone, and nothing is held. Returns the attempt that may be carried out late.
+    /// The queue entry is gone, and nothing is held. Returns the undo of an attempt whose copy may arrive late.
     pub(super) fn displaced(&mut self) -> Option<Undo> {
         if let Some(InQueue { undo, .. }) = self.entry.take() {
             undo.disarm();
@@ -229,7 +228,7 @@ impl<'a> Attempts<'a> {
         self.doubt.take()
     }
 
-    /// The lock is held: there is nothing to undo, and no queue entry any more.
+    /// The lock is held, so the queue entry is gone and nothing needs to be undone.
     pub(super) fn disarm_all(&mut self) {
         let entry = self.entry.take().map(|InQueue { undo, .. }| undo);
         [self.doubt.take(), self.mark.take(), entry].into_iter().flatten().for_each(Undo::disarm);
@@ -248,7 +247,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// As `give_up`, at a silent server.
+    /// [`Self::give_up`] for a silent server: always an error.
     pub(super) fn give_up_unanswered(&mut self) -> Result<Option<Grant>> {
         let missing = || self.request.engine.topology.missing(self.request.protocol.name());
         Err(self.failed.take().unwrap_or_else(missing))
@@ -256,7 +255,7 @@ impl<'a> Attempts<'a> {
 }
 
 impl Request {
-    /// How long to sleep on a busy lock: until its lease ends, but never without bound and never not at all.
+    /// Sleep on a busy lock: until its lease ends, but at most `poll_cap` and at least 1 ms.
     fn until_free(&self, ttl: Option<u64>) -> Duration {
         let cap = self.engine.options.poll_cap;
         match ttl {

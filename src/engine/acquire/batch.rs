@@ -1,4 +1,4 @@
-//! Many locks of one client, all at one server, by one command: all of them, or none.
+//! Acquires many locks of one client at one server by one command: all or none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 
 static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/multi/acquire.lua")).gaining(is_held);
 
-/// What one attempt brought.
 pub(crate) enum Batch {
-    /// All locks are held.
     Held(Vec<Grant>),
-    /// No lock is held; this is the first that somebody else holds.
+    /// No lock is held. The index is that of the first lock with another holder.
     Busy(usize),
 }
 
-/// Asks once for all of `protocols`, no two of one name, as an owner that holds none of them and that nobody else knows.
-/// The work is carried through whatever becomes of the caller.
+/// Tries once to acquire all locks of `protocols`, which must have distinct names. The owner must hold none of them,
+/// and no other task may know the owner. The attempt is completed even if the caller is dropped.
 ///
-/// *Errors*: [`Error::moved`] where the names do not live at one server, or have left it before it answered.
+/// # Errors
+///
+/// [`Error::moved`] if the names live at different servers, or moved before the server answered.
 pub(crate) fn batch(
     engine: &Arc<Engine>,
     protocols: Vec<Arc<dyn Protocol>>,
@@ -58,9 +58,9 @@ pub(crate) fn batch(
         let call = Call { script: &ALL, keys: protocols.len(), words };
         let targets: Vec<Arc<Target>> =
             protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
-        // Whatever the command has come to is undone.
+        // Undoes the command, whether or not it ran.
         let undo = || targets.iter().for_each(|target| drop(Undo::new(target, true).leased(lease)));
-        // Nobody knows what stands behind a reply that no script of ours gives.
+        // None of our scripts gives such a reply, so the command may have run.
         let odd = |reply: &Reply| {
             undo();
             Error::odd_reply(ALL.name, reply)
@@ -73,7 +73,7 @@ pub(crate) fn batch(
             fault.to_error(&name.as_written)
         })?;
         if placements().iter().any(|placement| *placement != asked_at) {
-            // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+            // The server may have lost one of the names before it answered, so its answer does not count.
             undo();
             return Err(Error::moved());
         }
@@ -95,10 +95,10 @@ pub(crate) fn batch(
         }
         let until = valid_until(sent, span);
         let grants: Vec<Grant> = targets.iter().map(|target| target.granted(lease, sent, until, false)).collect();
-        // Closing ends what it finds in the table; what comes in behind it is given back here.
+        // Closing ends all holds in the table. Holds granted later are released here, by the drop of `grants`.
         engine.check_open()?;
         if engine.now() >= until {
-            // The grants came too late to be of use. Dropped, they are released.
+            // The grants came after their lease. Their drop releases them.
             drop(grants);
             return Err(Error::too_late());
         }

@@ -1,4 +1,4 @@
-//! The wait for a lock whose waiters stand in a queue of this process: one of them at a time speaks to Redis.
+//! The wait for a lock whose waiters queue in this process. Only the contender, the first of them, talks to Redis.
 
 use std::time::Duration;
 
@@ -9,20 +9,19 @@ use crate::engine::registry::{HeldAs, Waiter};
 use crate::engine::wait::{self, Asked, Awaited, Beside, GRACE, News, Pause, Waited};
 use crate::error::Result;
 
-/// A lock, as what somebody waits for.
 struct LockWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
-    /// How often the lock was found to be taken, where its release is not announced.
+    /// Number of looks that found the lock busy while its release is not announced.
     looks: u32,
 }
 
 impl Request {
-    /// Waits until the lock is had or the wait is over.
     pub(super) async fn wait(&self) -> Result<Option<Grant>> {
         let mut awaited = LockWait { request: self, attempts: Attempts::new(self), looks: 0 };
         if !self.holds_nothing {
-            // An owner that holds the lock already must not queue behind those who wait for it; an answer says whether it does.
+            // An owner that holds the lock already must not queue behind waiters that wait for it. So it asks once
+            // before it queues.
             let attempts = &mut awaited.attempts;
             let mut closing = self.engine.closing();
             loop {
@@ -65,8 +64,8 @@ impl Request {
             Waited::Over | Waited::Displaced => {
                 let is_known = awaited.attempts.has_seen_busy || awaited.attempts.is_failing();
                 if !is_known && !waiter.knows_busy(self.deadline.began()) {
-                    // The answer to the task ahead counts for as long after the wait as one to this task would. A wait that is shorter
-                    // than a timer's tick has not requested a look yet.
+                    // The contender's reply counts for the same grace time as this task's own reply would. A wait
+                    // shorter than a timer tick has not requested a look yet.
                     waiter.request_look(self.deadline.began());
                     tokio::time::sleep(GRACE).await;
                 }
@@ -78,7 +77,7 @@ impl Request {
 }
 
 impl LockWait<'_> {
-    /// The pause; where nobody will announce that the lock is free, one that grows.
+    /// The pause before the next look. If the release is not announced, the lock's back-off limits it.
     fn backed_off(&mut self, pause: Pause) -> Pause {
         let request = self.request;
         let unannounced = !self.attempts.announced && !pause.news.is_of_failure();
@@ -94,7 +93,7 @@ impl Awaited for LockWait<'_> {
 
     async fn ask_beside(&mut self, waiter: &mut Waiter) -> Result<Beside<Grant>> {
         let joins = waiter.joins();
-        // The owner may have got the lock by another acquire since this one asked.
+        // The owner may have acquired the lock by another acquire since this one asked.
         let again = !joins && self.request.is_in();
         let held_back = self.attempts.held_back();
         let mut most = held_back.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX);
@@ -108,12 +107,13 @@ impl Awaited for LockWait<'_> {
                 waiter.rejoin();
                 return Ok(Beside::Again);
             } else {
-                // Refused all the same: somebody else holds the lock.
+                // Refused although it no longer yields, so another owner holds the lock.
                 waiter.note_held_back(false);
                 return Ok(Beside::Again);
             }
         }
-        // The contender asks seldom. A shorter wait behind it needs a look within the wait, early enough for an answer.
+        // The contender asks rarely. A shorter wait behind it requests a look at half its time, early enough for a
+        // reply.
         if let Some(left) = self.request.deadline.left_to_half() {
             if left.is_zero() {
                 waiter.request_look(self.request.deadline.began());
@@ -129,7 +129,7 @@ impl Awaited for LockWait<'_> {
     }
 
     fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, _steady: bool) -> Option<Pause> {
-        // What this process hands over is not announced: a message means that somebody else changed something.
+        // A hand-off inside this process sends no message. So a message means that another client changed something.
         let engine = &self.request.engine;
         let left = waiter.held_here(engine.now()).filter(|_| !woken)?;
         let pause = Pause { most: left.min(engine.options.poll_cap), news: self.attempts.news() };
@@ -137,9 +137,9 @@ impl Awaited for LockWait<'_> {
     }
 
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
-        // A waiter that listens knows of others, and does not ask again when the subscription is confirmed.
+        // A listening waiter makes no second attempt after a subscribe, so this attempt must report the lease.
         self.attempts.manner.looks |= listening;
-        // If this attempt is cut off, what the task ahead saw within this wait counts.
+        // If this attempt is cut off, a holder that the contender saw during this wait counts.
         self.attempts.has_seen_busy |= waiter.knows_busy(self.request.deadline.began());
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));

@@ -1,4 +1,4 @@
-//! The wait for a lock whose waiters stand in a queue in Redis, each by itself: each has a channel of its own, its inbox.
+//! The wait for a lock whose waiters queue in Redis. Each waiter has a channel of its own, its inbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,15 @@ use crate::engine::registry::{HeldAs, Waiter};
 use crate::engine::wait::{self, Asked, Awaited, Beside, Patience, Pause, Waited};
 use crate::error::Result;
 
-/// The turn in a queue in Redis, as what somebody waits for.
 struct QueueWait<'a> {
     request: &'a Request,
     attempts: Attempts<'a>,
-    /// True when the next attempt would be the first since the waiter entered the queue of this process.
+    /// True until the first attempt after the waiter entered the registry.
     is_first: bool,
-    /// True when an attempt was made before the turn.
     has_asked_beside: bool,
 }
 
 impl Request {
-    /// Waits in the queue until the lock is ours or the wait is over.
     pub(super) async fn queue_up(&mut self) -> Result<Option<Grant>> {
         let (mut doubt, mut patience, mut has_seen_busy) = (None, Patience::new(self.patience), false);
         loop {
@@ -31,7 +28,7 @@ impl Request {
                 QueueWait { request: self, attempts: Attempts::new(self), is_first: true, has_asked_beside: false };
             let attempts = &mut awaited.attempts;
             (attempts.doubt, attempts.patience, attempts.has_seen_busy) = (doubt.take(), patience, has_seen_busy);
-            // A fresh owner that waits for the first time needs a queue entry only if the lock is not free.
+            // A new owner that waits for the first time needs a queue entry only if the lock is not free.
             if self.fresh && self.inbox.is_none() {
                 if let Some(grant) = attempts.ask().await? {
                     return Ok(Some(grant));
@@ -56,7 +53,7 @@ impl Request {
                 Waited::Silent => return attempts.give_up_unanswered(),
                 Waited::Displaced => {}
             }
-            // The entry leaves nothing to undo, but perhaps an attempt does whose reply was lost.
+            // The entry is gone and needs no undo. An attempt without a reply may need one.
             let (old, number) = (attempts.displaced(), attempts.target.number);
             self.engine.check_open()?;
             if self.deadline.is_over() {
@@ -66,12 +63,12 @@ impl Request {
             drop(attempts);
             tracing::debug!(lock.name = %self.protocol.name().as_written, "lost its place in the queue, and takes another");
             if self.fresh {
-                // A message that the old owner was passed the lock may be on its way still.
+                // A message that grants the lock to the old owner may still arrive.
                 (self.owner, self.inbox, self.number) = (self.engine.owner(), None, 0);
             } else {
-                // Undone now, it would take the next queue entry along.
+                // If this undo ran now, it would also remove the next queue entry.
                 doubt = old;
-                // The hold of another number came too late, and was given back.
+                // A changed number means that the first hold was granted too late, and was released.
                 self.holds_nothing &= number == self.number;
                 self.number = number;
             }
@@ -86,14 +83,14 @@ impl Awaited for QueueWait<'_> {
         if std::mem::replace(&mut self.has_asked_beside, true) {
             return Ok(Beside::Wait(Duration::MAX));
         }
-        // Another task waits as the same owner. If that holds the lock already, this one comes in again.
+        // Another task waits as the same owner. If the owner holds the lock already, this task re-enters it.
         self.attempts.manner.queueing = Queueing::Ask;
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Beside::Done(grant));
         }
         self.attempts.manner.queueing = Queueing::Join;
         if self.attempts.found == Found::Gone {
-            // The hold beside which it was to come in is gone, and there may be others.
+            // The hold to re-enter is gone, but the owner may have others.
             self.has_asked_beside = false;
             return Ok(Beside::Wait(self.attempts.pause().most));
         }
@@ -107,8 +104,8 @@ impl Awaited for QueueWait<'_> {
     fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause> {
         let pause = self.attempts.pause();
         if std::mem::take(&mut self.is_first) {
-            // The entry was made before anybody listened: what has happened since is found out by asking, once messages come
-            // in. An attempt that failed is made again as any other.
+            // The entry was made before the inbox was subscribed. Once messages arrive, the waiter asks what happened
+            // in between. A failed attempt is retried like any other.
             let is_entered = self.attempts.is_queued() && !waiter.is_listening();
             return (is_entered || self.attempts.is_failing()).then_some(pause);
         }
@@ -118,7 +115,8 @@ impl Awaited for QueueWait<'_> {
 
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
         if let Some(grant) = self.attempts.ask().await? {
-            // No message for this owner can come later: either the lock was never passed on to it, or that message is here.
+            // No message for this owner can arrive later: the lock was never passed on to it, or that message has
+            // arrived.
             let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Usual);
             if clear && !grant.hold.book().doubted() {
                 let _ = grant.hold.inbox.set(Arc::clone(waiter.name()));
@@ -133,7 +131,7 @@ impl Awaited for QueueWait<'_> {
 }
 
 impl QueueWait<'_> {
-    /// True when the server has confirmed the queue entry not long ago, so that there is no need to ask.
+    /// True if the server has confirmed the queue entry recently, so there is no need to ask.
     fn is_confirmed(&self) -> bool {
         let engine = &self.request.engine;
         let now = engine.now();
@@ -141,21 +139,23 @@ impl QueueWait<'_> {
         confirmed.is_some_and(|confirmed| now.since(confirmed) < engine.options.poll_cap)
     }
 
-    /// The lock, if the server has passed it on to this waiter. Only to an owner that nobody else knows, for as long as
-    /// the watchdog keeps it; any other owner asks, and gets its answer in order with its other commands.
+    /// Returns the lock if the server has passed it on to this waiter. Only for a fresh owner and the watchdog's
+    /// lease. In all other cases the waiter asks, and the reply is in order with the owner's other commands.
     fn passed(&mut self, waiter: &Waiter) -> Option<Grant> {
         let passed = waiter.passed()?;
         let (request, attempts) = (self.request, &mut self.attempts);
         let engine = &request.engine;
         let entry = attempts.entry.as_ref()?.entry.entry();
-        // Nor where replicas have to have it: they may not know yet that it was passed on. Asking, it is acknowledged.
+        // In the strict modes the waiter also asks: its command is acknowledged by replicas, which may not have the
+        // grant yet.
         if engine.options.acks.is_strict() || !request.fresh || request.lease.is_some() || engine.check_open().is_err()
         {
             return None;
         }
         let since = passed.since.unwrap_or_else(|| entry.confirmed());
         let until = valid_until(since, passed.lease.min(engine.options.watchdog));
-        // The next beat renews it, which may have to wait for one that is under way, and the lease has to last until the answer.
+        // The next beat renews the lease, and may have to wait for a beat in flight. The lease must last until the
+        // reply.
         if until.since(engine.now()) < engine.options.beat() * 2 {
             return None;
         }
@@ -163,7 +163,7 @@ impl QueueWait<'_> {
         let grant = attempts.target.granted(None, since, until, doubted);
         attempts.disarm_all();
         if engine.check_open().is_err() {
-            // Closing ends the holds that it finds in the table; a hold that is granted after that is given back.
+            // Closing ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
             return None;
         }
         engine.queues.note_passed();

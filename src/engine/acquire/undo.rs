@@ -1,4 +1,4 @@
-//! The undoing of attempts that nobody came to use.
+//! The undo of attempts whose result nobody takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,15 @@ use std::time::Duration;
 use crate::engine::hold::Target;
 use crate::engine::release;
 
-/// An acquire that may have happened unseen, or a queue entry, or a mark. Undone when this is dropped, unless it was disarmed
-/// because the outcome became known, or was used.
+/// Something to undo: an acquire that may have run, a queue entry, or a mark. Dropping this undoes it.
+/// [`Self::disarm`] prevents that once the outcome is known or used.
 pub(super) struct Undo {
     target: Arc<Target>,
     armed: bool,
-    /// False for an entry or a mark that is known to be there: it is given up, and no copy of its command can come later.
+    /// True if a copy of the command may arrive later. False for an entry or a mark that the server has confirmed.
     doubted: bool,
-    /// True for a mark.
     marks: bool,
-    /// The explicit lease that the acquire asked for. The undo is retried for at least that long.
+    /// Explicit lease of the acquire. The undo is retried for at least that long.
     lease: Option<Duration>,
 }
 
@@ -25,26 +24,24 @@ impl Undo {
         Self { target: Arc::clone(target), armed: true, doubted, marks: false, lease: None }
     }
 
-    /// Sets the explicit lease of the acquire. None: the watchdog's lease.
     pub(super) fn leased(mut self, lease: Option<Duration>) -> Self {
         self.lease = lease;
         self
     }
 
-    /// For a mark in Redis, which closing takes back too.
+    /// For a mark in Redis. It is registered, so that closing removes it too.
     pub(super) fn mark(target: &Arc<Target>) -> Self {
         target.engine.queues.mark(target);
         Self { target: Arc::clone(target), armed: true, doubted: false, marks: true, lease: None }
     }
 
-    /// Nothing is to be undone any more.
     pub(super) fn disarm(mut self) {
         self.armed = false;
     }
 
-    /// A later attempt has left the same mark again: it is taken back once.
+    /// A later attempt has left the same mark again. It must be removed only once.
     pub(super) fn replace_mark(mark: &mut Option<Self>, again: Self) {
-        // First the old undo takes its mark off the list, then the new one puts it back.
+        // The drop of the old undo unregisters the mark, so the mark is registered again afterwards.
         if let Some(old) = mark.take() {
             old.disarm();
         }

@@ -1,4 +1,4 @@
-//! All holds of a client, in shards.
+//! The table of a client's holds.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -8,16 +8,13 @@ use super::super::sync::{Mutex, MutexGuard};
 use super::Book;
 use crate::slim::slim;
 
-/// A hold as the table sees it.
 pub(crate) trait Entry {
-    /// Its book.
     fn book(&self) -> MutexGuard<'_, Book>;
 }
 
-/// A part of a table, under a lock of its own.
 type Shard<K, E, S> = Mutex<HashMap<K, Arc<E>, S>>;
 
-/// All holds of a client, by name and owner.
+/// All holds of a client, by name and owner, in shards.
 pub(crate) struct Table<K, E, S> {
     shards: Box<[Shard<K, E, S>]>,
     hash: S,
@@ -34,8 +31,8 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         &self.shards[(hash >> 48) as usize % self.shards.len()]
     }
 
-    /// The hold of `key`, made from `fresh` if there is none, kept in the table until [`Table::unreserve`] although it
-    /// may hold nothing.
+    /// Returns the hold of `key`, or inserts `fresh`. The hold stays in the table until [`Table::unreserve`], even if
+    /// it is empty.
     pub(crate) fn reserve(&self, key: K, fresh: Arc<E>) -> Arc<E> {
         let mut shard = self.shard(&key).lock();
         let entry = shard.entry(key).or_insert(fresh);
@@ -43,17 +40,16 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         Arc::clone(entry)
     }
 
-    /// How many holds of a key there are, as far as is known here.
+    /// Number of holds of a key that this client knows of.
     pub(crate) fn count(&self, key: &K) -> u32 {
         self.shard(key).lock().get(key).map_or(0, |entry| entry.book().count())
     }
 
-    /// The hold of a key, if there is one.
     pub(crate) fn get(&self, key: &K) -> Option<Arc<E>> {
         self.shard(key).lock().get(key).map(Arc::clone)
     }
 
-    /// True when somebody here relies on a hold of a key.
+    /// True if a guard of this client relies on a hold of this key.
     pub(crate) fn is_relied_on(&self, key: &K) -> bool {
         let shard = self.shard(key).lock();
         shard.get(key).is_some_and(|entry| {
@@ -62,19 +58,18 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         })
     }
 
-    /// Ends a reservation.
     pub(crate) fn unreserve(&self, key: &K, entry: &Arc<E>) {
         let mut shard = self.shard(key).lock();
         let mut book = entry.book();
         book.reserved = book.reserved.saturating_sub(1);
-        // One that has ended and was cleaned up after may still have guards, which do not know yet.
+        // A hold that has ended and was cleaned up may still have guards that do not know yet.
         if book.count == 0 && book.reserved == 0 && (book.is_idle() || book.end.is_some()) {
             Self::drop_out(&mut shard, key, entry, book);
         }
     }
 
-    /// Registers a guard of a hold, and the hold if it is new, in one step, so that held means registered. Returns the
-    /// guard's id.
+    /// Adds a guard to a hold, and the hold to the table if it is new. One step, so that a held lock is always in the
+    /// table. Returns the guard's id.
     pub(crate) fn open(&self, key: K, entry: &Arc<E>, open: impl FnOnce(&mut Book) -> u32) -> u32 {
         let mut shard = self.shard(&key).lock();
         let id = open(&mut entry.book());
@@ -82,8 +77,8 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         id
     }
 
-    /// The server has nothing for this hold any more: takes it out, so that released means not registered. A hold that
-    /// others are about to acquire stays, empty, unless it has ended.
+    /// Removes a hold that the server no longer has, so that a released lock is not in the table. A hold that is
+    /// reserved for another acquire stays, empty, unless it has ended.
     pub(crate) fn released(&self, key: &K, entry: &Arc<E>) {
         let mut shard = self.shard(key).lock();
         let mut book = entry.book();
@@ -102,7 +97,6 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         }
     }
 
-    /// Every hold for which `wanted` is true.
     pub(crate) fn collect(&self, wanted: impl Fn(&Book) -> bool) -> Vec<Arc<E>> {
         let mut found = Vec::new();
         for shard in &self.shards {
@@ -112,12 +106,10 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         found
     }
 
-    /// True when `wanted` is true for any hold.
     pub(crate) fn any(&self, wanted: impl Fn(&Book) -> bool) -> bool {
         self.shards.iter().any(|shard| shard.lock().values().any(|entry| wanted(&entry.book())))
     }
 
-    /// How many holds there are.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }

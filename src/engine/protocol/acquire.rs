@@ -1,4 +1,4 @@
-//! An attempt to acquire: what is asked for, and what the answer is.
+//! An attempt to acquire, and its answer.
 
 use bytes::Bytes;
 
@@ -6,33 +6,33 @@ use super::HoldId;
 use crate::owner::Owner;
 use crate::transport::Arg;
 
-/// What an attempt to acquire asks for.
+/// The request of one attempt.
 #[derive(Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) lease_ms: i64,
     pub(crate) hold: &'a HoldId,
-    /// A hold that the owner must have still: it comes in again.
+    /// For a re-entry: a hold that the owner must still have.
     pub(crate) earlier: Option<HoldId>,
-    /// The moment of the server's time after which the command has no effect; 0: none.
+    /// The server's time, in ms, after which the command has no effect; 0 = no limit.
     pub(crate) last_ms: i64,
-    /// True when the owner must have no other hold.
+    /// True if the owner must have no other hold.
     pub(crate) alone: bool,
-    /// True when a refusal is to say for how long the lock is held, where that costs the server something.
+    /// True if a busy reply must include the time left even where that costs the server extra work.
     pub(crate) looks: bool,
     pub(crate) queueing: Queueing,
-    /// False when those whom the flavour would let go first do not any more: it has waited for them for long enough.
+    /// False if the waiter has yielded to others for long enough, and now competes with them.
     pub(crate) gives_way: bool,
-    /// What a waiter is registered by, where the flavour keeps a queue in Redis.
+    /// Registration of the waiter, if the flavour keeps a queue in Redis.
     pub(crate) nonce: &'a Bytes,
-    /// The command by which messages are sent.
+    /// The command that sends messages.
     pub(crate) publish: Bytes,
 }
 
 impl Ask<'_> {
-    /// The arguments that every script begins with that acquires.
+    /// The first arguments of every acquire script.
     pub(crate) fn words(&self) -> [Arg; 6] {
-        // The first of a fresh owner is never listed, although its owner may have become known since.
+        // The first hold of a fresh owner is never listed, even if the owner became known since.
         let hold = if *self.hold == HoldId::Unlisted { &HoldId::Only } else { self.hold };
         [
             Arg::Text(self.owner.bytes()),
@@ -45,47 +45,46 @@ impl Ask<'_> {
     }
 }
 
-/// What an attempt does about the queue that a flavour keeps in Redis. Without a queue it makes no difference.
+/// How an attempt treats the flavour's queue in Redis. No effect without a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queueing {
-    /// Asks, and does not join.
+    /// Tries without queueing.
     Ask,
-    /// Joins the queue if the lock is not to be had.
+    /// Joins the queue if the lock is busy.
     Join,
-    /// Stands in the queue already.
+    /// Keeps the place that the owner has.
     Stay,
 }
 
-/// What one attempt to acquire brought.
+/// The answer to one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The owner holds the lock.
     Held,
-    /// The owner holds the lock: it was passed on to the owner before it asked.
+    /// The owner holds the lock. It had been passed on before this attempt.
     Passed,
-    /// The owner holds the lock, and this is its section's fencing token.
+    /// The owner holds the lock, with this fencing token for its section.
     Fenced(u64),
-    /// Somebody else holds the lock.
     Busy(Busy),
-    /// The owner was to come in again, but holds nothing any more.
+    /// A re-entry, but the owner's earlier hold is gone.
     Gone,
-    /// The owner stands in the queue no more.
+    /// The owner lost its place in the queue.
     Displaced,
-    /// The lock could be had, but the waiters of its other half are to come first.
+    /// The lock is free, but waiters of its other half come first.
     HeldBack,
-    /// The owner holds the lock, or the other half of it, and would wait for itself.
+    /// The owner holds the lock or its other half, and would wait for itself.
     Deadlock,
-    /// The last moment of the command had passed: nothing was done. The server's time, in ms.
+    /// The command arrived after its last moment and did nothing. Contains the server's time, in ms.
     TooLate(i64),
 }
 
-/// Somebody else holds the lock.
+/// Another owner holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy {
-    /// The lease ends in so many ms at the latest; None: it has no end, or that was not asked.
+    /// Time until the lease ends, in ms. None if the lease has no end, or if the time was not requested.
     pub(crate) ttl: Option<u64>,
-    /// With a queue: the server's time, in ms.
+    /// The server's time in ms, for a lock with a queue.
     pub(crate) at: i64,
-    /// True when its release will be announced.
+    /// True if the release will be announced by a message.
     pub(crate) announced: bool,
 }

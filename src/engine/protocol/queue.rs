@@ -5,21 +5,28 @@ use bytes::Bytes;
 use crate::transport::Arg;
 use crate::transport::script::Script;
 
-/// The queue that a flavour keeps in Redis: how waiters are kept in it.
+/// The queue that a flavour keeps in Redis, and its timings.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Keys: `keys` of every lock. Arguments: those of [`Queue::args`]; for every lock its `channels`, the number of waiters,
-    /// 1 where others may come in as the owner of one; each waiter's owner behind the server's time of its last answer; and
-    /// what each is registered by. Replies the server's time; for every lock four: 1 when somebody was served (else 0, or an
-    /// error text), its `PTTL`, for how many ms no deadline ends, and 1 where all its waiters wait, else a list: 1 it waits,
-    /// 0 it does not, above that: it holds the lock for so many ms.
+    /// Refreshes the entries of waiters, and serves each queue whose lock is free.
+    ///
+    /// - Keys: `keys` of every lock.
+    /// - Arguments: [`Queue::args`]. Then for every lock: `channels`; the number of waiters; 1 if others may acquire
+    ///   as the owner of one, else 0; for each waiter the server's time of its last answer, and its owner; for each
+    ///   its nonce.
+    /// - Reply: the server's time, then four entries per lock:
+    ///   1. 1 = a waiter was served; 0 = none was; text = the server's error.
+    ///   2. The lock's `PTTL`.
+    ///   3. Time in ms in which no deadline ends; 0 = unknown.
+    ///   4. 1 = all named waiters are queued. Otherwise a list with one entry per waiter: 1 = queued; 0 = not queued;
+    ///      more = it holds the lock for this many ms.
     pub(crate) refresh: &'static Script,
     pub(crate) keys: [Bytes; 4],
-    /// What the names of its waiters' channels begin with.
+    /// Prefix of the waiters' channels.
     pub(crate) channels: Bytes,
-    /// How long an entry lasts that is not refreshed.
+    /// Lifetime of an entry that is not refreshed.
     pub(crate) entry_life_ms: i64,
-    /// The first lease of a lock that is passed on, until its owner renews it.
+    /// Lease of a lock that is passed on, until its new owner renews it.
     pub(crate) first_lease_ms: i64,
     /// Redisson's `fairLockWaitTimeout`.
     pub(crate) java_wait_ms: i64,
@@ -27,7 +34,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// The arguments that every script of the queue takes. `publish`: the command by which messages are sent.
+    /// The arguments that every script of the queue takes. `publish`: the command that sends messages.
     pub(crate) fn args(&self, publish: Bytes) -> [Arg; 5] {
         let [entry_life, first_lease] = [self.entry_life_ms, self.first_lease_ms].map(Arg::Int);
         let [java_wait, watchdog] = [self.java_wait_ms, self.watchdog_ms].map(Arg::Int);

@@ -1,4 +1,4 @@
-//! A release: what is given back and what is left, and what the answer is.
+//! A release, and its answer.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use super::HoldId;
 use crate::owner::Owner;
 use crate::transport::Arg;
 
-/// What is given back.
+/// The request of one release.
 #[derive(Debug)]
 pub(crate) struct Giving<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) hold: &'a HoldId,
     pub(crate) lease_left: LeaseLeft,
-    /// The holds that this client has left, as a list. Where the owner has others, their leases are not to be cut. Empty:
-    /// unknown.
+    /// The holds that this client has left, as a list. If the owner has other holds, their leases must not be cut.
+    /// Empty = unknown.
     pub(crate) mine: Bytes,
-    /// The moment of the server's time after which the command makes no lease shorter, and, for [`HoldId::Any`], takes no hold
-    /// away. 0: none.
+    /// The server's time, in ms, after which the command shortens no lease and, for [`HoldId::Any`], releases nothing.
+    /// 0 = no limit.
     pub(crate) last_ms: i64,
-    /// To undo an acquire, whatever it has come to: what the waiter is registered by, whose queue entry or mark goes too.
+    /// For an undo: the waiter's registration. Its queue entry or mark is removed too, whatever the acquire's outcome.
     pub(crate) waiter: Option<&'a Bytes>,
-    /// The command by which messages are sent.
+    /// The command that sends messages.
     pub(crate) publish: Bytes,
 }
 
 impl Giving<'_> {
-    /// The arguments that every script begins with that releases.
+    /// The first arguments of every release script.
     pub(crate) fn words(&self) -> [Arg; 5] {
         [
             Arg::Text(self.owner.bytes()),
@@ -39,54 +39,52 @@ impl Giving<'_> {
     }
 }
 
-/// What a release is to leave to the holds of the owner that stay, in ms.
+/// The lease that a release leaves to the owner's remaining holds, in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseLeft {
-    /// The lease that guards were promised. Above 0 only where every hold has a lease of its own.
+    /// The lease that guards were promised. Above 0 only if every hold has its own lease.
     pub(crate) least: i64,
-    /// The lease, in full.
+    /// The full lease.
     pub(crate) lease: i64,
 }
 
 impl LeaseLeft {
-    /// The lease, in full.
     pub(crate) const fn span(self) -> Duration {
         Duration::from_millis(self.lease.unsigned_abs())
     }
 }
 
-/// What a release brought.
+/// The answer to a release.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// So many holds are left.
+    /// The owner has this many holds left.
     Left(u32),
-    /// The owner holds nothing any more, but the lock is not free: it is shared.
+    /// The owner has no hold left. Others share the lock, so it is not free.
     Others,
-    /// Free, and so many clients received the message.
+    /// The lock is free. Contains the number of clients that received the message.
     Free(u32),
-    /// Free, but the server refused to publish that: its reason.
+    /// The lock is free, but the server refused to publish the message, for this reason.
     Unannounced(String),
-    /// The hold was not there; `Some`: who holds it.
+    /// The hold does not exist. Contains the current holder, if there is one.
     NotHeld(Option<String>),
-    /// The hold was not there, but so many others of its owner are.
+    /// The hold does not exist, but the owner has this many others.
     NotThere(u32),
-    /// For [`HoldId::Any`]: nothing was done, and this hold is to be named.
+    /// For [`HoldId::Any`]: nothing was done. The next command must name this hold.
     Which(Bytes),
-    /// The last moment of the command had passed: nothing was done. The server's time, in ms.
+    /// The command arrived after its last moment and did nothing. Contains the server's time, in ms.
     TooLate(i64),
 }
 
-/// What freeing a lock by force came to.
+/// The outcome of a forced release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Forced {
-    /// The lock was held.
     Freed,
-    /// The lock was held, but the server refused to publish that: its reason.
+    /// The lock was held, but the server refused to publish the message, for this reason.
     Unannounced(String),
-    /// The lock was free.
+    /// The lock was free before.
     Free,
-    /// The other half of the lock is held, and was left alone.
+    /// The lock's other half is held, and was left alone.
     Other,
-    /// The last moment of the command had passed: nothing was done. The server's time, in ms.
+    /// The command arrived after its last moment and did nothing. Contains the server's time, in ms.
     TooLate(i64),
 }

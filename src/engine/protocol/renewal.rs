@@ -7,44 +7,46 @@ use crate::owner::Owner;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
-/// One hold, for a renewal.
+/// One hold of a renewal.
 pub(crate) struct Renewed<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) owner: &'a Owner,
-    /// The holds that are relied on, one `,id` each; empty where it is the only one.
+    /// The holds that guards rely on, one `,id` each; empty if the owner has only one.
     pub(crate) holds: Bytes,
-    /// False: its own lease is not to be touched, only kept up against what others do.
+    /// True to extend the hold's own lease. False only protects that lease from changes by other clients.
     pub(crate) extend: bool,
 }
 
-/// What a flavour's holds are renewed by: one script for many locks, whatever their names.
+/// Renews a flavour's holds: one script for many locks of any name.
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// Keys: each lock with the keys that `about` names. Arguments: the lease (negative: set even if it is longer now; 0: left as it is),
-    /// the last moment, then what `about` says of each lock. Replies as `lua/common/renew.lua`.
+    /// - Keys: each lock, with the keys that `about` adds.
+    /// - Arguments: the lease (negative: set even if it is longer now; 0: unchanged), the last moment, then the
+    ///   arguments that `about` adds for each lock.
+    /// - Reply: as `lua/common/renew.lua`.
     pub(crate) script: &'static Script,
     pub(crate) about: fn(&Renewed<'_>, About<'_>),
-    /// True when the server notes the number of a command that makes a lease shorter, so that a copy of it does nothing.
+    /// True if the server notes the number of a command that shortens a lease, so that a copy of the command does
+    /// nothing.
     pub(crate) notes_cuts: bool,
 }
 
-/// What a flavour says in a renewal about one of the holds, behind the name of its lock.
+/// Collects a flavour's keys and arguments for one hold of a renewal, after the name of its lock.
 pub(crate) struct About<'a> {
-    /// True when the lease is to be set even if it is longer now.
+    /// True if the lease is set even if it is longer now.
     pub(crate) exactly: bool,
     pub(crate) keys: &'a mut Vec<Arg>,
     pub(crate) words: &'a mut Vec<Arg>,
 }
 
 impl About<'_> {
-    /// Tells the hold by its owner, and by the list of those that are relied on.
+    /// Adds the owner, and the list of holds that guards rely on.
     pub(crate) fn by_owner(&mut self, hold: &Renewed<'_>) {
         self.words.extend([Arg::Text(hold.owner.bytes()), Arg::Text(hold.holds.clone())]);
     }
 }
 
 impl Renewal {
-    /// One command for many holds.
     pub(crate) fn call<'a>(
         &self,
         lease_ms: i64,

@@ -1,4 +1,4 @@
-//! The beat: one command for many queue entries, which keeps them and serves the heads of queues whose locks are free.
+//! The beat: one command for many queue entries. It refreshes the entries, and serves queues whose locks are free.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -17,12 +17,12 @@ use crate::error::Error;
 use crate::transport::{Arg, Call, Reply};
 use crate::world::Moment;
 
-/// The most waiters that one command refreshes: a script blocks the server for as long as it runs.
+/// Most waiters per command, because a script blocks the server while it runs.
 const MOST: usize = 500;
 
-/// Keeps queue entries and looks after locks until the client closes. Holds the engine only while a beat is under way.
+/// Refreshes queue entries and checks locks until the client closes. Keeps the engine alive only during a beat.
 pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: watch::Receiver<bool>) {
-    // When the entries are refreshed next; none: nothing has happened since there were any.
+    // Time of the next refresh; None before the first kick.
     let mut next = None;
     loop {
         let pause = {
@@ -39,12 +39,12 @@ pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: 
         let Some(engine) = engine.upgrade() else { return };
         let now = engine.now();
         if kicked {
-            // What has come since the last beat has one within a beat, whatever that said of those who waited then. The first of
-            // a series: a beat after it.
+            // A new entry is refreshed within a beat, even if the last reply put the next beat further off. After an
+            // idle period, the next beat is one beat away.
             let soon = now + engine.options.beat();
             let due = next.filter(|_| pause.is_some()).map_or(soon, |next: Moment| next.min(soon));
             next = Some(due);
-            // However often it is told of something new, what is due is done.
+            // Frequent kicks must not postpone work that has fallen due.
             if engine.queues.idle_for(now, due.since(now)).is_none_or(|idle| !idle.is_zero()) {
                 continue;
             }
@@ -57,22 +57,22 @@ pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: 
     }
 }
 
-/// How long after a beat the next one comes. `quiet`: for so long nobody's deadline ends in any of the queues.
+/// The pause until the next beat. `quiet`: no waiter's deadline ends in any queue within this time.
 ///
-/// A dead waiter is to be found within a beat of its deadline. While all live, no deadline is near, and the next beat may come
-/// later.
+/// A dead waiter must be found within a beat of its deadline. While all waiters live, no deadline is near, and the
+/// next beat may come later.
 fn pause_after(engine: &Engine, quiet: Duration) -> Duration {
     let (beat, longest) = (engine.options.beat(), engine.options.longest_beat());
-    // Clients that have seen the same dead waiter do not look at the same moment.
+    // Jitter, so that clients that saw the same dead waiter do not all check at the same moment.
     let apart = engine.topology.world().jitter(beat / 16);
     if quiet < longest { (quiet + apart).max(beat) } else { longest - apart }
 }
 
-/// What one command is about: locks, each with the waiters to be refreshed in its queue.
+/// The content of one command: locks, each with the waiters to refresh.
 type Batch = Vec<(Arc<dyn Protocol>, Vec<Arc<QueueEntry>>)>;
 
-/// Refreshes every queue entry if it is time, and looks after the locks that are due. Returns for how long no deadline ends in any
-/// of the queues, as far as is known.
+/// Checks the locks that are due and, if `whole`, refreshes every queue entry. Returns the known time in which no
+/// deadline ends in any queue.
 async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) -> Duration {
     let mut locks: Batch = engine.queues.due(now).into_iter().map(|protocol| (protocol, Vec::new())).collect();
     if whole {
@@ -100,15 +100,14 @@ async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) -> Duration {
     futures::future::join(renew_short(engine, renews), refresh).await.1
 }
 
-/// Renews what was passed on for a short first lease.
+/// Renews locks that were passed on with a short first lease.
 async fn renew_short(engine: &Arc<Engine>, renews: bool) {
     if renews && renewal::round(engine, Which::Short).await.failed > 0 {
         engine.queues.note_passed();
     }
 }
 
-/// The same where there are several servers: one that is away holds up nothing at the others. What it was asked for is carried on
-/// beside the next beats.
+/// A beat over several servers. A server that is down delays no other: its commands continue alongside the next beats.
 async fn beat_at_each(engine: &Arc<Engine>, renews: bool, batches: Vec<Batch>) -> Duration {
     if renews {
         let engine = Arc::clone(engine);
@@ -120,7 +119,7 @@ async fn beat_at_each(engine: &Arc<Engine>, renews: bool, batches: Vec<Batch>) -
             let (done, quiet) = oneshot::channel();
             let of_batch = Arc::clone(engine);
             engine.reaper.finish_uncounted(Box::pin(async move {
-                // Refused where nobody waits any more.
+                // Fails if the beat no longer waits.
                 let _ = done.send(refresh(&of_batch, batch).await);
             }));
             quiet
@@ -129,7 +128,7 @@ async fn beat_at_each(engine: &Arc<Engine>, renews: bool, batches: Vec<Batch>) -
     let mut quiet = Duration::MAX;
     let answered = async {
         while let Some(of_batch) = under_way.next().await {
-            // Dropped where the client ends.
+            // Fails if the client ends.
             quiet = quiet.min(of_batch.unwrap_or_default());
         }
     };
@@ -137,7 +136,7 @@ async fn beat_at_each(engine: &Arc<Engine>, renews: bool, batches: Vec<Batch>) -
     if are_all { quiet } else { Duration::ZERO }
 }
 
-/// Splits locks into commands: each for one flavour, one server, and not too many waiters.
+/// Splits locks into commands, each for one flavour, one server and a limited number of waiters.
 fn batches(engine: &Engine, mut locks: Batch) -> Vec<Batch> {
     let placement = |protocol: &Arc<dyn Protocol>| engine.topology.placement(protocol.name());
     locks.sort_by_key(|(protocol, _)| placement(protocol));
@@ -163,7 +162,7 @@ fn batches(engine: &Engine, mut locks: Batch) -> Vec<Batch> {
     batches
 }
 
-/// Returns for how long no deadline ends in these queues: nothing where that is unknown.
+/// Sends one command. Returns the time in which no deadline ends in its queues; zero if unknown.
 async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     let queues = |(protocol, _): &(Arc<dyn Protocol>, Vec<_>)| protocol.queue().map(|queue| queue.keys.clone());
     let Some(((first, _), queue)) = batch.first().and_then(|first| Some((first, first.0.queue()?))) else {
@@ -187,7 +186,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     outcome.unwrap_or_else(|error| {
         tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
         for entry in batch.iter().flat_map(|(_, entries)| entries) {
-            // A waiter that was not confirmed for so long asks for itself, and finds out what is wrong.
+            // After this long without a confirmation, the waiter asks for itself and finds out what is wrong.
             if engine.now().since(entry.confirmed()) > engine.options.poll_cap {
                 engine.registry.wake(&entry.inbox);
             }
@@ -196,7 +195,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     })
 }
 
-/// Reads the answer to a refresh: for how long no deadline ends in these queues.
+/// Books the reply to a refresh. Returns the time in which no deadline ends in its queues.
 fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: &Reply) -> Result<Duration, Error> {
     let odd = || Error::odd_reply(queue.refresh.name, reply);
     let Reply::List(answers) = reply else { return Err(odd()) };
@@ -218,7 +217,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
         match (served, left) {
             (Some(Reply::Int(1)), _) => engine.queues.check_after_first_lease(protocol, now),
             (Some(Reply::Int(0)), Some(Reply::Int(left))) => {
-                // The end of a lease is not announced. A lease that lasts beyond the next beat is checked then.
+                // The end of a lease is not announced. If it lies beyond the next beat, that beat schedules the check.
                 let next = engine.options.longest_beat();
                 let left = u64::try_from(*left).ok().filter(|left| Duration::from_millis(*left) < next);
                 if let Some(left) = left {
@@ -247,13 +246,13 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
                     let lease = Duration::from_millis(left.unsigned_abs());
                     let mut wakes = None;
                     let entries = engine.queues.entries.lock();
-                    // Under the lock, and only for the very entry that was asked about: its owner may have held the lock since,
-                    // and wait anew.
+                    // Under the lock, and only for the same entry: the owner may have held the lock and joined the
+                    // queue again since.
                     if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
                         wakes = Some(engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) }));
                     }
                     drop(entries);
-                    // Dropped once the entries are unlocked: a waker may lock them again.
+                    // Dropped after the entries are unlocked, because a waker may lock them.
                     drop(wakes);
                 }
                 _ => return Err(odd()),

@@ -1,42 +1,35 @@
-//! Who of this process waits for a name (Redisson's pub/sub semaphores): one local FIFO and one shared subscription a name, wake-ups, and the
-//! hand-off of a held lock to the next local waiter.
+//! The waiters of this process, by lock name (Redisson's pub/sub semaphores). Each name has one local FIFO queue and
+//! one shared subscription.
 //!
-//! # How it works
+//! Of all tasks of this process that want a name, only the *contender* talks to Redis: it has the *turn*. The others
+//! queue behind it, so a thousand waiters cost Redis as much as one.
 //!
-//! Of all tasks of this process that want a name, one has its *turn*: it alone speaks to Redis (the *contender*). The others
-//! queue behind it, so that a process with a thousand waiters costs Redis what one costs.
+//! 1. [`Registry::enter`] gives the first task of a name the turn, and queues the others. A name has a [`Slot`] while
+//!    a task has its turn, waits or may hand its lock over, or while the name is subscribed. The first task has no
+//!    seat, so a free lock costs one table entry.
+//! 2. Every other waiter has a [`Seat`]: flags under a lock, and a `Notify`. Events set flags. A notification is only
+//!    a reason to look at the flags, so an early, late or repeated one does no harm.
+//! 3. A waiter that leaves passes the turn on, with the wake-ups that it has not answered.
+//! 4. A lock that this process holds may be handed to the contender without a command, a bounded number of times
+//!    (cohort locking: Dice, Marathe and Shavit, PPoPP 2012). Then other processes come first (`turns`).
 //!
-//! A name has a [`Slot`] for as long as somebody has its turn, waits, holds it so that it may be handed over, or is subscribed.
-//! Slots lie in [`SHARDS`] tables with a lock each, taken for a few instructions and never across an await. A waiter that comes
-//! first and finds nobody has no seat: a lock that is free costs one entry in a table. Everybody else has a [`Seat`], where
-//! what comes for it is put: flags under a lock, and a `Notify` that says that there is something. Only flags count, a
-//! notification is no more than a reason to look at them; so one that comes early, late or twice does no harm.
+//! # Why no wake-up is lost
 //!
-//! | flag of a seat | set by | read by |
-//! |---|---|---|
-//! | `turn`, `joins` | whoever leaves before it | its waiter, until it leaves or rejoins the queue |
-//! | `woken` | a message, a release here, a hold that ended, a reconnect, an owner that came in | forgotten when the waiter looks, before it asks: news that comes while it asks is not lost |
-//! | `leaves_wakeups` | a waiter whose wait is over: what wakes it from now on is for the next | `handed`, `passed` |
-//! | `changed` | a subscription that was confirmed or ended; the end of giving way | `Waiter::listen` and `give_way`, which forget it under the slot's lock, where it is set |
-//! | `handed` | a task that hands the lock over | taken by the waiter, or by its `Drop` |
-//! | `passed`, `heard` | the server, which passed the lock on, by a message with the seat's `nonce` or an answer | taken by the waiter; the undo of its queue entry sees to what it left |
-//! | `departed` | its waiter's `Drop` | whoever looks for the next |
+//! - The contender asks, subscribes, and asks again once the subscription is confirmed. The first or the second
+//!   attempt sees a release before that. A later release sends a message.
+//! - A waiter that leaves passes on its unanswered wake-ups with the turn. A lock that it was handed is released.
+//! - One task at a time changes a subscription (`Listening::Changing`). Other tasks wait for the end of the change,
+//!   then check again. Names may share a channel (`a` and `{a}`) and its subscription, so a change needs
+//!   [`Channels::change`].
 //!
-//! No waker is called under a shard's lock ([`Wakes`]): it is somebody else's code.
+//! # Locks
 //!
-//! What keeps a wake-up from being lost:
-//! - The contender subscribes, and asks once more when that is confirmed: a release before the first question is seen by it, one
-//!   between is seen by the second, one after it sends a message.
-//! - A waiter that leaves passes on what it was woken for and has not looked at, with the turn. What it was handed is given back.
-//! - A subscription changes by one task at a time (`Listening::Changing`); whoever needs it meanwhile waits for the end of the
-//!   change and begins anew. Several names may share a channel (`a` and `{a}`), and with it a subscription: whoever changes that
-//!   has the right to ([`Channels::change`]), so that none ends it while another begins to listen.
-//!
-//! A lock that this process holds may be handed to the contender without a word to Redis, a bounded number of times (cohort
-//! locking: Dice, Marathe and Shavit, PPoPP 2012); then other processes come first (`turns`).
+//! Slots lie in [`SHARDS`] tables. A table's lock is held for a few instructions and never across an await. No waker
+//! is called under it ([`Wakes`]), because a waker is the executor's code. Lock order and state machines:
+//! `docs/architecture.md`.
 //!
 //! Checked by `models/src/registry.rs`, which runs this source under loom, and by `src/engine/tests/seats.rs` and
-//! `registry.rs` there. State machines and lock order: `docs/architecture.md`.
+//! `registry.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,14 +68,14 @@ pub(crate) use waiter::{HeldAs, Waiter};
 
 const SHARDS: usize = 16;
 
-/// After the first ways of so many names in a row were given for nobody, only one in so many is given at once.
+/// After this many names in a row whose first yielding nobody used, only one in `TRIED` new names yields at once.
 const LONELY: u32 = 8;
 const TRIED: u32 = 16;
 
 type Names = HashMap<Arc<LockName>, Slot, ReadyHash>;
 type Shard<'a> = MutexGuard<'a, Names>;
 
-/// Every name that somebody in this process waits for, holds, or listens to.
+/// The names that this process waits for, holds or listens to.
 #[derive(Debug)]
 pub(crate) struct Registry {
     shards: Box<[Mutex<Names>]>,
@@ -93,14 +86,14 @@ pub(crate) struct Registry {
     limit: u32,
     time: Duration,
     take_turns: bool,
-    /// How many first ways in a row nobody took, and how many releases were asked about since.
+    /// Number of names in a row whose first yielding nobody used, and a counter of releases for `TRIED`.
     untaken: AtomicU32,
     releases: AtomicU32,
     linger: Duration,
     waiting: AtomicUsize,
     kick: Arc<Kick>,
     closing: watch::Receiver<bool>,
-    /// True once held locks are no longer kept: subscriptions do not linger after that.
+    /// True once held locks are no longer renewed. Then subscriptions do not linger.
     ended: watch::Receiver<bool>,
 }
 
@@ -131,7 +124,7 @@ impl Registry {
         }
     }
 
-    /// Sets the end signal of a client that gives its guards time to be released while it closes.
+    /// Sets the end signal of a client whose guards may still be released while it closes.
     pub(crate) fn ending(self, ended: watch::Receiver<bool>) -> Self {
         Self { ended, ..self }
     }
@@ -140,8 +133,8 @@ impl Registry {
         &self.shards[shard(name, SHARDS)]
     }
 
-    /// Enters the local queue of a name; at once with the turn when nobody is before it. `takes`: it may be
-    /// handed a lock that another owner of this client took as this flavour.
+    /// Enters the local queue of a name. The first waiter gets the turn at once. `takes`: the flavour of a lock that
+    /// may be handed over to this waiter.
     pub(crate) fn enter(self: &Arc<Self>, name: &Arc<LockName>, takes: Option<&'static str>) -> Waiter {
         let mut shard = self.shard(name).lock();
         let mut waiter = Waiter {
@@ -172,9 +165,10 @@ impl Registry {
         waiter
     }
 
-    /// Hands a hold that nobody relies on any more over to the contender, if there is one that takes it and it is not yet
-    /// other processes' turn. `open` makes the grant, under the registry's lock. Otherwise forgets the hold: from here
-    /// on it is being released.
+    /// Hands over a hold that no guard relies on any more. This needs a contender that takes it, and time left in this
+    /// process's turn. `open` creates the grant, under the registry's lock.
+    ///
+    /// Returns true if the hold was handed over. Otherwise the registry forgets it, because its release begins.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
         let (name, mut wakes) = (hold.name(), Wakes::default());
         let mut shard = self.shard(name).lock();
@@ -201,7 +195,7 @@ impl Registry {
             }
         }
         slot.turns.release_begins(true, now);
-        // Held up to now.
+        // This process held the lock until now.
         slot.seen_busy = Some(now);
         slot.local = None;
         if slot.is_vacant() {
@@ -211,7 +205,6 @@ impl Registry {
         false
     }
 
-    /// Forgets a hold that has ended.
     pub(crate) fn forget(&self, hold: &Arc<Hold>) {
         let (name, mut wakes) = (hold.name(), Wakes::default());
         let mut shard = self.shard(name).lock();
@@ -228,8 +221,8 @@ impl Registry {
         }
     }
 
-    /// The lock of a name was released here, and so many clients received the message; 0: nobody knows how many. Wakes the
-    /// contender, unless a message will; those of other processes are let go first, if that is how those who wait learn of it.
+    /// Handles a release by this process. `receivers`: number of clients that received its message, 0 if unknown.
+    /// `courtesy` says how other processes are let first. Wakes the contender, unless the release's own message will.
     pub(crate) fn released(self: &Arc<Self>, name: &Arc<LockName>, receivers: u32, courtesy: Courtesy) {
         let courtesy = if self.take_turns { courtesy } else { Courtesy::None };
         let mut wakes = Wakes::default();
@@ -251,7 +244,7 @@ impl Registry {
         self.settle(shard, name);
     }
 
-    /// Notes whether receivers of a message took the way that they were given.
+    /// Records whether another process took the lock while this one yielded.
     fn note_way(&self, taken: Taken) {
         if taken.by_others {
             self.untaken.store(0, Ordering::Relaxed);
@@ -260,15 +253,16 @@ impl Registry {
         }
     }
 
-    /// True when the first ways of so many names were given for nobody: somebody listens to all of them and wants none. Not every
-    /// time, so that the next one who does is noticed.
+    /// True if a new name need not yield at its first release: the last `LONELY` new names yielded for nobody,
+    /// probably because a subscriber only watches. False for every `TRIED`th release, to notice a process that wants
+    /// the lock.
     fn is_lonely(&self) -> bool {
         self.untaken.load(Ordering::Relaxed) >= LONELY
             && !self.releases.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIED)
     }
 
-    /// The server has passed the lock on to whoever waits at an inbox. The waiter is notified when what this returns is dropped,
-    /// which is for whoever has a lock to do after it is given back.
+    /// Tells the waiter of an inbox that the server has passed the lock on to it. The waiter is notified when the
+    /// returned value is dropped, so that the caller can release its own locks first.
     pub(crate) fn passed_on(&self, inbox: &LockName, passed: Passed) -> Wakes {
         let mut wakes = Wakes::default();
         if let Some(seat) = self.shard(inbox).lock().get(inbox).and_then(|slot| slot.contender.as_ref()) {
@@ -278,7 +272,8 @@ impl Registry {
         wakes
     }
 
-    /// An owner has come in: others who wait as the same owner may come in beside it, whoever is before them.
+    /// Wakes the waiters of an owner that has acquired the lock. They may re-enter it, whatever their place in the
+    /// queue.
     pub(crate) fn wake_same_owner(&self, name: &LockName, owner: &Owner) {
         let mut wakes = Wakes::default();
         if let Some(slot) = self.shard(name).lock().get(name) {
@@ -286,7 +281,7 @@ impl Registry {
         }
     }
 
-    /// Has the contender of a name look for itself.
+    /// Makes the contender of a name look.
     pub(crate) fn wake(&self, name: &LockName) {
         self.seat(name, Seat::wake);
     }
@@ -298,13 +293,12 @@ impl Registry {
         }
     }
 
-    /// True when messages for a name come in, and nobody waits for them.
+    /// True if messages for a name arrive and no task waits for them.
     fn is_spare(&self, name: &LockName) -> bool {
         let shard = self.shard(name).lock();
         shard.get(name).is_some_and(|slot| slot.is_live() && slot.is_idle())
     }
 
-    /// Wakes everybody who waits.
     pub(crate) fn wake_all(&self) {
         self.wake_where(|_| true);
     }
@@ -323,18 +317,17 @@ impl Registry {
         }
     }
 
-    /// How many acquires wait: the contenders and those queued behind them.
+    /// Number of acquires that wait: the contenders and the queues behind them.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// How many places there are in the queue of a name, those that were left included.
+    /// Number of places in the queue of a name, including abandoned ones.
     #[cfg(test)]
     pub(crate) fn queued(&self, name: &LockName) -> usize {
         self.shard(name).lock().get(name).map_or(0, |slot| slot.queue.len())
     }
 
-    /// How many names leave a trace here.
     pub(crate) fn names(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }

@@ -1,4 +1,4 @@
-//! How a waiter sleeps: until its turn, until messages reach it, while it gives way, until there is news.
+//! How a waiter sleeps: until its turn, until a subscription, while it yields, until news.
 
 use std::time::Duration;
 
@@ -6,40 +6,37 @@ use super::Waiter;
 use super::subscription::Subscribing;
 use crate::engine::sync::timeout;
 
-/// Why a parked waiter goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parked {
-    /// Something came: the turn, a lock that was handed over, a message.
     Woken,
-    /// The time was up.
     TimedOut,
 }
 
-/// What a parked waiter waits for.
+/// The events that end a waiter's sleep. A hand-off always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// The turn, leave to ask without it, or the end of the client.
+    /// The turn, permission to ask without it, or a wake-up.
     Turn,
-    /// A change of the subscription, a message, or a lock handed over.
+    /// A change of the subscription, or a wake-up.
     Change,
-    /// The end of giving way, or a lock handed over.
+    /// The end of yielding, or a change of the subscription.
     Way,
-    /// A message, or a lock handed over.
+    /// A wake-up, for example by a message.
     Message,
-    /// A lock handed over, or the end of the client; messages are let pass.
+    /// The end of the client. Wake-ups do not count.
     Handed,
 }
 
 impl Waiter {
-    /// Has messages reach this waiter. Done when they do, when it was woken or a lock was handed over meanwhile, when they
-    /// cannot be had, or when `limit` is over; the subscription goes on then.
+    /// Subscribes, so that messages reach this waiter. Returns once they do, or on a wake-up, a hand-off, a failure or
+    /// after `limit`. The subscribe continues in the background.
     pub(crate) async fn listen(&self, limit: Duration) {
         let Some(seat) = &self.seat else { return };
         let settled = async {
             loop {
                 match self.registry.subscribe(&self.name, seat) {
                     Subscribing::Done => return,
-                    // Somebody else is just changing the subscription, ending it perhaps: once more after that.
+                    // Another task is changing the subscription, and may be ending it. Check again afterwards.
                     Subscribing::Elsewhere => {
                         self.park(Duration::MAX, Until::Change).await;
                         if !seat.state.lock().changed {
@@ -57,15 +54,15 @@ impl Waiter {
                 }
             }
         };
-        // Out of time is as good as failed: the caller polls.
-        // Boxed: it happens once in a wait, and would set the size of all waits.
+        // A timeout is treated like a failure: the caller polls. Boxed because a wait does this once, and it would
+        // make every wait larger.
         let _ = timeout(limit, Box::pin(settled)).await;
     }
 
-    /// Lets other processes have the lock first, where this process had it last and its release was announced to them; for
-    /// `limit` at the most.
+    /// Yields to other processes for at most `limit`, if this process held the lock last and its release was announced
+    /// to them.
     pub(crate) async fn give_way(&self, limit: Duration) {
-        // Where there was something to know of others, it has a seat from the start.
+        // A waiter without a seat found no slot, so this process knows of no others.
         let Some(seat) = &self.seat else { return };
         let Some((mut left, mut heard)) = self.way() else { return };
         let waited = async {
@@ -88,14 +85,14 @@ impl Waiter {
                 if parked == Parked::Woken && seat.state.lock().handed.is_some() {
                     return;
                 }
-                // No message for as long as that: nobody else takes the lock.
+                // No message for that long, so no other process takes the lock.
                 let quiet = self.way().is_none_or(|(_, now)| now == heard);
                 if parked == Parked::TimedOut && quiet {
                     return;
                 }
             }
         };
-        // Boxed, as above.
+        // Boxed to keep every wait small.
         let _ = timeout(limit, Box::pin(waited)).await;
     }
 
@@ -104,7 +101,7 @@ impl Waiter {
         shard.get(&self.name)?.turns.way(self.registry.topology.now())
     }
 
-    /// Waits for `until`, for `limit` at the most.
+    /// Sleeps until the event `until`, but at most `limit`.
     pub(crate) async fn park(&self, limit: Duration, until: Until) -> Parked {
         let Some(seat) = &self.seat else { return Parked::Woken };
         let woken = async {
@@ -112,7 +109,8 @@ impl Waiter {
                 {
                     let mut state = seat.state.lock();
                     let come = match until {
-                        // One wake-up, one look: a flag that stays would keep this loop's caller spinning.
+                        // Cleared, because the caller looks once per wake-up. If the flag stayed set, the caller would
+                        // spin.
                         Until::Turn => state.turn || state.joins || std::mem::take(&mut state.woken),
                         Until::Change => state.changed || state.woken,
                         Until::Message => state.woken,

@@ -1,4 +1,4 @@
-//! What is known of one name: whose turn it is, who queues, how far the subscription is; and the seats of those who wait.
+//! The state of one name: its turn, its queue, its subscription. And the seats of its waiters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,46 +11,42 @@ use crate::engine::hold::{Grant, Hold};
 use crate::engine::sync::{Mutex, Notify};
 use crate::world::Moment;
 
-/// One name.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) turn: bool,
     pub(super) contender: Option<Arc<Seat>>,
     pub(super) queue: VecDeque<Arc<Seat>>,
-    /// How many seats in the queue have no waiter any more.
+    /// Number of seats in the queue whose waiter has left.
     pub(super) departed: usize,
-    /// Those who wait as an owner that others may wait as, the contender and those who ask without a turn included: by
-    /// owner, in the order in which they came. They are woken when their owner comes in.
+    /// The waiters of shared owners, sorted by owner and arrival. Includes the contender and waiters that ask without
+    /// a turn. They are woken when their owner acquires the lock.
     pub(super) by_owner: BTreeMap<Ticket, Arc<Seat>>,
     pub(super) tickets: u64,
     pub(super) listening: Listening,
-    /// True when the subscription was lost after the last request for it, so that it must be requested again.
+    /// True if the subscription was lost after the last subscribe, so that it must be repeated.
     pub(super) is_lost: bool,
     /// True while a job waits to end the subscription.
     pub(super) retiring: bool,
     pub(super) idle_since: Option<Moment>,
     pub(super) local: Option<Local>,
-    /// True when the last answer to the contender was that others come first.
+    /// True if the last answer to the contender was that other waiters come first.
     pub(super) held_back: bool,
-    /// When somebody was last seen to have the lock.
+    /// When this process last knew of a holder.
     pub(super) seen_busy: Option<Moment>,
-    /// Whether other processes are let go first.
     pub(super) turns: Turns,
-    /// True while a job waits to forget whom to let go first.
+    /// True while a job waits to forget `turns`.
     pub(super) forgetting: bool,
 }
 
-/// The key of a waiter among those who wait as an owner that was given: the text of the owner, and a number.
+/// Key of a waiter of a shared owner: the owner's text and a number.
 pub(super) type Ticket = (Bytes, u64);
 
-/// How far the subscription of a name is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Listening {
     #[default]
     Off,
-    /// Being asked for, or being ended; the contender is notified when that is done.
+    /// A subscribe or unsubscribe is in flight. The contender is notified when it is done.
     Changing,
-    /// Confirmed.
     Live,
 }
 
@@ -58,39 +54,41 @@ pub(super) enum Listening {
 #[derive(Debug)]
 pub(super) struct Local {
     pub(super) hold: Arc<Hold>,
-    /// How often it was handed over since.
     pub(super) handoffs: u32,
     pub(super) since: Moment,
 }
 
-/// One waiter's seat.
 #[derive(Debug)]
 pub(super) struct Seat {
-    /// The flavour of locks that may be handed over to it, which another owner of this client took.
+    /// The flavour of a lock that may be handed over to this waiter, although another owner acquired it.
     pub(super) takes: Option<&'static str>,
     pub(super) state: Mutex<SeatState>,
     pub(super) notify: Notify,
 }
 
-/// What has come to the one who waits.
 #[derive(Debug, Default)]
 pub(super) struct SeatState {
     pub(super) turn: bool,
-    /// Another task of this process has just got a share, and this waiter may get one beside it: it asks without a turn.
+    /// True if another task of this process just acquired a share. This waiter may ask without a turn until it rejoins
+    /// the queue.
     pub(super) joins: bool,
+    /// Set by a message, a release here, the end of a hold, a reconnect, or an acquire of the same owner. Cleared by the
+    /// waiter before it asks, so that news that arrives meanwhile is kept.
     pub(super) woken: bool,
-    /// True when wake-ups are left for the next one.
+    /// True once the wait is over. Later wake-ups are for the next waiter, so this one does not clear `woken`.
     pub(super) leaves_wakeups: bool,
-    /// A change of the subscription is done.
+    /// True after a change of the subscription, or the end of yielding. Set and cleared under the shard's lock.
     pub(super) changed: bool,
-    /// True once its waiter has left.
+    /// True once the waiter has left. Its seat is then skipped.
     pub(super) departed: bool,
+    /// Set by a task that hands the lock over. Taken by the waiter or by its `Drop`.
     pub(super) handed: Option<Grant>,
-    /// The server passed the lock on to the one who waits here.
+    /// Set when the server passed the lock on, by a message or an answer. If the waiter does not take it, the undo of
+    /// its queue entry releases it.
     pub(super) passed: Option<Passed>,
-    /// True once a message has said so.
+    /// True if a message said so.
     pub(super) heard: bool,
-    /// What such a message has to carry.
+    /// The nonce that such a message must carry.
     pub(super) nonce: Bytes,
 }
 
@@ -98,7 +96,7 @@ pub(super) struct SeatState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
     pub(crate) lease: Duration,
-    /// The lease began after this. None: after the last word of the server that the waiter stands in the queue.
+    /// The lease began after this moment. None: after the last confirmation of the queue entry.
     pub(crate) since: Option<Moment>,
 }
 
@@ -108,7 +106,7 @@ impl Slot {
         !waited_for && self.local.is_none() && self.listening == Listening::Off && !self.turns.is_giving_way()
     }
 
-    /// True when the subscription is in force and no loss of it is known.
+    /// True if the subscription is confirmed, and no loss of it is known.
     pub(super) fn is_live(&self) -> bool {
         self.listening == Listening::Live && !self.is_lost
     }
@@ -117,7 +115,6 @@ impl Slot {
         !self.turn && self.queue.is_empty()
     }
 
-    /// Notes one who waits as an owner that was given.
     pub(super) fn sit_as(&mut self, owner: Bytes, seat: &Arc<Seat>) -> Ticket {
         self.tickets += 1;
         let ticket = (owner, self.tickets);
@@ -125,8 +122,8 @@ impl Slot {
         ticket
     }
 
-    /// An owner has come in, or one who was woken leaves: wakes the first of those who wait as this owner. That one wakes
-    /// the next when it leaves, so that all of them are woken however many they are, and each once.
+    /// Wakes the first waiter of this owner, because the owner acquired the lock or a woken waiter left. Each waiter
+    /// wakes the next one when it leaves, so all are woken, once each.
     pub(super) fn wake_same_owner(&self, owner: &Bytes, wakes: &mut Wakes) {
         if self.by_owner.is_empty() {
             return;
@@ -137,7 +134,7 @@ impl Slot {
         }
     }
 
-    /// Notifies the contender of a change that is no message.
+    /// Notifies the contender of a change that is not a message.
     pub(super) fn change(&self, wakes: &mut Wakes) {
         if let Some(seat) = &self.contender {
             seat.state.lock().changed = true;
@@ -145,7 +142,7 @@ impl Slot {
         }
     }
 
-    /// Somebody came in where others may come in beside: all of the queue may ask, together.
+    /// Lets the whole queue ask at once, because a task of this process acquired a share.
     pub(super) fn let_in(&mut self, wakes: &mut Wakes) {
         self.contender = None;
         self.turn = false;
@@ -157,7 +154,7 @@ impl Slot {
         }
     }
 
-    /// Gives the turn to the first in the queue who is still there.
+    /// Gives the turn to the first waiter in the queue that has not left.
     pub(super) fn pass_turn(&mut self, wakes: &mut Wakes) {
         self.contender = None;
         self.turn = false;
@@ -184,8 +181,8 @@ impl Seat {
     }
 }
 
-/// Seats where something has come, notified when this is dropped. Made before a shard is locked, so dropped after that: a waker
-/// is somebody else's code, and may come back to the registry.
+/// Seats to notify when this is dropped. Created before a shard is locked, so it is dropped after the lock. A waker is
+/// the executor's code, and may call the registry.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Wakes {

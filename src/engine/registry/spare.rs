@@ -1,4 +1,4 @@
-//! Owners that may be used again, because messages for them still come in.
+//! Owners that may be reused, because their inbox is still subscribed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,15 +10,14 @@ use crate::names::LockName;
 use crate::owner::Owner;
 use crate::slim::slim;
 
-/// An owner, and the inbox where messages for it come in.
 pub(crate) type Spare = (Owner, Arc<LockName>);
 
-/// Owners whose last use ended cleanly, so that no message for them can be on its way, by lock.
+/// Reusable owners, by lock. The last use of each ended cleanly, so no message for it can be in flight.
 #[derive(Debug, Default)]
 pub(super) struct Spares(Mutex<HashMap<Arc<LockName>, Vec<Spare>, ReadyHash>>);
 
 impl Spares {
-    /// An inbox has no subscription any more.
+    /// Removes the owner of an inbox whose subscription has ended.
     pub(super) fn forget(&self, inbox: &LockName) {
         let Some(name) = &inbox.lock else { return };
         let mut spares = self.0.lock();
@@ -33,7 +32,7 @@ impl Spares {
 }
 
 impl Registry {
-    /// An owner for a lock for which messages still come in, if there is one.
+    /// Takes an owner for a lock whose inbox is still subscribed, if there is one.
     pub(crate) fn spare(&self, name: &Arc<LockName>) -> Option<Spare> {
         loop {
             let found = {
@@ -52,14 +51,14 @@ impl Registry {
         }
     }
 
-    /// An acquire of this owner has ended cleanly: keeps the owner for the next one.
+    /// Keeps the owner of an acquire that ended cleanly, for the next acquire.
     pub(crate) fn keep_spare(&self, owner: &Owner, inbox: &Arc<LockName>) {
         if let Some(name) = &inbox.lock
             && self.is_spare(inbox)
         {
             self.spares.0.lock().entry(Arc::clone(name)).or_default().push((owner.clone(), Arc::clone(inbox)));
             if !self.is_spare(inbox) {
-                // Its subscription was ended between, and whoever did that found no owner to forget.
+                // The subscription ended in between, when there was no owner to forget yet.
                 self.spares.forget(inbox);
             }
         }

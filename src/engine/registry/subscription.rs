@@ -1,5 +1,5 @@
-//! The subscription of a name: begun by a contender, shared by those behind it, ended when nobody has had a use for it for a
-//! while; and what comes in by it.
+//! The subscription of a name, and its messages. A contender begins it, the waiters behind it share it, and it ends
+//! after it was unused for the linger time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::runtime::reaper::Finished;
 use crate::slim::slim;
 use crate::topology::{MemberId, MemberListener};
 
-/// The outcome of asking for a subscription.
 pub(super) enum Subscribing {
-    /// The subscription stands; or nobody has a use for it.
+    /// Subscribed already, or the name has no slot any more.
     Done,
-    /// Somebody else is changing the subscription. Whoever asked is told of every change from here on.
+    /// Another task is changing the subscription. The contender is notified of every change from now on.
     Elsewhere,
-    /// The subscription is asked for by this job, which is carried through in any case.
+    /// This job subscribes. It is completed in any case.
     Begun(Finished<()>),
 }
 
 impl Registry {
-    /// Subscribes to a name's channel if nobody has yet; the contender is told when that is done or has failed.
+    /// Subscribes to a name's channel, unless that has been done. The contender is notified when the subscribe
+    /// succeeds or fails.
     pub(super) fn subscribe(self: &Arc<Self>, name: &Arc<LockName>, seat: &Seat) -> Subscribing {
         {
             let mut shard = self.shard(name).lock();
@@ -32,7 +32,7 @@ impl Registry {
             match slot.listening {
                 Listening::Live if !slot.is_lost => return Subscribing::Done,
                 Listening::Changing => {
-                    // Under the lock that every change is made under: one that came before was seen here.
+                    // `changed` is set under the same lock, so no later change is lost.
                     seat.state.lock().changed = false;
                     return Subscribing::Elsewhere;
                 }
@@ -48,9 +48,9 @@ impl Registry {
                     Ok(()) => Listening::Live,
                     Err(fault) => {
                         tracing::debug!(lock.name = %name.as_written, ?fault, "cannot subscribe: waiters poll");
-                        // The subscription may be in force all the same.
+                        // The subscription may exist in spite of the failure.
                         registry.unsubscribe(&name).await;
-                        // The other names of the channel may have lost their subscription too.
+                        // Other names of the channel may have lost their subscription too.
                         registry.lose_subscription(&name.channel);
                         Listening::Off
                     }
@@ -60,21 +60,22 @@ impl Registry {
         }))
     }
 
-    /// Ends a subscription, unless another name of the same channel needs it. For whoever has the right to change it.
+    /// Ends a subscription, unless another name of the channel needs it. The caller holds the channel's
+    /// [`Change`](crate::engine::channels::Change).
     async fn unsubscribe(&self, name: &LockName) {
         if self.channels.remove(name) {
             self.topology.unsubscribe(name).await;
         }
     }
 
-    /// Marks the subscription to a channel as lost: its waiters poll, and subscribe again.
+    /// Marks the subscription to a channel as lost. Its waiters poll and subscribe again.
     fn lose_subscription(&self, channel: &[u8]) {
         for name in self.channels.names(channel).iter().flat_map(|names| names.iter()) {
             let mut wakes = Wakes::default();
             let mut shard = self.shard(name).lock();
             let Some(slot) = shard.get_mut(name) else { continue };
             let was_live = slot.is_live();
-            // Even while a request is in flight: the loss may be newer than its reply.
+            // Even while a subscribe is in flight, because the loss may be newer than its reply.
             slot.is_lost = true;
             if was_live {
                 // Turns are counted by messages.
@@ -87,7 +88,7 @@ impl Registry {
         }
     }
 
-    /// A change of a subscription is done.
+    /// Records the end of a change of the subscription.
     fn listens(self: &Arc<Self>, name: &Arc<LockName>, listening: Listening) {
         let mut wakes = Wakes::default();
         let mut shard = self.shard(name).lock();
@@ -101,7 +102,7 @@ impl Registry {
         self.settle(shard, name);
     }
 
-    /// Removes a name that nobody has a use for, or has its idle subscription ended after a while.
+    /// Removes a name that is no longer needed. If its subscription is idle, starts the job that ends it later.
     pub(super) fn settle(self: &Arc<Self>, mut shard: Shard<'_>, name: &Arc<LockName>) {
         let Some(slot) = shard.get_mut(name) else { return };
         if slot.is_vacant() {
@@ -113,7 +114,7 @@ impl Registry {
             return;
         }
         if *self.ended.borrow() {
-            // The connections close, and no task is left that would end the subscription.
+            // The connections are closing, and no task is left that would end the subscription.
             shard.remove(name);
             drop(shard);
             self.channels.remove(name);
@@ -136,7 +137,7 @@ impl Registry {
         }
     }
 
-    /// Forgets whom to let go first at a name, when nobody has come for that long.
+    /// Forgets the yielding state of a name after no task came for that long.
     async fn forget_turns(self: Arc<Self>, name: Arc<LockName>) {
         let mut ended = self.ended.clone();
         let (mut rest, mut before) = (WAY, None);
@@ -150,7 +151,7 @@ impl Registry {
             let mut shard = self.shard(&name).lock();
             let Some(slot) = shard.get_mut(&name) else { return };
             match slot.turns.way(now) {
-                // As long as others are heard of they have their turns.
+                // Other processes keep their turns while messages arrive.
                 Some((left, heard)) if !closed && slot.is_idle() && before != Some(heard) => {
                     (rest, before) = (left, Some(heard));
                 }
@@ -165,7 +166,7 @@ impl Registry {
         }
     }
 
-    /// Ends the subscription of a name once it has lain idle for the linger time.
+    /// Ends the subscription of a name after it was idle for the linger time.
     async fn retire(self: Arc<Self>, name: Arc<LockName>) {
         let mut ended = self.ended.clone();
         let mut rest = self.linger;
@@ -218,7 +219,8 @@ impl MemberListener for Registry {
                 slot.change(&mut wakes);
             }
             let Some(seat) = &slot.contender else { continue };
-            // Anything else is a hint, Redisson's 0 and 1 among them: whoever may publish may say that.
+            // Any other payload is only a hint, for example Redisson's 0 and 1. Anyone with the publish permission can
+            // send it.
             let mut state = seat.state.lock();
             if let Some(lease) = passed(payload, &state.nonce) {
                 state.passed = Some(Passed { lease, since: None });
@@ -257,7 +259,8 @@ impl MemberListener for Registry {
     }
 }
 
-/// The lease of a lock that was passed on, if a message says so to whoever is registered by this nonce.
+/// Parses a message that passes the lock on: the lease in ms and the nonce. Returns the lease if the nonce is that of
+/// this waiter.
 fn passed(payload: &[u8], nonce: &[u8]) -> Option<Duration> {
     let (lease, proof) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
     let lease = lease.parse().ok().map(Duration::from_millis)?;

@@ -15,30 +15,29 @@ use crate::names::LockName;
 use crate::owner::Owner;
 use crate::world::Moment;
 
-/// How the lock is held that a waiter got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeldAs {
-    /// The lock, for itself.
+    /// Exclusively, without a hand-off.
     Alone,
-    /// The lock, which may be handed over to the next when it is given back.
+    /// Exclusively, and its release may hand the lock to the next waiter.
     MayHandOver,
-    /// A share: those behind it may come in beside it.
+    /// A share. The waiters behind it may acquire shares too.
     Shared,
 }
 
-/// A waiter in the local queue of a name. Dropped, it leaves the queue, and passes the turn on if it had it.
+/// A waiter in the local queue of a name. Its drop leaves the queue, and passes on the turn if it had it.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) registry: Arc<Registry>,
     pub(super) name: Arc<LockName>,
-    /// None while it was alone from the start: then it has the turn.
+    /// None for the first waiter of a name, which has the turn.
     pub(super) seat: Option<Arc<Seat>>,
     pub(super) takes: Option<&'static str>,
-    /// Its number among those who wait as the same owner, where others may do so.
+    /// Its key among the waiters of its owner, if the owner may have several.
     pub(super) ticket: Option<Ticket>,
     pub(super) counted: bool,
     pub(super) left: bool,
-    /// What a message has to carry that says that the lock was passed on to this waiter.
+    /// The nonce that a message must carry to pass the lock on to this waiter.
     pub(super) nonce: Bytes,
 }
 
@@ -50,23 +49,22 @@ impl Waiter {
         }
     }
 
-    /// The name that is waited for.
     pub(crate) const fn lock_name(&self) -> &Arc<LockName> {
         &self.name
     }
 
-    /// True when it is this waiter's turn to speak to Redis.
+    /// True if this waiter is the contender, which talks to Redis.
     pub(crate) fn has_turn(&self) -> bool {
         self.seat.as_ref().is_none_or(|seat| seat.state.lock().turn)
     }
 
-    /// True when this waiter may ask without a turn: the lock is shared, and another task of this process has just got a share.
+    /// True if this waiter may ask without a turn: another task of this process just acquired a share.
     pub(crate) fn joins(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().joins)
     }
 
-    /// Notes whether the last answer was that others come first. Those behind the contender may have waited longer than it
-    /// has: they look for themselves then.
+    /// Records whether the last answer was that other waiters come first. If so, the queue is woken: waiters behind
+    /// the contender may have waited for longer than it, and look for themselves.
     pub(crate) fn note_held_back(&self, held_back: bool) {
         let mut wakes = Wakes::default();
         let mut shard = self.registry.shard(&self.name).lock();
@@ -78,12 +76,12 @@ impl Waiter {
         }
     }
 
-    /// True when the last answer to the contender was that others come first.
+    /// True if the last answer to the contender was that other waiters come first.
     pub(crate) fn is_held_back(&self) -> bool {
         self.registry.shard(&self.name).lock().get(&self.name).is_some_and(|slot| slot.held_back)
     }
 
-    /// Goes back to the queue after it could not come in beside another; with the turn if nobody has it.
+    /// Rejoins the queue after it could not acquire a share. Takes the turn if no other waiter has it.
     pub(crate) fn rejoin(&self) {
         let Some(seat) = &self.seat else { return };
         let mut shard = self.registry.shard(&self.name).lock();
@@ -106,7 +104,7 @@ impl Waiter {
         &self.name
     }
 
-    /// Only a message that carries this nonce passes the lock on to this waiter.
+    /// Sets the nonce. Only a message that carries it passes the lock on to this waiter.
     pub(crate) fn expects(&mut self, nonce: &Bytes) {
         self.nonce = nonce.clone();
         if let Some(seat) = &self.seat {
@@ -114,7 +112,7 @@ impl Waiter {
         }
     }
 
-    /// Sits down to wait as the contender, where messages and holds can reach it.
+    /// Creates the contender's seat, so that messages and hand-offs can reach it.
     pub(crate) fn sit(&mut self) {
         if self.seat.is_some() {
             return;
@@ -123,61 +121,60 @@ impl Waiter {
         let seat = Arc::new(Seat { takes: self.takes, state, notify: Notify::new() });
         self.seat = Some(Arc::clone(&seat));
         self.count();
-        // The slot stands while this waiter has the turn.
+        // The slot exists while this waiter has the turn.
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
             slot.contender = Some(seat);
         }
     }
 
-    /// Sits down as one who is woken when this owner comes in by another acquire: who holds the lock must not queue behind
-    /// those who wait for it. What came before this is for the caller to find out.
+    /// Creates a seat that is woken when this owner acquires the lock by another acquire. An owner that holds the lock
+    /// must not queue behind waiters that wait for it. The caller must check what happened before.
     pub(crate) fn sit_as(&mut self, owner: &Owner) {
         self.sit();
         let Some(seat) = self.seat.as_ref().filter(|_| self.ticket.is_none()) else { return };
         let mut shard = self.registry.shard(&self.name).lock();
-        // The slot may have become empty meanwhile: this waiter may have been allowed to ask without a turn.
+        // If this waiter may ask without a turn, the slot may have been removed meanwhile.
         self.ticket = Some(shard.entry(Arc::clone(&self.name)).or_default().sit_as(owner.bytes(), seat));
     }
 
-    /// The lock that was handed over, if one was. Forgets earlier wake-ups, for what comes next answers them; unless it
-    /// has stopped looking: then they are for the next one.
+    /// Takes the lock that was handed over, if any. Clears earlier wake-ups, because the next step answers them. A
+    /// waiter that has stopped looking keeps them for the next waiter.
     pub(crate) fn handed(&self) -> Option<Grant> {
         let mut state = self.seat.as_ref()?.state.lock();
         state.woken &= state.leaves_wakeups;
         state.handed.take()
     }
 
-    /// The lock that the server passed on to this waiter, if it did. Forgets earlier wake-ups, as `handed` does.
+    /// Takes the lock that the server passed on to this waiter, if any. Clears wake-ups as [`Self::handed`] does.
     pub(crate) fn passed(&self) -> Option<Passed> {
         let mut state = self.seat.as_ref()?.state.lock();
         state.woken &= state.leaves_wakeups;
         state.passed.take()
     }
 
-    /// Its wait is over: from here on it leaves wake-ups to the next waiter.
+    /// Leaves further wake-ups to the next waiter, because this wait is over.
     pub(crate) fn stops_looking(&self) {
         if let Some(seat) = &self.seat {
             seat.state.lock().leaves_wakeups = true;
         }
     }
 
-    /// True when something has come since the last look.
+    /// True if something has arrived since the last look.
     pub(crate) fn is_woken(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().woken)
     }
 
-    /// True when a message said that the lock was passed on to this waiter.
+    /// True if a message passed the lock on to this waiter.
     pub(crate) fn has_heard(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().heard)
     }
 
-    /// True when messages reach this waiter.
     pub(crate) fn is_listening(&self) -> bool {
         let shard = self.registry.shard(&self.name).lock();
         shard.get(&self.name).is_some_and(Slot::is_live) && self.registry.topology.hears(&self.name)
     }
 
-    /// Notes that the contender's last attempt found another holder.
+    /// Records that the contender's last attempt found another holder.
     pub(crate) fn note_busy(&self) {
         let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
@@ -185,21 +182,21 @@ impl Waiter {
         }
     }
 
-    /// True when this process holds the lock so that it may be handed over, or has seen a holder since `since`. False for a waiter
-    /// without a seat: nobody was before it.
+    /// True if this process holds the lock and may hand it over, or has seen a holder since `since`. False for a
+    /// waiter without a seat, which came first.
     pub(crate) fn knows_busy(&self, since: Moment) -> bool {
         let knows = |slot: &Slot| slot.local.is_some() || slot.seen_busy.is_some_and(|seen| seen >= since);
         self.seat.is_some() && self.registry.shard(&self.name).lock().get(&self.name).is_some_and(knows)
     }
 
-    /// Makes the contender ask, unless this process has seen a holder since `since`.
+    /// Makes the contender look, unless this process has seen a holder since `since`.
     pub(crate) fn request_look(&self, since: Moment) {
         if !self.knows_busy(since) {
             self.registry.wake(&self.name);
         }
     }
 
-    /// Notes that somebody else holds the lock.
+    /// Records a holder of another process. Used if the lock is polled for.
     pub(crate) fn note_other_holder(&self) {
         let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
@@ -207,8 +204,8 @@ impl Waiter {
         }
     }
 
-    /// For how long another task of this process holds the lock still, and may hand it over: until then Redis need not
-    /// be asked.
+    /// Remaining lease of a hold of this process that may be handed over to this waiter. Until its end there is no
+    /// need to ask Redis.
     pub(crate) fn held_here(&self, now: Moment) -> Option<Duration> {
         self.seat.as_ref().and(self.takes)?;
         let shard = self.registry.shard(&self.name).lock();
@@ -216,7 +213,7 @@ impl Waiter {
         hold.left(now).filter(|_| self.takes == Some(hold.protocol.flavour()))
     }
 
-    /// This waiter got the lock: passes the turn on, and notes the hold if it may be handed over later.
+    /// This waiter acquired the lock. Passes the turn on, and records the hold if it may be handed over later.
     pub(crate) fn acquired(mut self, hold: &Arc<Hold>, now: Moment, held_as: HeldAs) {
         let registry = Arc::clone(&self.registry);
         let stray = self.leave(held_as == HeldAs::Shared, |slot| {
@@ -232,7 +229,7 @@ impl Waiter {
         drop(stray);
     }
 
-    /// Leaves the queue. Whatever was handed over meanwhile is returned, to be dropped outside the lock.
+    /// Leaves the queue. Returns a lock that was handed over meanwhile, to be dropped outside the registry's lock.
     fn leave(&mut self, shared: bool, before: impl FnOnce(&mut Slot)) -> Option<Grant> {
         if std::mem::replace(&mut self.left, true) {
             return None;
@@ -247,7 +244,8 @@ impl Waiter {
         before(slot);
         if let Some(ticket) = self.ticket.take() {
             slot.by_owner.remove(&ticket);
-            // Its owner holds the lock, and so the next of this owner may come in; or it was woken, and leaves without asking.
+            // The owner holds the lock, so its next waiter may re-enter. Or this waiter was woken, and leaves without
+            // asking.
             slot.wake_same_owner(&ticket.0, &mut wakes);
         }
         let (turn, joins, woken, handed) = match &self.seat {
@@ -262,13 +260,14 @@ impl Waiter {
             slot.let_in(&mut wakes);
         } else if turn {
             slot.pass_turn(&mut wakes);
-            // It was woken and has not asked since: the next one has to.
+            // This waiter was woken and has not asked since, so the next one must.
             if let Some(seat) = slot.contender.as_ref().filter(|_| woken) {
                 seat.wake(&mut wakes);
             }
         } else if !joins {
             slot.departed += 1;
-            // Waiters that have left are skipped when their turn comes; too many of them are swept out before.
+            // Seats of waiters that have left are skipped when their turn comes. If too many accumulate, they are
+            // removed earlier.
             if slot.departed > 32 && slot.departed * 2 > slot.queue.len() {
                 slot.queue.retain(|seat| !seat.state.lock().departed);
                 slot.departed = 0;

@@ -1,4 +1,4 @@
-//! What the end of a hold means for the table, for the guards and for those who wait.
+//! Effects of a hold's end on the table, on guards and on waiters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::engine::protocol::Protocol;
 use crate::engine::registry::Courtesy;
 use crate::names::LockName;
 
-/// For how long a lock is left free at the most for those who poll for it.
+/// Most time that a lock is left free for clients that poll.
 const LEFT_FREE: Duration = Duration::from_millis(1);
 
-/// The lock is free. `receivers`: how many clients received the message; 0 where that is not known.
+/// Books that the lock is free. `receivers`: number of clients that received the message; 0 if unknown.
 pub(super) fn lock_is_free(engine: &Arc<Engine>, hold: &Arc<Hold>, receivers: u32) {
     nothing_is_left(engine, hold);
     notify_waiters(engine, &hold.protocol, receivers);
 }
 
-/// The server has nothing for this hold any more.
+/// Books that the server has nothing left of this hold.
 pub(super) fn nothing_is_left(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     if !hold.book().is_idle() {
-        // Another one freed it with all that is left of it; whoever still relies on it must know.
+        // The hold was removed elsewhere as a whole. Guards that still rely on it must be notified.
         engine.lose(hold, End::Gone);
     }
     engine.holds.released(&hold.key(), hold);
@@ -35,8 +35,8 @@ pub(super) fn nothing_is_left(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     }
 }
 
-/// Has the waiters of this process ask for a lock that may be free, unless a message will have them do so. `receivers`: how many
-/// clients received it; 0 where that is not known.
+/// Wakes this process's waiters for a lock that may be free, unless a message will wake them. `receivers`: number of
+/// clients that received the message; 0 if unknown.
 pub(super) fn notify_waiters(engine: &Engine, protocol: &Arc<dyn Protocol>, receivers: u32) {
     let courtesy = match protocol.backoff() {
         _ if protocol.nature().shared || protocol.queue().is_some() => Courtesy::None,
@@ -49,7 +49,6 @@ pub(super) fn notify_waiters(engine: &Engine, protocol: &Arc<dyn Protocol>, rece
     }
 }
 
-/// Warns that the server refused to publish a release.
 pub(super) fn warn_unannounced(engine: &Engine, name: &LockName, reason: &str) {
     let Some(left_out) = engine.warnings.due("unannounced", reason) else { return };
     let channel = String::from_utf8_lossy(&name.channel);

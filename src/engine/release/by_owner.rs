@@ -1,4 +1,4 @@
-//! Holds without guards: given up for their owners, and given back by them.
+//! Holds without guards: guards that leave their hold to the owner, and releases by owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ static DISOWN: Script = Script::new(
     concat!(include_str!("../../../lua/common/holds.lua"), include_str!("../../../lua/common/disown.lua")),
 );
 
-/// Takes a guard out of its hold, which stays for its owner. Nothing is renewed any more.
+/// Removes a guard but leaves its hold to the owner. The lease is no longer renewed.
 pub(crate) fn give_up(mut grant: Grant) -> Owner {
     let (engine, hold, level) = (Arc::clone(&grant.engine), Arc::clone(&grant.hold), grant.level);
     let owner = hold.owner.clone();
@@ -36,7 +36,7 @@ pub(crate) fn give_up(mut grant: Grant) -> Owner {
     let (number, none_left, doubted) = {
         let mut book = hold.book();
         let Some(number) = book.close(level).filter(|_| book.end().is_none()) else {
-            // Whoever ended it cleans up.
+            // The code that ended the hold cleans up.
             return owner;
         };
         let tenure = book.tenure();
@@ -53,19 +53,18 @@ pub(crate) fn give_up(mut grant: Grant) -> Owner {
     owner
 }
 
-/// A hold has no guard any more, though it stays: it is marked as such in the list from here on, so that giving back one
-/// of its owner's holds takes this one and none that a guard relies on. `doubted`: a copy of its acquire may come in later
-/// still.
+/// Marks a hold in Redis as one without a guard. A release by owner then takes this hold, and none that a guard relies
+/// on. `doubted`: a late copy of its acquire may still arrive.
 fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
     if !hold.protocol.nature().reentrant {
-        // Nothing is listed: the owner has no other hold, of which this one would have to be told apart.
+        // Nothing is listed: the owner has no other hold that could be confused with this one.
         if doubted {
             look_again(engine, hold, number, &Bytes::new());
         }
         return;
     }
-    // Noted at once: releases by owner that are called after this are to take this hold.
+    // Noted at once, so that a later release by owner takes this hold.
     hold.book().give_up(number);
     let target = Target::reserve(engine, Arc::clone(hold), number, Bytes::new());
     engine.reaper.finish(Box::pin(async move {
@@ -73,12 +72,12 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         let _order = hold.in_order().await;
         let look = || {
             if doubted {
-                // A hold that is marked is not found by its plain id, so this finds only a copy that came in behind the release.
+                // The marked hold has another id. So this finds only a copy that arrived after the release.
                 look_again(engine, hold, number, &Bytes::new());
             }
         };
         if !hold.book().take_given_up(number) {
-            // The hold was given back before.
+            // The hold was released before.
             return look();
         }
         let until = engine.now() + engine.options.watchdog;
@@ -94,14 +93,14 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     }));
 }
 
-/// How often the server is asked which hold of an owner is to be given back, until it names one without a guard: the mark of a
-/// hold that has just been given up may be on its way.
+/// Number of times that a release by owner asks for a hold without a guard, before it takes any hold. The mark of a
+/// hold that has just lost its guard may still be in flight.
 const LOOKS: u32 = 8;
 
-/// How often another client may give back the hold that was named first.
+/// Number of times that another client may release the named hold first.
 const RACES: u32 = 16;
 
-/// Gives back one hold of an owner that has no guard here.
+/// Releases one hold of an owner, preferably one without a guard.
 pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, owner: &Owner) -> Result<Released> {
     engine.check(protocol.name())?;
     let (engine, protocol, owner) = (Arc::clone(engine), Arc::clone(protocol), owner.clone());
@@ -113,7 +112,7 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
         let (mut looks, mut races) = (0, 0);
         loop {
             let release = {
-                // Behind what this client has to do for this owner.
+                // After the earlier commands of this owner.
                 let _order = target.hold.in_order().await;
                 give_any(&target, looks + 1 < LOOKS).await?
             };
@@ -123,7 +122,7 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
                     looks += 1;
                     tokio::time::sleep(Duration::from_millis(2 << looks)).await;
                 }
-                // Somebody else was faster: asks for any other hold.
+                // Another client was faster: asks for any other hold.
                 Release::NotThere(_) if races < RACES => races += 1,
                 release => return conclude(&target, release),
             }
@@ -132,19 +131,19 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
     .await
 }
 
-/// Gives back a hold of an owner: one that lost its guard, else the one that is not listed, else the newest. `choosy`: the
-/// newest is only named, not given back.
+/// Releases any hold of an owner: one that lost its guard, else the unlisted one, else the newest. If `choosy`, the
+/// newest is only named.
 async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let given_up = hold.book().given_up();
     if let Some(number) = given_up {
-        // This client knows of a hold whose mark is not yet set.
+        // This hold lost its guard, but its mark in Redis is not set yet.
         let sent = give_named(target, &engine.hold_id(&hold.owner, number)).await;
         if sent.is_err() {
             hold.book().give_up(number);
         }
         return sent.map(|release| match release {
-            // That hold is gone with its lease: asks for any other.
+            // The hold ended with its lease: asks for any other.
             Release::NotHeld(_) => Release::NotThere(0),
             release => release,
         });
@@ -169,7 +168,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let release = in_time(engine, &hold.protocol, call, |reply| hold.protocol.released(reply), too_late).await?;
     let Release::Which(id) = release else {
         if !matches!(release, Release::NotHeld(_) | Release::NotThere(_)) {
-            // A guard of this client's may have relied on the one that is not listed.
+            // A guard of this client may have relied on the unlisted hold.
             engine.released_elsewhere(&hold.protocol, &hold.owner, |_| vec![0]);
         }
         return Ok(release);
@@ -180,7 +179,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     let release = give_named(target, &HoldId::Listed(id.clone())).await?;
     if !matches!(release, Release::NotThere(_)) {
         if !hold.protocol.nature().reentrant {
-            // It was the only hold of the owner, whatever its id.
+            // The hold was the owner's only one, whatever its id.
             engine.released_elsewhere(&hold.protocol, &hold.owner, |hold| hold.numbers());
         } else if let Some(number) = engine.number_of(&id) {
             engine.released_elsewhere(&hold.protocol, &hold.owner, |_| vec![number]);
@@ -189,7 +188,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     Ok(release)
 }
 
-/// Gives back the hold of an owner that has this id. A repeat changes nothing.
+/// Releases the owner's hold with this id. A repeat changes nothing.
 async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let lease_left = {
@@ -199,7 +198,7 @@ async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
     send(engine, hold, id, lease_left, engine.now() + engine.patience(), false).await.outcome
 }
 
-/// What a release by owner came to for its caller. Notifies those who wait.
+/// Converts the server's answer to the caller's result, and notifies waiters.
 fn conclude(target: &Target, release: Release) -> Result<Released> {
     let Target { engine, hold, .. } = target;
     let name = Arc::clone(&hold.name().as_written);

@@ -1,5 +1,4 @@
-//! The clean-up after doubt: acquires that may have happened unseen, queue entries and marks that were given up, holds that
-//! ended.
+//! Clean-up after doubt: unanswered acquires, abandoned queue entries and marks, holds that ended without a release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +18,13 @@ use crate::error::Result;
 use crate::topology::ServerClock;
 use crate::world::Moment;
 
-/// Undoes an acquire that may have been carried out: releases its hold, and removes its queue entry. `doubted`: a copy of the acquire may
-/// still arrive later. `lease`: the explicit lease that the acquire asked for.
+/// Undoes an acquire that may have been executed: releases its hold and removes its queue entry. `doubted`: a late
+/// copy of the acquire may still arrive. `lease`: the explicit lease that the acquire asked for.
 pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) {
     let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
-        // A crowd may leave all at once. After a command timeout it is undone all the same.
+        // Many waiters may leave at once, so undos are limited. After a command timeout, the undo starts anyway.
         let _admitted = engine.undos.admit(hold.name(), once(engine.options.command_timeout)).await;
         let order = hold.in_order().await;
         let (held, lease_left) = {
@@ -33,11 +32,12 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) 
             (book.holds().any(|number| number == target.number), lease_left(engine, hold, &book))
         };
         if held && target.number == 0 {
-            // The lock was acquired after all: the copy is looked for when the hold ends.
+            // The lock was acquired after all. When that hold ends, its release looks for the late copy.
             hold.book().doubt(target.number);
             return;
         }
-        // Also where the lease is shorter: an acquire that has no last moment may run late, and its lease begins then.
+        // At least the watchdog, even if the lease is shorter: an acquire without a last moment may run late, and its
+        // lease starts then.
         let until = engine.now() + engine.options.watchdog.max(lease_left.span()).max(lease.unwrap_or_default());
         let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().as_written, ?undone, doubted, "undid an acquire");
@@ -52,8 +52,8 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) 
     }));
 }
 
-/// Sends the undoing of an acquire. A mark has no nonce: where the same owner waits again here, its mark stays. That of a
-/// waiter of another client's goes, and is set again when that one asks next.
+/// Sends the undo of an acquire. A mark has no nonce, so it stays if another waiter of this client uses the same
+/// owner. The mark of another client's waiter is removed; that waiter's next attempt sets it again.
 async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = &**target;
     let id = target.id();
@@ -67,13 +67,13 @@ async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -
     send_release(engine, &hold.protocol, false, until, call, |_| false).await.outcome
 }
 
-/// True when a waiter leaves something in Redis, so that it may have to be undone although it was never granted the lock.
+/// True if a waiter leaves something in Redis. Then even a waiter that was never granted the lock may need an undo.
 pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
     protocol.queue().is_some() || protocol.nature().marks
 }
 
-/// Looks a second time, after a command's longest life, whether a late copy of the acquire of this hold took the lock once
-/// more, or joined its queue for the waiter of this nonce.
+/// Looks a second time, after a command's longest life: did a late copy of the acquire take the lock again, or join
+/// the queue under this nonce? If so, undoes it.
 pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, nonce: &Bytes) {
     let (engine, hold, nonce) = (Arc::clone(engine), Arc::clone(hold), nonce.clone());
     let reaper = engine.reaper.clone();
@@ -85,8 +85,8 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
             () = tokio::time::sleep(harmless_in) => {}
             _ = ended.wait_for(|ended| *ended) => {}
         }
-        // Nothing was held in the meantime, and by now the owner may have another hold. The hold that has ended must not come
-        // back into the table: whoever waits as this owner would find it again and again.
+        // Uses a new table entry. The owner may have another hold by now, and the ended one must not return to the
+        // table: a task that waits as this owner would find it again and again.
         let fresh = Hold::new(Arc::clone(&hold.protocol), hold.owner.clone());
         let target = Target::reserve(&engine, fresh, number, nonce);
         let Target { engine, hold, .. } = &*target;
@@ -104,7 +104,8 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
     }));
 }
 
-/// Holds, by their numbers, ended by the local clock or by closing: the server may have them still, and is relieved of them.
+/// Cleans up after holds that ended without a release. Releases them on the server, unless it reported them gone,
+/// together with holds whose earlier releases failed.
 pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
     let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
     let reaper = engine.reaper.clone();

@@ -1,4 +1,4 @@
-//! A lock that is freed whoever holds it.
+//! Forced release of a lock, whoever holds it.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::engine::protocol::{Forced, Protocol};
 use crate::error::Result;
 use crate::runtime::reaper::Finished;
 
-/// Frees the lock whoever holds it. Guards of this client learn of it at once.
+/// Releases the lock whoever holds it. Guards of this client are notified at once.
 pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<bool> {
     engine.check(protocol.name())?;
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
-        // Those that were held before it was sent: a waiter may have the lock again before we hear of the end.
-        // One that is between two guards, given back by the first and not yet handed over to the second, is among them.
+        // Only holds from before the command: a waiter may acquire the lock before the reply arrives. A hold that is
+        // being handed over between two guards counts too.
         let mut holds = engine.holds.collect(|book| book.count() > 0);
         holds.retain(|hold| hold.name().key == protocol.name().key);
         let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();

@@ -1,4 +1,4 @@
-//! Commands that are repeated until the server has answered: what they leave behind, and what is in doubt after them.
+//! Releases and related commands: retries until the server answers, and what remains in doubt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use crate::topology::ServerClock;
 use crate::transport::{Call, Fault, FaultKind, Reply};
 use crate::world::{Moment, nanos};
 
-/// What is to be left of a hold. The lease in full, for a renewal that is under way may have promised that.
+/// The lease to leave to the remaining holds. It is the full lease, because a renewal in flight may have promised
+/// that.
 pub(super) fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> LeaseLeft {
     let watchdog = engine.options.watchdog;
     if !hold.protocol.nature().leases_apart {
@@ -28,21 +29,24 @@ pub(super) fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> LeaseLeft
     LeaseLeft { least: millis(promised), lease: millis(lease) }
 }
 
-/// What is to be left of what an owner may hold elsewhere.
+/// The lease to leave to holds that the owner may have elsewhere.
 pub(super) fn lease_left_to_others(engine: &Engine) -> LeaseLeft {
     LeaseLeft { least: 0, lease: millis(engine.options.watchdog) }
 }
 
-/// What became of a release.
+/// Result of a release.
 pub(super) struct Sent {
     pub(super) outcome: Result<Release>,
-    /// True when a copy of it that was not answered may have been carried out, or may be yet.
+    /// True if an unanswered copy of the release may have been executed, or may still be.
     pub(super) doubted: bool,
 }
 
-/// Sends the release of a hold until it is answered, or `until` is reached. In doubt it is sent again: a repeat changes nothing.
-/// Where the owner has other holds, the server may make the lease shorter. It does so only before the last moment of the command, for
-/// which its time must be known. `yields`: ends at a failure, without doubt, while another command of this owner waits.
+/// Sends the release of a hold until it is answered, or until `until`. In doubt it is retried: a repeat changes
+/// nothing.
+///
+/// If the owner has other holds, the server may shorten the lease. It does so only before the command's last moment,
+/// which needs the server's time. `yields`: a failure without doubt is not retried while another command of this owner
+/// waits.
 pub(super) async fn send(
     engine: &Arc<Engine>,
     hold: &Hold,
@@ -53,8 +57,8 @@ pub(super) async fn send(
 ) -> Sent {
     let owner = &hold.owner;
     let mine = if *id == HoldId::Only { Bytes::new() } else { engine.hold_ids(owner, &hold.numbers()) };
-    // If another release of this owner waits, a refused one is not retried but sent together with it. A server that is out of memory
-    // accepts only an owner's last release.
+    // If another release of this owner waits, a refused release is not retried but included in the waiting one. A
+    // server that is out of memory accepts only an owner's last release.
     let gives_up = |fault: &Fault| {
         fault.kind == FaultKind::Refused && hold.book().ending() > 1
             || yields && !fault.in_doubt() && hold.is_waited_for()
@@ -74,15 +78,15 @@ pub(super) async fn send(
     };
     let sent = send_release(engine, &hold.protocol, !mine.is_empty(), until, call, gives_up).await;
     if sent.doubted && sent.outcome.is_err() {
-        // A copy that comes late may make the lease of what is left shorter. Behind an answer it finds its hold gone.
+        // A late copy may shorten the lease of the remaining holds. After an answer, a copy finds its hold gone.
         let harmless_from = harmless_from(engine.now(), engine.options.command_timeout);
         hold.book().may_be_cut(harmless_from.as_nanos());
     }
     sent
 }
 
-/// Sends a release, or the undo of an acquire, until it is answered or `until` is reached, and reads the answer. `timed` and `gives_up`: as
-/// for [`until_answered`].
+/// Sends a release, or the undo of an acquire, until it is answered or until `until`, and reads the answer. `timed`
+/// and `gives_up`: as for [`until_answered`].
 pub(super) async fn send_release(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,
@@ -94,7 +98,7 @@ pub(super) async fn send_release(
     let (reply, doubted) = until_answered(engine, protocol.name(), timed, until, call, gives_up).await;
     let outcome = match reply {
         Ok(reply) => protocol.released(reply).map(|release| match release {
-            // A repeat finds nothing where the first one was carried out.
+            // A repeat finds nothing if the first copy was executed.
             Release::NotThere(others) if doubted => Release::Left(others),
             Release::NotHeld(_) if doubted => Release::Free(0),
             release => release,
@@ -104,8 +108,9 @@ pub(super) async fn send_release(
     Sent { outcome, doubted }
 }
 
-/// Sends an idempotent command until it is answered or `until` is reached. Also returns whether an unanswered copy may have been carried
-/// out, or may still be. `timed`: the command needs the server's time. `gives_up`: true for faults that are not retried.
+/// Sends an idempotent command until it is answered or until `until`. Also returns whether an unanswered copy may have
+/// been executed, or may still be. `timed`: the command needs the server's time. `gives_up`: true for faults that are
+/// not retried.
 pub(super) async fn until_answered(
     engine: &Engine,
     name: &LockName,
@@ -117,7 +122,7 @@ pub(super) async fn until_answered(
     let (mut failures, mut doubted) = (0, false);
     loop {
         if timed && engine.now() < until {
-            // Before each attempt: the name may be at another server by now.
+            // Before each attempt, because the name may live on another server by now.
             engine.learn_time(name).await;
         }
         let fault = match engine.topology.run_timed(name, &call).await {
@@ -137,7 +142,8 @@ pub(super) async fn until_answered(
     }
 }
 
-/// Sends a command that must count once or not at all: until it was in time, and never again once it may have been carried out.
+/// Sends a command that must count once or not at all. It is repeated while it arrives too late, but never once a copy
+/// may have been executed.
 pub(super) async fn in_time<T>(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,

@@ -1,4 +1,4 @@
-//! A round at one server: its commands, each for many holds of one kind, and what their answers mean.
+//! A round at one server: builds commands for many holds of one kind each, and books their replies.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::transport::undeclared::{Undeclared, undeclared};
 use crate::transport::{Call, FaultKind, Reply};
 use crate::world::Moment;
 
-/// Renews or confirms holds whose locks live at one server.
+/// Renews or confirms the holds of one server.
 pub(super) async fn renew(engine: &Arc<Engine>, mut placed: Vec<Placed>, which: Which) -> Round {
     let mut round = Round { lost: placed.iter().map(|placed| engine.expire(&placed.hold)).sum(), ..Round::default() };
     placed.retain_mut(|Placed { hold, only_confirms, .. }| {
         let book = hold.book();
-        // Explicit leases that others may cut short are kept up.
+        // Explicit leases that others may cut short are renewed too.
         let keeps = book.is_watched() || hold.protocol.nature().leases_apart && !book.is_idle();
         *only_confirms = !keeps && which.confirms() && !book.is_idle();
         keeps || *only_confirms
@@ -34,7 +34,8 @@ pub(super) async fn renew(engine: &Arc<Engine>, mut placed: Vec<Placed>, which: 
     placed.sort_by_key(|placed| (kind(placed), placed.placement));
     let mut batches = FuturesUnordered::new();
     for same in placed.chunk_by(|a, b| kind(a) == kind(b)) {
-        // In a cluster, and of one slot, where keys have to be declared.
+        // A cluster server that accepts undeclared keys gets one command for several slots. Otherwise the holds of a
+        // command have equal placements: one slot, or a server outside a cluster.
         let undeclared = same.first().and_then(|first| engine.topology.undeclared(first.placement));
         let undeclared = undeclared.filter(|_| !renewal(&same[0]).script.reaches_beyond);
         let is_together = |a: &Placed, b: &Placed| undeclared.is_some() || a.placement == b.placement;
@@ -74,8 +75,8 @@ async fn batch(engine: &Arc<Engine>, placed: &[Placed], undeclared: Option<Arc<U
     let part = of_one_slot(engine, placed).await;
     let Err(error) = part else { return part.unwrap_or_default() };
     if placed.len() > 1 && (error.crosses_slots() || error.is_of_half_moved_slot()) {
-        // A cluster behind a proxy: names of several slots do not go together. Or a slot that is just being moved: a name is at
-        // either side.
+        // A proxy in front of a cluster refuses names of several slots in one command. A slot that is being moved has
+        // its names on two servers. Either way, each hold needs its own command.
         return singly(engine, placed.chunks(1)).await;
     }
     failed(placed, &error)
@@ -86,7 +87,7 @@ fn failed(placed: &[Placed], error: &Error) -> Round {
     Round { failed: placed.len(), cause: Some(error.brief().into()), ..Round::default() }
 }
 
-/// Each of these by a command of its own.
+/// Renews each part by its own command.
 async fn singly<'a>(engine: &Arc<Engine>, parts: impl Iterator<Item = &'a [Placed]>) -> Round {
     let mut singles: FuturesUnordered<_> =
         parts.map(|part| async move { (part, of_one_slot(engine, part).await) }).collect();
@@ -97,8 +98,8 @@ async fn singly<'a>(engine: &Arc<Engine>, parts: impl Iterator<Item = &'a [Place
     round
 }
 
-/// Renews holds of several slots of a server by one command, which declares none of its keys. What is not there, or not let in,
-/// is asked for alone, for an answer that says where it is.
+/// Renews holds in several slots of one server by one command without declared keys. A lock that the server reports as
+/// elsewhere or inaccessible is renewed alone, with declared keys: that reply says where the lock is.
 async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undeclared) -> Round {
     let asking = Asking::of(engine, placed);
     let outcome = engine.topology.run_at(placed[0].placement, undeclared(asking.call(engine))).await;
@@ -121,7 +122,8 @@ async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undecla
     for ((placed, asked), entry) in placed.iter().zip(&asking.asked).zip(entries) {
         match entry {
             Reply::Text(text) if knowledge.is_elsewhere(&String::from_utf8_lossy(&text)) => elsewhere.push(placed),
-            // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+            // A reply about a name that has moved counts for nothing: the server may have lost the name before it
+            // replied.
             _ if engine.topology.placement(placed.hold.name()) != placed.placement => moved(engine, placed, &mut round),
             Reply::Nil if is_of_gone_alone => again.push(placed.clone()),
             entry => {
@@ -139,7 +141,8 @@ async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undecla
     round
 }
 
-/// Renews what a server has refused as long as its keys were not declared, each alone: its slot may be half moved.
+/// Renews holds that the server refused without declared keys. Each gets its own command, because its slot may be half
+/// moved.
 async fn declared(engine: &Arc<Engine>, refused: Vec<&Placed>, knowledge: &Undeclared) -> Round {
     let placement = |placed: &Placed| engine.topology.placement(placed.hold.name());
     let again: Vec<Placed> =
@@ -151,7 +154,7 @@ async fn declared(engine: &Arc<Engine>, refused: Vec<&Placed>, knowledge: &Undec
     round
 }
 
-/// Renews holds whose locks are in one slot, or all at one server that is no cluster's.
+/// Renews holds in one slot, or at one server outside a cluster.
 async fn of_one_slot(engine: &Arc<Engine>, placed: &[Placed]) -> Result<Round, Error> {
     let Some(first) = placed.first() else { return Ok(Round::default()) };
     let asking = Asking::of(engine, placed);
@@ -165,7 +168,8 @@ async fn of_one_slot(engine: &Arc<Engine>, placed: &[Placed]) -> Result<Round, E
     let is_of_gone_alone = entries.contains(&Reply::Int(0));
     for ((placed, asked), entry) in placed.iter().zip(&asking.asked).zip(entries) {
         if engine.topology.placement(placed.hold.name()) != asked_at {
-            // Neither a yes nor a no counts of a server that may have lost the name before it answered.
+            // A reply about a name that has moved counts for nothing: the server may have lost the name before it
+            // replied.
             moved(engine, placed, &mut round);
         } else if is_of_gone_alone && entry == Reply::Nil {
             again.push(placed.clone());
@@ -177,7 +181,7 @@ async fn of_one_slot(engine: &Arc<Engine>, placed: &[Placed]) -> Result<Round, E
     Ok(round)
 }
 
-/// Asks for those anew that were found beside others that are gone: these are told of at once, and the answer says no more than that.
+/// Renews again the holds that a reply left open, because other holds were gone (`replies::gone_alone`).
 async fn ask_again(engine: &Arc<Engine>, again: &[Placed]) -> Round {
     if again.is_empty() {
         return Round::default();
@@ -185,7 +189,7 @@ async fn ask_again(engine: &Arc<Engine>, again: &[Placed]) -> Round {
     Box::pin(of_one_slot(engine, again)).await.unwrap_or_else(|error| failed(again, &error))
 }
 
-/// A hold has moved while it was asked for: it is asked for where it is now, at once.
+/// Counts a hold that moved during its renewal as failed, and requests a round at its new server at once.
 fn moved(engine: &Engine, placed: &Placed, round: &mut Round) {
     round.fails("the lock has moved to another server");
     engine.kick.renew_at(engine.topology.placement(placed.hold.name()).member);
@@ -194,7 +198,7 @@ fn moved(engine: &Engine, placed: &Placed, round: &mut Round) {
 /// A command for many holds.
 struct Asking<'a> {
     placed: &'a [Placed],
-    /// What an answer of "not held" is about: by the time it comes some holds may have been released, and acquired anew.
+    /// State of each hold when the command was sent.
     asked: Vec<Asked>,
     sent: Moment,
 }
@@ -217,13 +221,13 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// What an answer is about: by then some of it may have been released, and acquired anew.
+/// State of one hold when a renewal was sent. The reply is about this state: by then, holds may have been released and
+/// acquired again.
 struct Asked {
     tenure: u32,
     watched: bool,
-    /// The holds that are relied on.
     numbers: Vec<u64>,
-    /// True when the command names them by their owner alone, which has no others.
+    /// True if the command names only the owner, which has no other holds.
     only: bool,
 }
 
@@ -235,10 +239,10 @@ impl Asked {
         Self { tenure: book.tenure(), watched: !only_confirms && book.is_watched(), numbers, only }
     }
 
-    /// Books what the server said of one hold.
+    /// Books the server's reply about one hold.
     fn book_answer(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, entry: Reply, sent: Moment, round: &mut Round) {
         let entry = match entry {
-            // Somebody else gave back some of these holds.
+            // Some of these holds were released elsewhere.
             Reply::List(gone) => {
                 round.lost += self.lose(engine, hold, &at_positions(&self.numbers, &gone));
                 Reply::Int(1)
@@ -250,8 +254,8 @@ impl Asked {
                 let mut book = hold.book();
                 book.confirm(sent.as_nanos());
                 let now = engine.now().as_nanos();
-                // The hold was released meanwhile, or has ended; or it was asked to be kept up only, and another guard is
-                // watched by now.
+                // Nothing to book if the hold was released or has ended, or if the command extended no lease: a
+                // watched guard may have been added since.
                 if !self.watched || !book.is_watched() {
                     return;
                 }
@@ -269,7 +273,7 @@ impl Asked {
                     round.lost += engine.expire(hold);
                 }
             }
-            // Its lease is over by the local clock too, so this is no loss.
+            // The lease is over by the local clock too, so this is no loss.
             Reply::Int(0) if !self.watched && !hold.book().lasts(engine.now().as_nanos()) => {}
             Reply::Int(0) => round.lost += self.all_gone(engine, hold),
             Reply::Text(text) if text.starts_with(b"WRONGTYPE") => {
@@ -293,12 +297,12 @@ impl Asked {
         if self.only { Bytes::new() } else { engine.hold_ids(owner, &self.numbers) }
     }
 
-    /// The server has none of them. What the owner has acquired since is another matter. How many guards that concerns.
+    /// Ends all these holds, but none that the owner acquired since. Returns how many guards lost their hold.
     fn all_gone(&self, engine: &Arc<Engine>, hold: &Arc<Hold>) -> usize {
         self.lose(engine, hold, &self.numbers)
     }
 
-    /// Ends those that the server says are gone. How many guards that concerns.
+    /// Ends the holds that the server reported gone. Returns how many guards lost their hold.
     fn lose(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, gone: &[u64]) -> usize {
         if hold.book().tenure() != self.tenure {
             return 0;
@@ -307,7 +311,7 @@ impl Asked {
     }
 }
 
-/// The entries of a list at these positions, counted from 1: so the answer to a renewal names the holds that are gone.
+/// The elements of `numbers` at these positions, counted from 1. A renewal's reply names gone holds by position.
 pub(crate) fn at_positions(numbers: &[u64], positions: &[Reply]) -> Vec<u64> {
     let at = |position: &Reply| match position {
         Reply::Int(position) => numbers.get(usize::try_from(*position).ok()?.checked_sub(1)?).copied(),

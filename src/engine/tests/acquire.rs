@@ -1,4 +1,4 @@
-//! Acquires: given up half-way, in doubt, late, at the end of the client, beside a hand-off.
+//! Acquires that are dropped, in doubt or late, that end with the client, or that run next to a hand-off.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn an_owner_that_others_know_is_counted_once_in_doubt() {
     let lock = client.reentrant("x");
     let me = client.owner();
     let _ = me.as_str();
-    // The server's clock is known from here on.
+    // This makes the server's clock known.
     lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap().unlock().await.unwrap();
     for carried_out in [true, false] {
         fake.next("acquire", Fate::Lost(carried_out));
@@ -65,26 +65,24 @@ async fn what_may_have_happened_unseen_is_undone() {
     for carried_out in [true, false] {
         let (client, fake) = client(|_| ());
         let lock = client.reentrant("x");
-        // Asked once.
         fake.next("acquire", Fate::Lost(carried_out));
         assert!(lock.try_lock().await.is_err_and(|error| error.outcome_unknown()));
         settle().await;
         assert_eq!((fake.held().len(), fake.sent("release").len()), (0, 1));
-        // To the end of the wait.
         for _ in 0..20 {
             fake.next("acquire", Fate::Lost(carried_out));
         }
         assert!(lock.lock_for(secs(2)).await.is_err_and(|error| error.outcome_unknown()));
         settle().await;
         assert_eq!((fake.held().len(), fake.sent("release").len()), (0, 2));
-        // Dropped while the command is under way, and in the pause behind it.
+        // Dropped while the command is in flight, and in the pause after it.
         for wait in [ms(1), ms(30)] {
             assert!(timeout(wait, lock.lock()).await.is_err());
             settle().await;
             assert_eq!(fake.held().len(), 0, "{wait:?}");
         }
         fake.calm();
-        // Found out meanwhile: there is nothing to undo.
+        // The retry resolves the doubt, so nothing needs to be undone.
         let before = fake.sent("release").len();
         fake.next("acquire", Fate::Lost(carried_out));
         let guard = lock.lock().await.unwrap();
@@ -102,7 +100,7 @@ async fn a_wait_ends_in_time_although_a_release_of_the_same_owner_goes_on_and_on
     let lock = client.reentrant("x");
     let me = client.owner();
     let guard = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
-    // In doubt the release keeps its turn.
+    // A release in doubt keeps the owner's order.
     for _ in 0..12 {
         fake.next("release", Fate::Lost(false));
     }
@@ -131,7 +129,7 @@ async fn an_owner_that_was_asked_for_comes_in_again_only_where_it_holds() {
     drop(first);
     let next = next.await.unwrap().unwrap();
     assert!(next.is_held());
-    // The owner of before does not hold it any more: somebody else does.
+    // The first owner does not hold the lock any more. Another task does.
     let again = lock.acquire(Acquire::new().owner(&owner).wait(Duration::ZERO)).await.unwrap();
     assert!(again.is_none(), "two tasks hold the lock, as one owner");
     drop(next);
@@ -157,7 +155,7 @@ async fn a_reply_slower_than_the_lease_is_no_hold() {
 async fn only_what_is_known_is_told_as_busy() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
-    // Somebody of this process is before us in the queue.
+    // Another task of this process is ahead in the queue.
     fake.steal("x", secs(60));
     let other = {
         let lock = lock.clone();
@@ -184,11 +182,11 @@ async fn waiters_poll_calmly_when_subscribing_fails() {
     fake.steal("x", secs(3600));
     fake.subscribe_fails(true);
     assert!(lock.lock_for(secs(10)).await.unwrap().is_none());
-    // Twice a second, and a few at the start.
+    // Twice a second, and a few more at the start.
     let (asked, subscribed) = (fake.sent("acquire").len(), fake.subscriptions().0.len());
     assert!((10..=50).contains(&asked), "{asked} commands in 10 s");
     assert!((10..=50).contains(&subscribed), "{subscribed} subscriptions in 10 s");
-    // One that failed may be in force all the same: each is ended.
+    // A subscribe that failed may still be in force, so each one is ended.
     settle().await;
     assert_eq!(fake.subscriptions().1.len(), subscribed);
     fake.delete("x");

@@ -1,4 +1,4 @@
-//! Owners that come again: what is sent for which of their holds, what is undone, and what is looked for when a hold ends.
+//! Owners that acquire again: the hold that each command names, the undo, and the search for late copies.
 
 use tokio::time::sleep;
 
@@ -9,10 +9,10 @@ use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Error, Released};
 
-/// Some time of the server's.
+/// A time on the server's clock, in ms.
 const AT: i64 = 1_700_000_000_000;
 
-/// It was had by the second attempt: what may have happened unseen in the first is that very hold.
+/// The retry found the hold of the first attempt, so there is nothing to undo.
 #[tokio::test(start_paused = true)]
 async fn what_was_found_out_is_not_undone() {
     let (client, fake) = client(|_| ());
@@ -28,7 +28,8 @@ async fn what_was_found_out_is_not_undone() {
     done(client, &fake).await;
 }
 
-/// What came too late is given back by its name, and so the next attempt needs a hold of another: it must not come after that.
+/// A grant that came too late is released by its id. The retry uses another id, so that a late copy of this release
+/// cannot remove its hold.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_came_too_late_is_followed_by_one_for_another_hold() {
     let (client, fake) = client(|_| ());
@@ -42,7 +43,7 @@ async fn an_attempt_that_came_too_late_is_followed_by_one_for_another_hold() {
     done(client, &fake).await;
 }
 
-/// Coming in again shortens no lease, and a release says which holds are left, and until when it counts.
+/// Re-entry shortens no lease. A release names the remaining holds, and has a last moment.
 #[tokio::test(start_paused = true)]
 async fn what_is_sent_for_an_owner_heeds_its_other_holds() {
     let (client, fake) = client(|_| ());
@@ -58,14 +59,14 @@ async fn what_is_sent_for_an_owner_heeds_its_other_holds() {
     assert_eq!(sent.text(5), format!(",{id}"));
     assert!(sent.text(6).parse::<i64>().unwrap() > AT, "{sent:?}");
     long.unlock().await.unwrap();
-    // Nobody else has a hold of this one.
+    // No other task knows this owner, so its release needs none of that.
     lock.lock().await.unwrap().unlock().await.unwrap();
     let sent = fake.sent("release").pop().unwrap();
     assert_eq!([sent.text(4), sent.text(5), sent.text(6)], ["", "", ""]);
     done(client, &fake).await;
 }
 
-/// A copy of its acquire comes in behind that.
+/// A copy of the acquire arrives after the hold has ended.
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_is_looked_for_however_its_hold_ends() {
     for way in ["given up", "marked", "not marked", "lost"] {
@@ -103,7 +104,7 @@ async fn a_late_copy_is_looked_for_however_its_hold_ends() {
     }
 }
 
-/// An owner has to do with a lock as one flavour; and a fenced lock's token is that of the section, however often it comes in.
+/// An owner uses a name as one flavour only. Re-entry of a fenced lock keeps the token of the section.
 #[tokio::test(start_paused = true)]
 async fn a_fenced_lock_gives_tokens_to_its_sections_and_no_others() {
     let (client, fake) = client(|_| ());
@@ -127,7 +128,6 @@ async fn a_fenced_lock_gives_tokens_to_its_sections_and_no_others() {
     done(client, &fake).await;
 }
 
-/// Where there is nothing to send, nothing is sent.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_that_cannot_be_is_not_sent() {
     let (client, fake) = client(|_| ());

@@ -1,4 +1,4 @@
-//! Answers that a release or a forced one seldom gets, and none at all: what is told, what is sent again, what stays in the table.
+//! Rare replies to releases and forced releases, and missing replies: the result, the retries, and the table of holds.
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
@@ -10,7 +10,6 @@ use crate::lock::DistLock as _;
 use crate::transport::Reply;
 use crate::{Acquire, Error, Lost, NotHeld, Released, Result};
 
-/// Whether a release was told as it should be.
 type Told = fn(&Result<Released>) -> bool;
 
 fn ints<const N: usize>(ints: [i64; N]) -> [Reply; N] {
@@ -21,7 +20,7 @@ fn list(replies: impl Into<Vec<Reply>>) -> Fate {
     Fate::Answer(Reply::List(replies.into()))
 }
 
-/// Whatever a release comes to, nobody counts on the hold any more: nothing is left of it here, and it is not renewed.
+/// After a release no guard counts on the hold, whatever the reply. The hold leaves the table, and is not renewed.
 #[tokio::test(start_paused = true)]
 async fn a_hold_leaves_the_table_whatever_its_release_comes_to() {
     let refused = || Fate::Refused("NOPERM no right");
@@ -50,7 +49,7 @@ async fn a_hold_leaves_the_table_whatever_its_release_comes_to() {
     }
 }
 
-/// It frees the lock of whoever has it: sent a second time, it would free the next one's.
+/// A retry could free the lock of the next holder.
 #[tokio::test(start_paused = true)]
 async fn a_forced_release_that_may_have_been_carried_out_is_not_sent_again() {
     let (client, fake) = client(|_| ());
@@ -62,7 +61,7 @@ async fn a_forced_release_that_may_have_been_carried_out_is_not_sent_again() {
         tokio::time::sleep(secs(30)).await;
         assert_eq!(fake.sent("force").len(), sent);
     }
-    // What was refused for good, neither.
+    // Nor is a command that was refused for good.
     fake.next("force", Fate::Refused("NOPERM no"));
     assert!(lock.force_unlock().await.is_err());
     assert_eq!(fake.sent("force").len(), 3);
@@ -78,7 +77,7 @@ async fn a_forced_release_that_was_not_sent_is_sent_again_ever_more_slowly_and_n
     (0..2).for_each(|_| fake.next("force", Fate::NotSent));
     let began = Instant::now();
     assert!(lock.force_unlock().await.unwrap());
-    // The server's time became known by the third.
+    // The third command reports the server's time. The fourth one uses it.
     assert_eq!(fake.sent("force").len(), 4);
     assert!(began.elapsed() > ms(500), "{:?}", began.elapsed());
     (0..1000).for_each(|_| fake.next("force", Fate::NotSent));
@@ -90,7 +89,7 @@ async fn a_forced_release_that_was_not_sent_is_sent_again_ever_more_slowly_and_n
     done(client, &fake).await;
 }
 
-/// The server's clock is known from that, and what is sent again has a last moment that has not passed.
+/// The refusal makes the server's clock known, so the retry has a last moment that has not passed.
 #[tokio::test(start_paused = true)]
 async fn what_must_not_come_late_is_sent_again_with_a_last_moment() {
     let (client, fake) = client(|_| ());
@@ -103,14 +102,14 @@ async fn what_must_not_come_late_is_sent_again_with_a_last_moment() {
     done(client, &fake).await;
 }
 
-/// Nobody hears messages: who waits here is told by whoever frees the lock here.
+/// No messages arrive. A waiter is notified by the task of its own process that frees the lock.
 #[tokio::test(start_paused = true)]
 async fn who_waits_here_is_told_of_what_is_freed_here_without_a_message() {
     for way in ["unlock", "drop", "release", "force", "undo"] {
         let (client, fake) = client(|_| ());
         fake.subscribe_fails(true);
         let (lock, me) = (client.reentrant("x"), client.owner());
-        // The server's clock is known from here on.
+        // This makes the server's clock known.
         acquire(&client, &me).await.unlock().await.unwrap();
         let guard = match way {
             "unlock" | "drop" => Some(acquire(&client, &me).await),
@@ -123,7 +122,7 @@ async fn who_waits_here_is_told_of_what_is_freed_here_without_a_message() {
                 None
             }
             _ => {
-                // Held, and nobody knows it; giving it back takes a while.
+                // Held without a guard. The undo takes a while.
                 fake.next("acquire", Fate::Lost(true));
                 fake.next("release", Fate::Slow(ms(705)));
                 assert!(lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.is_err());
@@ -147,12 +146,13 @@ async fn who_waits_here_is_told_of_what_is_freed_here_without_a_message() {
     }
 }
 
-/// A first hold was in doubt, and another release of its owner found nothing: whatever comes in behind that is given back.
+/// The owner's first acquire was in doubt, and its second guard's release finds nothing. The late copy of the first
+/// acquire is released.
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_is_looked_for_when_the_lock_was_found_to_be_gone() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
-    // The server's clock is known from here on.
+    // This makes the server's clock known.
     acquire(&client, &me).await.unlock().await.unwrap();
     fake.next("acquire", Fate::Ghost(secs(2)));
     let first = acquire(&client, &me).await;
@@ -169,7 +169,7 @@ async fn a_late_copy_is_looked_for_when_the_lock_was_found_to_be_gone() {
     done(client, &fake).await;
 }
 
-/// That it holds the lock is known here.
+/// The client knows that the owner holds the lock.
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_does_not_come_in_again_is_told_so_without_asking() {
     let (client, fake) = client(|_| ());
@@ -188,7 +188,7 @@ async fn an_owner_that_does_not_come_in_again_is_told_so_without_asking() {
     done(client, &fake).await;
 }
 
-/// A hold without a guard goes, and another one's lease with it: what the guards of the same owner were promised stays.
+/// The hold without a guard is released. The lease of the owner's other guard stays as long as it was.
 #[tokio::test(start_paused = true)]
 async fn a_release_by_owner_shortens_no_lease() {
     for at_once in [true, false] {
@@ -198,7 +198,7 @@ async fn a_release_by_owner_shortens_no_lease() {
         drop(acquire(&client, &me).await.into_owner());
         if !at_once {
             settle().await;
-            // Whoever else acts as this owner is told by this that it has no guard.
+            // This tells other clients with the same owner that the hold has no guard.
             assert_eq!(fake.sent("disown").len(), 1);
         }
         assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
@@ -209,7 +209,8 @@ async fn a_release_by_owner_shortens_no_lease() {
     }
 }
 
-/// As long as the lock is held by the longer lease of another guard, so long would what is not given back be held too.
+/// A hold that cannot be released lasts as long as the owner's longest lease. Its release is retried for all of that
+/// time.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_given_back_is_tried_for_as_long_as_its_owner_has_a_lease() {
     for unseen in [true, false] {

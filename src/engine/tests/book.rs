@@ -1,4 +1,4 @@
-//! The book of a hold against a plain reading of its history: whatever the order of events.
+//! Compares the book of a hold with a simple model, over random histories.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,6 @@ use crate::engine::ledger::{Book, Cap, End};
 
 const WATCHDOG: u64 = 30_000;
 
-/// What happened to a book, in the order in which it did.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Open { now: u64, id: u32, lease: Option<u64>, until: u64 },
@@ -22,7 +21,8 @@ enum Event {
     CountedDown,
 }
 
-/// The guards there are after a history, each with its lease, its end and its cap; the watchdog's end; and how it ended.
+/// The model's state after a history. Each guard has its lease, its end and its cap; `watched` is the end of the
+/// watchdog's lease.
 #[derive(Default)]
 struct Reading {
     guards: BTreeMap<u32, (Option<u64>, u64, u64)>,
@@ -115,11 +115,11 @@ impl Reading {
     }
 }
 
-/// Does something to the book, and writes down what.
+/// Makes a random change to the book, and records it.
 fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Numbers, now: &mut u64) {
     *now += [0, 1, 900, 11_000, 40_000][dice.below(5) as usize];
     let before = Reading::of(history);
-    // When the command whose reply is here was sent.
+    // The time at which the command was sent whose reply arrives now.
     let sent = now.saturating_sub(dice.below(2_000));
     let id = before.guards.len().checked_sub(1).map(|last| dice.below(last as u64 + 1) as usize);
     let id = id.and_then(|nth| before.guards.keys().nth(nth).copied()).unwrap_or(99);
@@ -167,7 +167,7 @@ fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Numbers, now: &mut
             Event::Ended { end }
         }
         10 => {
-            // "Not held", of this tenure or the one before.
+            // "Not held", about this tenure or the previous one.
             let tenure = before.tenure.saturating_sub(dice.below(4).min(1) as u32);
             let news = book.refuted(tenure);
             assert_eq!(news, tenure == before.tenure && before.end.is_none() && !before.guards.is_empty());
@@ -184,7 +184,6 @@ fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Numbers, now: &mut
     history.push(event);
 }
 
-/// The book says what its history says.
 fn agree(book: &Book, history: &[Event]) {
     let reading = Reading::of(history);
     assert_eq!((book.count(), book.tenure(), book.end()), (reading.count, reading.tenure, reading.end));
@@ -201,7 +200,7 @@ fn agree(book: &Book, history: &[Event]) {
     }
 }
 
-/// What must hold from one event to the next, whatever the model says.
+/// Invariants of a single step, independent of the model.
 fn follows(event: Event, now: u64, before: &[Option<u64>], book: &Book) {
     for (id, before) in (0..).zip(before) {
         let after = book.until(id);
@@ -238,7 +237,7 @@ fn a_book_says_what_its_history_says() {
             ended[end as usize] += 1;
         }
     }
-    // The histories are of every kind.
+    // The histories contain every kind of end.
     assert!(ended.iter().all(|count| *count > 30) && ended.iter().sum::<u32>() < 970, "{ended:?}");
 }
 
@@ -272,7 +271,7 @@ fn an_answer_is_about_the_tenure_it_was_asked_in() {
     assert!(!book.refuted(asked) && !book.is_refuted());
     assert!(!book.counted_down(asked), "nor does a release of then count down what was acquired since");
     assert_eq!((book.until(second), book.count()), (Some(150), 1));
-    // Coming in again is the same tenure; so is a hold that is handed over.
+    // Re-entry and a hand-off stay within the tenure.
     let asked = book.tenure();
     let third = book.open(60, 2, Some(10), 60, 70);
     book.close(second);

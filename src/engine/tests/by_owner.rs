@@ -1,4 +1,4 @@
-//! Releases by owner, and the marking of holds without guards: how often each is tried, and which hold is given back.
+//! Releases by owner, and the marks of holds without a guard: retries, and the choice of the hold.
 
 use tokio::time::{Instant, sleep};
 
@@ -13,7 +13,7 @@ fn list<const N: usize>(ints: [i64; N]) -> Fate {
     Fate::Answer(Reply::List(ints.map(Reply::Int).to_vec()))
 }
 
-/// One whose guard was given up may be about to be marked as such.
+/// The hold of a guard that was given up may not be marked yet.
 #[tokio::test(start_paused = true)]
 async fn a_hold_without_a_guard_is_looked_for_before_one_with_a_guard_is_given_back() {
     let (client, fake) = client(|_| ());
@@ -26,7 +26,7 @@ async fn a_hold_without_a_guard_is_looked_for_before_one_with_a_guard_is_given_b
     assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
     assert!(guard.is_held() && began.elapsed() < ms(10), "{:?}", began.elapsed());
     assert_eq!(asked(), 1);
-    // None is left but this: eight looks, and pauses of 4 ms to 256 ms in between.
+    // No other hold is left: eight looks, with pauses of 4 ms to 256 ms in between.
     let began = Instant::now();
     assert_eq!(lock.release(&me).await.unwrap(), Released::Free);
     assert!((ms(508)..ms(570)).contains(&began.elapsed()), "{:?}", began.elapsed());
@@ -35,7 +35,7 @@ async fn a_hold_without_a_guard_is_looked_for_before_one_with_a_guard_is_given_b
     done(client, &fake).await;
 }
 
-/// Others are always faster: that says after a while that there is nothing.
+/// Another client is always faster. After a while the result is that the owner holds nothing.
 #[tokio::test(start_paused = true)]
 async fn a_release_by_owner_does_not_race_for_ever() {
     let (client, fake) = client(|_| ());
@@ -44,7 +44,7 @@ async fn a_release_by_owner_does_not_race_for_ever() {
     assert!(matches!(lock.release(&me).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
     assert_eq!(fake.sent("release").len(), 17);
     fake.calm();
-    // It came too late, and is sent again.
+    // A refusal as too late causes a retry.
     drop(acquire(&client, &me).await.into_owner());
     settle().await;
     fake.next("release", list([-7, 1_700_000_000_000]));

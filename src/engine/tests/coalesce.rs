@@ -1,4 +1,4 @@
-//! Calls that go out together.
+//! Calls that share a command.
 
 use futures::future::join_all;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
     let got = join_all(locks.iter().map(|lock| lock.try_lock())).await;
     let held: Vec<bool> = got.iter().map(|got| got.as_ref().unwrap().is_some()).collect();
     assert_eq!(held, (0..200).map(|n| n % 2 == 1).collect::<Vec<_>>());
-    // Three as they came, the rest by 64.
+    // Three single commands, then batches of up to 64.
     assert_eq!((fake.sent("acquire").len(), fake.sent("many").len()), (3, 4));
     drop(got);
     settle().await;
@@ -26,7 +26,7 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
     done(client, &fake).await;
 }
 
-/// What is but one command is sent as that even under load where that costs little; what needs a script shares one all the same.
+/// If bare commands are cheap, they are sent alone even under load. Scripts still share one.
 #[tokio::test(start_paused = true)]
 async fn a_bare_command_shares_a_script_only_where_commands_are_costly() {
     for (prefers_bare, alone, shared) in [(false, 3, 1), (true, 3 + 64, 0)] {
@@ -44,7 +44,7 @@ async fn a_bare_command_shares_a_script_only_where_commands_are_costly() {
     }
 }
 
-/// A shared command is no longer work for the server where calls are more work each: those of readers, and long ones.
+/// Calls of readers and calls with long names are more work, so a shared command has fewer of them.
 #[tokio::test(start_paused = true)]
 async fn a_shared_command_has_fewer_calls_where_each_is_more_work() {
     const CALLS: usize = 3 + 64;
@@ -68,7 +68,7 @@ async fn a_shared_command_has_fewer_calls_where_each_is_more_work() {
 async fn acquires_that_are_not_polled_hold_nobody_up() {
     let (client, fake) = client(|options| options.coalesce = true);
     let locks: Vec<_> = (0..8).map(|n| client.reentrant(&n.to_string())).collect();
-    // Begun, and left alone while their task does something else.
+    // Started, and then not polled.
     let mut begun: Vec<_> = locks.iter().map(|lock| Box::pin(lock.lock())).collect();
     for acquire in &mut begun {
         assert!(futures::poll!(acquire).is_pending());

@@ -1,5 +1,5 @@
-//! Holds with an explicit lease are confirmed, not renewed: after a reconnect, a promotion or a slot move, the server is asked
-//! whether it has them.
+//! Holds with an explicit lease are confirmed, not renewed. After a reconnect, a promotion or a slot move, the client
+//! asks the server whether it has them.
 
 use tokio::time::{sleep, timeout};
 
@@ -66,8 +66,8 @@ async fn a_confirmation_leaves_every_lease_as_it_is() {
     done(client, &fake).await;
 }
 
-/// After a reconnect, one command confirms all explicit leases, of different owners, and one command renews the watched lock. Regular
-/// rounds renew only the watched lock.
+/// After a reconnect, one command confirms all explicit leases, of different owners. Another command renews the
+/// watched lock. Regular rounds renew only the watched lock.
 #[tokio::test(start_paused = true)]
 async fn many_explicit_leases_are_confirmed_by_one_command_and_not_by_regular_rounds() {
     let (client, fake) = client(|_| ());
@@ -105,7 +105,8 @@ async fn a_failed_confirmation_is_retried_and_retries_skip_locks_taken_since() {
         sent.iter().filter(|sent| sent.words.contains(&Arg::Text(name.into()))).count()
     };
     assert_eq!(asked("x"), 26);
-    // While a confirmation is missing, each regular round confirms every explicit lease. Retries skip locks taken since.
+    // While a confirmation is missing, each regular round confirms every explicit lease. Retries skip locks acquired
+    // since.
     assert!(asked("y") <= 3, "{}", asked("y"));
     assert!(watched.is_held() && since.is_held());
     drop((watched, guard, since));
@@ -113,7 +114,7 @@ async fn a_failed_confirmation_is_retried_and_retries_skip_locks_taken_since() {
     done(client, &fake).await;
 }
 
-/// The answer comes after the lease has ended by the client's clock, so the loss stays `Expired`.
+/// The answer arrives after the lease has ended by the client's clock, so the loss stays `Expired`.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_ends_before_its_confirmation_is_answered_is_lost_as_expired() {
     let (client, fake) = client(|_| ());

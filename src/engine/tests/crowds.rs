@@ -1,4 +1,4 @@
-//! A crowd of one process for one name: so many of it ask at a time.
+//! Many tasks of one process that want one name: the number of their attempts in flight is limited.
 
 use futures::future::join_all;
 use tokio::time::{Instant, timeout};
@@ -11,8 +11,8 @@ use crate::transport::Reply;
 
 const CROWD: usize = 3_000;
 
-/// At a silent server every task gets `Timeout`. At a slow one the tasks that were answered get `Ok(None)`. A task that did not get to
-/// ask, or whose attempt got no answer, has seen no holder, so it gets `Timeout`. Another name is not kept waiting.
+/// At a silent server every task gets `Timeout`. At a slow server the answered tasks get `Ok(None)`. A task without an
+/// answer, or without an attempt, has seen no holder and gets `Timeout`. Another name does not wait.
 #[tokio::test(start_paused = true)]
 async fn who_did_not_get_to_ask_is_told_no_holder() {
     for silent in [true, false] {
@@ -26,7 +26,7 @@ async fn who_did_not_get_to_ask_is_told_no_holder() {
             async move { join_all((0..CROWD).map(|_| async { (lock.lock_for(ms(800)).await, start.elapsed()) })).await }
         });
         tokio::time::sleep(ms(100)).await;
-        // As many past all crowds, and as many of this one.
+        // One limit for direct attempts, and the same limit for this crowd.
         assert_eq!(fake.sent("fair/acquire").len(), 2 * MOST);
         let other = timeout(ms(50), client.reentrant("other").lock()).await.unwrap().unwrap();
         other.unlock().await.unwrap();
@@ -47,7 +47,7 @@ async fn who_did_not_get_to_ask_is_told_no_holder() {
     }
 }
 
-/// At a server that is silent for long, nobody waits to ask for longer than a command timeout.
+/// At a silent server, a task waits for admission for at most one command timeout.
 #[tokio::test(start_paused = true)]
 async fn after_a_command_timeout_all_ask() {
     let (client, fake) = client(|_| ());

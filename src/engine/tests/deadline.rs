@@ -1,4 +1,4 @@
-//! How long a wait may take, and what is left of it.
+//! The deadline of a wait: remaining time, grace time, silence.
 
 use tokio::time::{Instant, advance, sleep};
 
@@ -21,7 +21,7 @@ async fn a_wait_is_over_when_it_is_and_answers_count_for_a_moment_longer() {
     assert_eq!((limited.left(), limited.at_most(ms(50)), limited.at_most(ms(70))), (Some(ms(60)), ms(50), ms(60)));
     assert_eq!((endless.left(), endless.at_most(ms(50)), once.left()), (None, ms(50), Some(ms(0))));
     assert_eq!((limited.left_to_answer(), endless.left_to_answer()), (Some(ms(60) + GRACE), None));
-    // One attempt may take a command's time.
+    // A single attempt has a whole command timeout.
     let within = |deadline: &Deadline| deadline.left_to_answer_within(ms(500));
     assert_eq!(
         (within(&limited), within(&endless), within(&once)),
@@ -31,7 +31,7 @@ async fn a_wait_is_over_when_it_is_and_answers_count_for_a_moment_longer() {
     assert_eq!(once.judged_at(), began + GRACE);
     sleep(ms(60)).await;
     assert!(limited.is_over() && !endless.is_over());
-    // Never nothing: a pause of nothing would be none.
+    // Never zero, because zero would mean a single attempt.
     assert!(limited.left().is_some_and(|left| !left.is_zero() && left < ms(1)));
     sleep(ms(1000)).await;
     assert!(limited.left().is_some_and(|left| !left.is_zero() && left < ms(1)));
@@ -40,10 +40,10 @@ async fn a_wait_is_over_when_it_is_and_answers_count_for_a_moment_longer() {
     done(client, &fake).await;
 }
 
-/// This process, or its machine, stands still for a while: what came in the meantime has not been read yet.
+/// After a standstill of this process or its machine, replies may have arrived unread.
 #[tokio::test(start_paused = true)]
 async fn after_a_standstill_there_is_a_moment_to_read_what_came() {
-    // How long the work takes, how long this stands still, and when that is told.
+    // Duration of the work, duration of the standstill, expected output.
     let table = [
         (ms(99), ms(0), Some(ms(99))),
         (ms(101), ms(0), None),
@@ -64,13 +64,14 @@ async fn after_a_standstill_there_is_a_moment_to_read_what_came() {
     }
 }
 
-/// Who is silent only as long as nobody reads is not; and all looks are as of the end of the wait.
+/// A server is silent only if a second check, after reading, finds it silent too. Both checks are as of the end of the
+/// wait.
 #[tokio::test(start_paused = true)]
 async fn silence_is_found_twice() {
     let (client, fake) = client(|_| ());
     let engine = client.engine();
     for (overdue, takes) in [(ms(0), GRACE), (ms(24), GRACE), (ms(25), ms(60)), (ms(5000), ms(60))] {
-        // A single attempt has had a command's time.
+        // A single attempt has already had a command timeout.
         let once = Deadline::new(engine.topology.world(), Some(ms(0)), ms(0));
         for silent in [&[false][..], &[true, false], &[true, true]] {
             let deadline = Deadline::new(engine.topology.world(), Some(ms(100)), ms(0));

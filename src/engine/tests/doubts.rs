@@ -1,4 +1,4 @@
-//! What is told, and what is sent, after a command that failed, was answered late, or found that a hold is gone.
+//! Results and commands after a failure, a late reply, or a reply that a hold is gone.
 
 use tokio::time::{Instant, timeout};
 
@@ -8,7 +8,7 @@ use super::{client, done, ms, secs, settle};
 use crate::transport::Reply;
 use crate::{Acquire, Error, Lost, NotHeld, Released};
 
-/// The repeat of a release found nothing: nobody knows whether what is left was given its lease anew.
+/// The retry of a release finds nothing. Whether the first copy renewed the remaining lease is unknown.
 #[tokio::test(start_paused = true)]
 async fn a_release_in_doubt_lengthens_no_lease_and_keeps_nobody_waiting() {
     let (client, fake) = client(|_| ());
@@ -21,11 +21,11 @@ async fn a_release_in_doubt_lengthens_no_lease_and_keeps_nobody_waiting() {
     fake.next("release", Fate::Answer(Reply::List([-2, 1].map(Reply::Int).to_vec())));
     assert_eq!(second.unlock().await.unwrap(), Released::StillHeld(1));
     assert!(first.remaining() <= fake.left("x").unwrap(), "{:?} {:?}", first.remaining(), fake.left("x"));
-    // It was answered: no copy of it can shorten a lease any more.
+    // This release was answered, so no copy of it can shorten a lease any more.
     let began = Instant::now();
     let third = acquire(&client, &me).await;
     assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
-    // One that was not may, for as long as it can be under way.
+    // A release without an answer may shorten a lease until its last moment.
     fake.next("release", Fate::Ghost(secs(2)));
     fake.next("release", Fate::Refused("NOPERM no right"));
     assert!(third.unlock().await.is_err());
@@ -40,7 +40,8 @@ async fn a_release_in_doubt_lengthens_no_lease_and_keeps_nobody_waiting() {
     done(client, &fake).await;
 }
 
-/// Two guards of one owner are given up at once, and the server has nothing of it: the second is told what the first found.
+/// Two guards of one owner are unlocked at once, and the server has neither hold. The first release finds that out, so
+/// the second one sends nothing.
 #[tokio::test(start_paused = true)]
 async fn what_one_release_found_to_be_gone_is_not_asked_about_by_the_next() {
     let (client, fake) = client(|_| ());
@@ -54,7 +55,8 @@ async fn what_one_release_found_to_be_gone_is_not_asked_about_by_the_next() {
     done(client, &fake).await;
 }
 
-/// Its owner has one hold in this process and comes in again: whoever has the lock by now, the guard is told.
+/// The owner has one hold in this process and re-enters. Another holder has the lock, so the guard of that hold learns
+/// that it is lost.
 #[tokio::test(start_paused = true)]
 async fn who_comes_in_again_hears_what_became_of_the_hold_before() {
     let (client, fake) = client(|_| ());
@@ -67,14 +69,14 @@ async fn who_comes_in_again_hears_what_became_of_the_hold_before() {
     });
     assert!(matches!(timeout(ms(5), first.lost()).await, Ok(Error::Lost { why: Lost::Gone, .. })));
     drop(first);
-    // It waits as any other from here on.
+    // From here on it waits like any other acquire.
     tokio::time::sleep(secs(1)).await;
     assert!(fake.sent("acquire").len() <= 8, "{}", fake.sent("acquire").len());
     fake.delete("x");
     fake.publish("x");
     let again = timeout(ms(10), again).await.expect("waits on").unwrap().unwrap().unwrap();
     again.unlock().await.unwrap();
-    // Somebody gave back the one that it was to come in beside. The other one stays.
+    // Another client released the hold that this acquire re-enters. The owner's other hold stays.
     let (first, second) = (acquire(&client, &me).await, acquire(&client, &me).await);
     fake.next("acquire", Fate::Answer(Reply::Int(-3)));
     let third = acquire(&client, &me).await;
@@ -82,7 +84,7 @@ async fn who_comes_in_again_hears_what_became_of_the_hold_before() {
     drop((first, second, third));
     settle().await;
     fake.delete("x");
-    // An answer that makes no sense for an owner that holds nothing: what it did is undone, and what a copy may do.
+    // This reply makes no sense for an owner that holds nothing. The attempt is undone, and so is a late copy of it.
     let released = fake.sent("release").len();
     fake.next("acquire", Fate::Answer(Reply::Int(-3)));
     assert!(matches!(lock.try_lock().await, Err(Error::Server { message, .. }) if message.contains("unexpected")));
@@ -93,7 +95,6 @@ async fn who_comes_in_again_hears_what_became_of_the_hold_before() {
     done(client, &fake).await;
 }
 
-/// Its copy comes in behind the look that is made at once.
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_of_an_acquire_that_failed_is_given_back() {
     for known in [false, true] {

@@ -23,7 +23,7 @@ fn refusals() -> impl Iterator<Item = (&'static str, &'static str)> {
     PASSING.iter().map(|row| (row.begins, &*Box::leak(format!("{} and why", row.begins).into_boxed_str())))
 }
 
-/// The lock stays while the server refuses, and is free soon after.
+/// Asserts that the lock stays while the server refuses, and is free soon after.
 async fn freed_once_calm(client: Client, fake: &Fake, held: &str) {
     tokio::time::sleep(secs(500)).await;
     assert_eq!(fake.held(), [held]);
@@ -126,7 +126,7 @@ async fn unlock_of_one_of_two_holds_is_retried_in_the_background() {
     }
 }
 
-/// A release in the background is retried behind the other commands of its owner.
+/// In the background, a retry of a release queues behind the owner's other commands.
 #[tokio::test(start_paused = true)]
 async fn extend_and_acquire_do_not_wait_until_a_refused_release_of_the_owner_is_done() {
     for dropped in [false, true] {
@@ -248,7 +248,7 @@ async fn unlock_after_a_loss_returns_lost_at_once() {
     done(client, &fake).await;
 }
 
-/// Guards have until `within` to be released, and are renewed until then. Waiting acquires and new ones return `Closed` at once.
+/// Until `within`, guards are renewed and may be released. Waiting and new acquires return `Closed` at once.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_until_held_locks_are_released() {
     let (client, fake) = client(|_| ());
@@ -289,7 +289,7 @@ async fn a_shutdown_releases_held_locks_when_its_time_is_up() {
         let (client, fake) = client(|_| ());
         let guard = client.reentrant("x").lock().await.unwrap();
         let lost = guard.lost();
-        // A release has a whole command timeout, even if nothing is left of `within`.
+        // A release has a whole command timeout, even if `within` has passed.
         fake.next("release", Fate::Slow(secs(2)));
         let began = Instant::now();
         client.shutdown(within).await.unwrap();
@@ -327,7 +327,7 @@ async fn a_shutdown_sends_refused_releases_of_one_owner_in_one_command() {
     assert_eq!(fake.held(), Vec::<String>::new());
 }
 
-/// The command is under way until the lease ends, so no attempt has failed with a cause.
+/// The command is in flight until the lease ends, so no attempt has failed with a cause.
 #[tokio::test(start_paused = true)]
 async fn unlock_at_a_server_without_connections_names_the_server() {
     let (client, fake) = client(|_| ());

@@ -1,4 +1,4 @@
-//! Waiting in a queue in Redis: what is asked, what is taken without being asked for, and whose owner is used again.
+//! Waiting in a queue in Redis: attempts, grants without an attempt, and reused owners.
 
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -10,7 +10,7 @@ use crate::names::LockName;
 use crate::transport::Reply;
 use crate::{Acquire, Client, Guard, Result};
 
-/// Some time of the server's.
+/// A time on the server's clock, in ms.
 const AT: i64 = 1_700_000_000_000;
 
 fn busy(ms: i64) -> Fate {
@@ -27,7 +27,7 @@ fn asked(fake: &Fake) -> Vec<Sent> {
     fake.sent("fair/acquire")
 }
 
-/// Waits with a place in the queue, and messages come in.
+/// Starts an acquire that gets a queue entry and subscribes to its inbox.
 async fn stands(client: &Client, fake: &Fake, how: Acquire) -> JoinHandle<Result<Option<Guard>>> {
     let before = asked(fake).len();
     (0..2).for_each(|_| fake.next("fair/acquire", busy(60_000)));
@@ -38,14 +38,15 @@ async fn stands(client: &Client, fake: &Fake, how: Acquire) -> JoinHandle<Result
     waits
 }
 
-/// Tells whoever asked last something at its channel; what it is registered by stands behind a lease.
+/// Sends a message to the inbox of the last attempt. With a lease, the message has the waiter's nonce and grants the
+/// lock.
 fn tell(fake: &Fake, lease: Option<u32>) {
     let last = asked(fake).pop().unwrap();
     let payload = lease.map_or_else(|| "0".to_owned(), |lease| format!("{lease} {}", last.text(7)));
     fake.listener().message(&LockName::new("", "x").inbox(&last.text(0)).channel, payload.as_bytes());
 }
 
-/// The first attempt is made without a place in any queue, and the next one after the pause that follows every other.
+/// The first attempt is made without a queue entry. The retry follows after the usual pause.
 #[tokio::test(start_paused = true)]
 async fn what_was_not_acknowledged_at_first_is_asked_for_later() {
     let (client, fake) = client(|_| ());
@@ -60,19 +61,19 @@ async fn what_was_not_acknowledged_at_first_is_asked_for_later() {
     let guard = waits.await.unwrap().unwrap();
     assert_eq!(asked(&fake).len(), 2);
     guard.unlock().await.unwrap();
-    // The server of these tests knows no queue, and does not carry out who leaves it.
+    // The fake runs no `fair/leave`, so the undo did not remove the key.
     fake.delete("x");
     done(client, &fake).await;
 }
 
-/// For as long as the message says, from the last word of the server that the place is there; then the watchdog keeps it.
+/// The lease of the message counts from the last confirmation of the queue entry. After that the watchdog renews it.
 #[tokio::test(start_paused = true)]
 async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
     let table = [
         (5_000, "fresh", Some((ms(4_400), ms(4_600)))),
         (100_000, "fresh", Some((ms(29_100), ms(29_400)))),
         (900, "fresh", None),
-        // The beat that is to renew it may come in a second, behind one that is under way.
+        // The beat that renews it may come a second later, after a beat in flight.
         (1_900, "fresh", None),
         (5_000, "leased", None),
         (5_000, "given", None),
@@ -86,7 +87,7 @@ async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
             _ => Acquire::new(),
         };
         let waits = stands(&client, &fake, how).await;
-        // Confirmed once, 0.4 s ago.
+        // The entry was confirmed once, 0.4 s ago.
         sleep(ms(1_380)).await;
         assert_eq!((fake.sent("refresh").len(), asked(&fake).len()), (1, 2));
         fake.next("fair/acquire", int(-2));
@@ -95,7 +96,7 @@ async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
         assert_eq!(asked(&fake).len(), if left.is_some() { 2 } else { 3 }, "{lease} {whose}");
         if let Some((least, most)) = left {
             assert!((least..most).contains(&guard.remaining()), "{:?} of {lease}", guard.remaining());
-            // What lasts long enough waits for the regular round.
+            // A lease that lasts long enough is renewed by the regular round.
             (0..2).for_each(|_| fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1)]))));
             sleep(ms(1_100)).await;
             let renewed: Vec<usize> = fake.sent("renew").iter().map(|sent| sent.keys).collect();
@@ -109,7 +110,7 @@ async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
     }
 }
 
-/// A message for the owner that was not heard, or a copy of a command, would be taken for the next one's.
+/// A message that the old use of the owner missed, or a late copy of its command, would be taken for the next use.
 #[tokio::test(start_paused = true)]
 async fn an_owner_is_used_again_where_nothing_for_it_can_be_on_its_way() {
     let ways = [
@@ -152,17 +153,16 @@ async fn an_owner_is_used_again_where_nothing_for_it_can_be_on_its_way() {
         let next = client.fair("x").lock().await.unwrap();
         let sent = asked(&fake).pop().unwrap();
         assert_eq!(sent.text(0) == owner, again, "{way}");
-        // Its hold is listed, and nobody else's may be there.
+        // A reused owner's hold has an id, and the owner must have no other hold.
         assert_eq!((sent.text(2).is_empty(), sent.text(5).as_str()), if again { (false, "1") } else { (true, "0") });
         if again {
             fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1)])));
             client.renew_now().await;
             assert_eq!(fake.sent("renew").pop().unwrap().text(3), format!(",{}", sent.text(2)));
         }
-        // Held at once: a message may still come.
         next.unlock().await.unwrap();
         sleep(secs(5)).await;
-        // A copy of what was in doubt may have taken a place.
+        // A late copy of the command in doubt may have joined the queue.
         assert_eq!(fake.sent("leave").len(), usize::from(way.contains("doubt")), "{way}");
         done(client, &fake).await;
     }
@@ -173,19 +173,19 @@ async fn a_place_is_asked_for_once_and_kept_by_refreshing_it() {
     let (client, fake) = client(|_| ());
     let waits = stands(&client, &fake, Acquire::new()).await;
     let sent = asked(&fake);
-    // The server's clock is known from the first answer on.
+    // The first answer makes the server's clock known.
     let last: Vec<i64> = sent.iter().map(|sent| sent.text(4).parse().unwrap()).collect();
     assert!(last[0] == 0 && last[1] > AT, "{last:?}");
     assert_eq!(sent.iter().map(|sent| sent.text(6)).collect::<Vec<_>>(), ["1", "2"]);
     sleep(secs(30)).await;
     assert_eq!((asked(&fake).len(), fake.sent("refresh").len()), (2, 30));
-    // Nobody knows any more whether it is there.
+    // The server no longer confirms that the entry exists.
     (0..8).for_each(|_| fake.next("refresh", Fate::NotSent));
     (0..8).for_each(|_| fake.next("fair/acquire", busy(60_000)));
     sleep(secs(8)).await;
     let more = asked(&fake).len() - 2;
     assert!((1..=4).contains(&more), "{more}");
-    // It is not.
+    // The entry is lost.
     fake.calm();
     let before = asked(&fake).len();
     fake.next("fair/acquire", int(-4));
@@ -202,7 +202,7 @@ async fn a_place_is_asked_for_once_and_kept_by_refreshing_it() {
     done(client, &fake).await;
 }
 
-/// The lock was passed on before the answer came that the place is there, and at a channel that was listened to from the start.
+/// The grant arrives before the answer that the entry exists, at an inbox that was subscribed from the start.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_overtakes_an_answer_is_heard() {
     let (client, fake) = client(|_| ());
@@ -218,13 +218,13 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
     tell(&fake, Some(30_000));
     sleep(ms(55)).await;
     got(ms(10), waits).await.unlock().await.unwrap();
-    // Somebody has read the owner in Redis, and come in as it: it is nobody's any more.
+    // Another client has read the owner in Redis and acquired as that owner. The owner is not used again.
     fake.next("fair/acquire", int(-6));
     fake.next("fair/acquire", HELD);
     client.fair("x").lock().await.unwrap().unlock().await.unwrap();
     let [.., met, held] = &asked(&fake)[..] else { panic!("not asked") };
     assert!(met.text(0) == sent.text(0) && held.text(0) != sent.text(0), "{met:?} {held:?}");
-    // So it goes for one that has a place by then, which is given up.
+    // The same for an owner that has a queue entry. The entry is given up.
     sleep(secs(6)).await;
     let waits = stands(&client, &fake, Acquire::new()).await;
     tell(&fake, Some(30_000));
@@ -240,13 +240,13 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
     tell(&fake, None);
     got(ms(10), waits).await.unlock().await.unwrap();
     assert_eq!(fake.sent("leave").len(), left + 1);
-    // One attempt takes no place, however long it is a part of.
+    // A single attempt takes no place, however long its group acquire has waited.
     let mut how = Acquire::new().wait(ms(0));
     how.waited_before = secs(5);
     fake.next("fair/acquire", busy(60_000));
     assert!(client.fair("x").acquire(how).await.unwrap().is_none());
     assert_eq!(asked(&fake).pop().unwrap().text(6), "0");
-    // The first attempt of another went without an answer: it may have a place.
+    // The first attempt got no answer, so it may have joined the queue.
     fake.next("fair/acquire", Fate::Lost(false));
     fake.next("fair/acquire", HELD);
     let me = client.owner();
@@ -258,7 +258,7 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
     done(client, &fake).await;
 }
 
-/// Nobody tells when a lease runs out: that is looked at when it is due, and a longer one with the next beat.
+/// The end of a lease sends no message. A lease that ends before the next beat is checked when it ends.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_ends_soon_is_looked_at_then() {
     for (left, looks) in [(300, 1), (1_500, 0)] {
@@ -277,7 +277,7 @@ async fn a_lease_that_ends_soon_is_looked_at_then() {
     }
 }
 
-/// Whoever was told may be dead: who told it looks whether the lock was taken.
+/// The notified waiter may be dead, so the client that notified it checks whether the lock was taken.
 #[tokio::test(start_paused = true)]
 async fn who_told_others_looks_after_the_lock() {
     for way in ["release", "by owner", "force", "undo"] {
@@ -313,7 +313,7 @@ async fn who_told_others_looks_after_the_lock() {
     }
 }
 
-/// The second does not queue up itself: it may hold the lock already, by another acquire.
+/// The second waiter does not queue in Redis. Its owner may hold the lock already, by another acquire.
 #[tokio::test(start_paused = true)]
 async fn a_second_waiter_of_an_owner_asks_once_and_takes_no_place() {
     let (client, fake) = client(|_| ());
@@ -327,12 +327,12 @@ async fn a_second_waiter_of_an_owner_asks_once_and_takes_no_place() {
     sleep(secs(10)).await;
     let turns = |fake: &Fake| asked(fake).iter().map(|sent| sent.text(6)).collect::<Vec<_>>();
     assert_eq!(turns(&fake), ["1", "2", "0"]);
-    // After a break whoever has the turn asks.
+    // After a reconnect the contender asks.
     fake.next("fair/acquire", busy(60_000));
     fake.listener().missed();
     settle().await;
     assert_eq!(turns(&fake), ["1", "2", "0", "2"]);
-    // The first comes in: so may the second.
+    // The first waiter acquires, so the second one may re-enter.
     (0..2).for_each(|_| fake.next("fair/acquire", HELD));
     let registered = asked(&fake)[1].text(7);
     assert!(registered.starts_with('!'), "{registered}");
@@ -343,7 +343,7 @@ async fn a_second_waiter_of_an_owner_asks_once_and_takes_no_place() {
     first.unlock().await.unwrap();
     second.unlock().await.unwrap();
     sleep(secs(6)).await;
-    // It comes in by an acquire that does not wait: whoever waits as this owner is told.
+    // An acquire without a wait succeeds. It wakes the waiters of the same owner.
     let waits = stands(&client, &fake, Acquire::new().owner(&me)).await;
     (0..2).for_each(|_| fake.next("fair/acquire", HELD));
     let held = client.fair("x").acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! The simulated server behind a way of its own: commands meet the fates that tests choose for them, by their names, and what
-//! was sent is kept. Here is what tests ask of it and how they harm it.
+//! The simulated server behind a transport that the tests control. Tests choose a fate for commands by script name,
+//! and read the commands that were sent.
 
 mod scripts;
 mod transport;
@@ -19,30 +19,27 @@ use tokio::time::Instant;
 use crate::names::LockName;
 use crate::transport::{Arg, Listener, Reply};
 
-/// What becomes of a command.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// It does not reach the server.
+    /// The command does not reach the server.
     NotSent,
-    /// It is lost with its connection, on the way there (false) or its reply on the way back (true).
+    /// The connection breaks. The command is lost on its way (false), or its reply is (true).
     Lost(bool),
-    /// The server carries it out only after so long.
+    /// The server runs it after this delay.
     Slow(Duration),
-    /// The reply takes so long.
+    /// The server runs it at once, and the reply takes this long.
     Late(Duration),
-    /// The server carries it out, and no replica has it.
+    /// The server runs it, and no replica has it.
     Unacknowledged,
-    /// The server refuses it.
     Refused(&'static str),
-    /// The server does nothing and gives this reply.
+    /// The server runs nothing, and gives this reply.
     Answer(Reply),
-    /// The server does nothing, and this reply comes after so long.
+    /// The server runs nothing, and this reply arrives after this delay.
     Later(Reply, Duration),
-    /// The connection is lost, but a copy reaches the server after so long.
+    /// The connection breaks, but a copy reaches the server after this delay.
     Ghost(Duration),
 }
 
-/// A command as it was sent.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) script: &'static str,
@@ -51,13 +48,13 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Argument `n` as text, counted from 0 behind the keys; empty where it was left out.
+    /// Argument `n` after the keys, from 0, as text. Empty if it was left out.
     pub(super) fn text(&self, n: usize) -> String {
         text(&self.words, self.keys + n)
     }
 }
 
-/// A word of a command as text; empty where it was left out.
+/// A word of a command as text. Empty if it was left out.
 fn text(words: &[Arg], n: usize) -> String {
     match words.get(n) {
         Some(Arg::Int(int)) => int.to_string(),
@@ -66,7 +63,6 @@ fn text(words: &[Arg], n: usize) -> String {
     }
 }
 
-/// A field or a value of a hash.
 fn said(reply: &SimReply) -> &str {
     let SimReply::Text(text) = reply else { panic!("{reply:?}") };
     std::str::from_utf8(text).unwrap()
@@ -83,22 +79,21 @@ struct State {
 
 pub(super) struct Fake {
     begin: Instant,
-    /// For how long this machine was suspended so far, in ms.
+    /// Total time for which this machine was suspended, in ms.
     suspended: AtomicU64,
     sim: SimServer,
-    /// What subscribes.
+    /// The link for subscriptions.
     line: SimLink,
     scripts: Mutex<HashMap<Bytes, SimScript>>,
     state: Mutex<State>,
     listener: OnceLock<Weak<dyn Listener>>,
     numbers: Mutex<Numbers>,
-    /// While false, subscribing and unsubscribing wait.
+    /// While false, subscribes and unsubscribes wait.
     gate: Mutex<bool>,
     opened: Notify,
     alive: Arc<AtomicUsize>,
-    /// True as of a transport to which a command of its own costs little.
+    /// Value of `Transport::prefers_bare_commands`.
     prefers_bare: AtomicBool,
-    /// Why there is no connection for commands.
     pub(super) trouble: Mutex<Option<String>>,
 }
 
@@ -111,7 +106,7 @@ impl std::fmt::Debug for Fake {
 impl Fake {
     pub(super) fn new() -> Arc<Self> {
         let sim = SimServer::new(0);
-        // From here on what is published is kept for whoever listens.
+        // From here on, published messages are recorded for subscribers.
         assert!(sim.overhear().is_empty());
         Arc::new(Self {
             begin: Instant::now(),
@@ -130,24 +125,22 @@ impl Fake {
         })
     }
 
-    /// The next command of this script (`acquire`, `release`, ..) that has no fate yet meets this one.
+    /// Sets the fate of the next command of this script (`acquire`, `release`, ..) that has none yet.
     pub(super) fn next(&self, script: &'static str, fate: Fate) {
         self.state.lock().fates.push((script, fate));
     }
 
-    /// From here on a command of its own costs little.
+    /// Makes bare commands cheap from here on.
     pub(super) fn prefer_bare_commands(&self) {
         self.prefers_bare.store(true, Ordering::Relaxed);
     }
 
-    /// This machine is suspended for so long: for the server and on the clock of deadlines that time goes by, for timers it
-    /// does not.
+    /// Suspends this machine: time passes for the server and for deadlines, but not for timers.
     pub(super) fn suspend(&self, ms: u32) {
         self.suspended.fetch_add(u64::from(ms), Ordering::Relaxed);
         self.sim.step_clock(i64::from(ms));
     }
 
-    /// The server's time of day steps.
     pub(super) fn step_clock(&self, ms: i64) {
         self.sim.step_clock(ms);
     }
@@ -159,33 +152,28 @@ impl Fake {
         part(0) * 1_000 + part(1) / 1_000
     }
 
-    /// From here on commands meet no more fates.
     pub(super) fn calm(&self) {
         self.state.lock().fates.clear();
     }
 
-    /// Commands of this script sent so far.
     pub(super) fn sent(&self, script: &str) -> Vec<Sent> {
         self.state.lock().sent.iter().filter(|sent| sent.script.ends_with(script)).cloned().collect()
     }
 
-    /// When subscriptions were asked for, and when they were ended.
     pub(super) fn subscriptions(&self) -> (Vec<Duration>, Vec<Duration>) {
         let state = self.state.lock();
         (state.subscribes.clone(), state.unsubscribes.clone())
     }
 
-    /// How many channels are listened to.
     pub(super) fn channels(&self) -> usize {
         self.sim.channels().len()
     }
 
-    /// From now on subscribing fails at once, or not.
     pub(super) fn subscribe_fails(&self, fails: bool) {
         self.state.lock().subscribe_fails = fails;
     }
 
-    /// Holds subscribing and unsubscribing back, or lets them go on.
+    /// Blocks subscribes and unsubscribes, or lets them proceed.
     pub(super) fn gate(&self, open: bool) {
         *self.gate.lock() = open;
         self.opened.notify_waiters();
@@ -195,7 +183,7 @@ impl Fake {
     pub(super) fn held(&self) -> Vec<String> {
         let mut held = Vec::new();
         for key in self.sim.keys() {
-            // Else it is no lock.
+            // Other keys are not locks.
             let SimReply::List(fields) = self.sim.command(&[b"hgetall", &key]) else { continue };
             let fields: Vec<&str> = fields.iter().map(said).collect();
             for pair in fields.chunks(2).filter(|pair| !pair[0].ends_with(":holds")) {
@@ -207,29 +195,25 @@ impl Fake {
         held
     }
 
-    /// How long the lock is held without a renewal.
     pub(super) fn left(&self, name: &str) -> Option<Duration> {
         u64::try_from(self.sim.pttl(name.as_bytes())).ok().map(Duration::from_millis)
     }
 
-    /// Somebody else takes the lock, whoever has it.
     pub(super) fn steal(&self, name: &str, lease: Duration) {
         self.delete(name);
         self.sim.command(&[b"hset", name.as_bytes(), b"other:1", b"1"]);
         self.sim.command(&[b"pexpire", name.as_bytes(), lease.as_millis().to_string().as_bytes()]);
     }
 
-    /// Somebody else deletes the lock, without a message.
+    /// Deletes the lock without a message.
     pub(super) fn delete(&self, name: &str) {
         self.sim.command(&[b"del", name.as_bytes()]);
     }
 
-    /// Removes the lease: the key never expires.
     pub(super) fn persist(&self, name: &str) {
         self.sim.command(&[b"persist", name.as_bytes()]);
     }
 
-    /// Sends a message to whoever listens on the channel of a name.
     pub(super) fn publish(&self, name: &str) {
         let channel = LockName::new("", name).channel.clone();
         if self.sim.channels().iter().any(|subscribed| *subscribed == channel) {
@@ -241,7 +225,7 @@ impl Fake {
         self.listener.get().unwrap().upgrade().unwrap()
     }
 
-    /// Commands under way at the server.
+    /// Number of commands in flight.
     pub(super) fn tasks(&self) -> usize {
         self.alive.load(Ordering::Relaxed)
     }

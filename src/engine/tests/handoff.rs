@@ -1,4 +1,4 @@
-//! Handing a lock over inside the process.
+//! Hand-off of a lock inside the process.
 
 use super::fake::Fate;
 use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
@@ -6,7 +6,7 @@ use crate::transport::Reply;
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
-    // Guards, how long each holds, hand-offs allowed, time allowed, and how often the server has to be asked.
+    // Guards, how long each holds, hand-offs allowed, time allowed, and the expected number of releases.
     let table = [
         (51, ms(0), 16, secs(3600), 3),
         (52, ms(0), 16, secs(3600), 4),
@@ -17,7 +17,7 @@ async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
     ];
     for (count, hold, limit, time, series) in table {
         let (client, fake) = client(|options| (options.handoff_limit, options.handoff_time) = (limit, time));
-        // All stand in line before the first one has it.
+        // All tasks queue before the first one gets the lock.
         fake.steal("x", secs(3600));
         let lock = client.reentrant("x");
         let first = waiter(&lock);
@@ -37,7 +37,7 @@ async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
         assert_eq!(order, (0..count - 1).collect::<Vec<_>>());
         let (acquires, releases) = (fake.sent("acquire").len() - before, fake.sent("release").len());
         assert_eq!(releases, series, "{count} guards, {hold:?}, {limit} hand-offs, {time:?}");
-        // A look that comes too early, for others to have their turn, may add to these.
+        // A look before other processes have had their turn may add attempts.
         assert!((series..=2 * series).contains(&acquires), "{acquires} acquires for {series} series");
         no_trace(&client, &fake).await;
         done(client, &fake).await;
@@ -60,7 +60,7 @@ async fn a_lock_handed_to_one_who_leaves_at_once_goes_on_or_is_given_back() {
             drop(leaves);
             drop(held);
         } else {
-            // Handed over, and dropped before it could be looked at.
+            // Handed over, and dropped before the waiter looks.
             drop(held);
             assert_eq!(client.stats().holds, 1);
             drop(leaves);
@@ -89,7 +89,7 @@ async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
     leased.unlock().await.unwrap();
     let next = next.await.unwrap();
     assert_eq!(fake.sent("release").len(), 1);
-    // Nor is it handed over to one who wants a lease of its own.
+    // A waiter with an explicit lease gets no hand-off either.
     let leased = {
         let lock = lock.clone();
         tokio::spawn(async move { lock.lock_leased(secs(10)).await.unwrap() })
@@ -104,12 +104,12 @@ async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
     done(client, &fake).await;
 }
 
-/// An `extend` went without a reply, and had made the lease shorter: whoever it is handed over to counts on nothing longer.
+/// An `extend` without a reply shortened the lease. The next holder must not count on a longer one.
 #[tokio::test(start_paused = true)]
 async fn a_lock_whose_lease_may_have_been_cut_is_passed_on_once_it_was_renewed() {
     for renewed in [false, true] {
         let (client, fake) = client(|options| options.handoff_time = secs(3600));
-        // So that the server's clock is known.
+        // This makes the server's clock known.
         super::release::acquire(&client, &client.owner()).await.unlock().await.unwrap();
         let lock = client.reentrant("x");
         let held = lock.lock().await.unwrap();
@@ -131,8 +131,8 @@ async fn a_lock_whose_lease_may_have_been_cut_is_passed_on_once_it_was_renewed()
     }
 }
 
-/// The lock was handed over as often as it may be, and then given back: whoever waits here lets others have it first, if others
-/// were told, and the option says so.
+/// The hand-off limit is reached, and the lock returns to Redis. This process then yields to others if the release's
+/// message reached others and the option is set.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
     for (told, take_turns, gives_way) in [(-2, true, true), (-2, false, false), (-1, true, false), (0, true, false)] {
@@ -152,7 +152,7 @@ async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
         assert_eq!(fake.sent("release").len(), 0, "handed over");
         let asked = fake.sent("acquire").len();
         let asked = || fake.sent("acquire").len() - asked;
-        // The message is here before the reply; and somebody else was faster.
+        // The release's message arrives before its reply, and another client acquires first.
         fake.next("release", Fate::Answer(Reply::Int(told)));
         let unlock = tokio::spawn(second.unlock());
         tokio::time::sleep(ms(1)).await;
@@ -163,7 +163,7 @@ async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
         assert_eq!(asked(), usize::from(!gives_way), "told {told}");
         tokio::time::sleep(ms(11)).await;
         assert_eq!(asked(), 1, "told {told}");
-        // The other one has had its turn: its message is answered at once.
+        // The other client has had its turn, so its release is answered at once.
         fake.delete("x");
         fake.publish("x");
         tokio::time::timeout(ms(3), third).await.expect("gives way again").unwrap().unlock().await.unwrap();
@@ -172,7 +172,8 @@ async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
     }
 }
 
-/// Whoever is handed the lock counts on the watchdog: a lease that was set, or that nearly is over, goes back to the server.
+/// The next holder relies on the watchdog. A lock with an explicit lease, or little of its lease left, returns to the
+/// server.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_the_watchdog_did_not_keep_is_given_back() {
     for extended in [true, false] {
@@ -184,7 +185,7 @@ async fn a_lock_that_the_watchdog_did_not_keep_is_given_back() {
         if extended {
             held.extend(secs(12)).await.unwrap();
         } else {
-            // No renewal gets through, and less than a third of the lease is left.
+            // All renewals fail, and less than a third of the lease is left.
             (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
             tokio::time::sleep(secs(21)).await;
         }
@@ -199,7 +200,7 @@ async fn a_lock_that_the_watchdog_did_not_keep_is_given_back() {
     }
 }
 
-/// Three others were told: their three releases are waited for, and nothing is asked meanwhile.
+/// Three other clients heard the release. The process waits for their three releases, and asks nothing meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_process_lets_all_go_first_who_were_told() {
     let (client, fake) = client(|_| ());
@@ -229,7 +230,6 @@ async fn a_process_lets_all_go_first_who_were_told() {
     done(client, &fake).await;
 }
 
-/// Who has little time asks while there is some left.
 #[tokio::test(start_paused = true)]
 async fn a_short_wait_is_not_spent_on_letting_others_go_first() {
     let (client, fake) = client(|_| ());
@@ -240,13 +240,13 @@ async fn a_short_wait_is_not_spent_on_letting_others_go_first() {
         guard.unlock().await.unwrap();
         fake.delete("x");
     }
-    // A try does not wait at all.
+    // `try_lock` does not yield at all.
     drop(lock.try_lock().await.unwrap().expect("free"));
     no_trace(&client, &fake).await;
     done(client, &fake).await;
 }
 
-/// A process that comes and goes, and never waits, lets others go first as well: it listens for their releases.
+/// A process whose tasks never waited yields as well. It subscribes, to hear the others' releases.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_never_waited_lets_others_go_first() {
     let (client, fake) = client(|_| ());
@@ -266,7 +266,7 @@ async fn a_process_that_never_waited_lets_others_go_first() {
     done(client, &fake).await;
 }
 
-/// Nobody comes back to a lock whose release told others: nothing is kept of it.
+/// The process does not come back to locks whose release others heard. Nothing is kept of them.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_told_others_leaves_no_trace() {
     let (client, fake) = client(|_| ());

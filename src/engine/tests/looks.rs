@@ -1,4 +1,4 @@
-//! When somebody who waits looks, and what its last look says.
+//! When a waiter looks at the lock, and the result of its last look.
 
 use tokio::time::{Instant, timeout};
 
@@ -8,7 +8,7 @@ use super::{client, done, ms, no_trace, secs, settle, waiter};
 use crate::transport::Reply;
 use crate::{Acquire, Error, Flavour};
 
-/// A message about a lock that this process holds: somebody else has changed it.
+/// A message about a lock that this process holds means that another client has changed it.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_what_is_held_here_looks_when_a_message_comes_and_not_before() {
     let (client, fake) = client(|_| ());
@@ -27,7 +27,8 @@ async fn who_waits_for_what_is_held_here_looks_when_a_message_comes_and_not_befo
     done(client, &fake).await;
 }
 
-/// It sleeps until a lease is over that nobody announces, and no longer; the time in which others may be faster differs.
+/// The end of a lease sends no message, so the waiter sleeps until then. If the lease is just over, it polls at random
+/// intervals of 1 to 5 ms.
 #[tokio::test(start_paused = true)]
 async fn who_waits_looks_when_the_lease_is_over() {
     let (client, fake) = client(|_| ());
@@ -39,7 +40,7 @@ async fn who_waits_looks_when_the_lease_is_over() {
         let began = Instant::now();
         lock.lock().await.unwrap().unlock().await.unwrap();
         assert!((ms(300)..ms(310)).contains(&began.elapsed()), "{:?}", began.elapsed());
-        // One more behind the subscription, where that came.
+        // With a subscription there is one more attempt.
         assert_eq!(fake.sent("acquire").len() - asked, if listens { 3 } else { 2 });
         fake.gate(true);
         no_trace(&client, &fake).await;
@@ -52,12 +53,13 @@ async fn who_waits_looks_when_the_lease_is_over() {
     done(client, &fake).await;
 }
 
-/// An answer of the server tells whether it holds the lock already: one command that was not sent says nothing about that.
+/// An answer shows whether the owner holds the lock already. A command that was not sent shows nothing, so it is
+/// retried.
 #[tokio::test(start_paused = true)]
 async fn whose_owner_holds_the_lock_comes_in_although_others_wait_and_a_command_fails() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
-    // Somewhere else, as far as is known here.
+    // This client no longer counts the hold as its own.
     drop(acquire(&client, &me).await.into_owner());
     let waits = waiter(&lock);
     settle().await;
@@ -70,7 +72,7 @@ async fn whose_owner_holds_the_lock_comes_in_although_others_wait_and_a_command_
     done(client, &fake).await;
 }
 
-/// The server answers other commands in time, and only this attempt is slow. The lock is reported busy only if a holder was seen.
+/// The server answers other commands in time; only this attempt is slow. The result is busy only if a holder was seen.
 #[tokio::test(start_paused = true)]
 async fn wait_that_ends_before_its_answer_is_an_error_unless_a_holder_was_seen() {
     for (failed_before, seen_before) in [(false, false), (true, false), (false, true)] {
@@ -111,7 +113,8 @@ async fn wait_that_ends_before_its_answer_is_an_error_unless_a_holder_was_seen()
     }
 }
 
-/// No message comes of it: a lease was over, other clients were told, or the connection was away.
+/// No message announces the free lock: its lease had ended, only other clients heard the release, or the connection
+/// was away.
 #[tokio::test(start_paused = true)]
 async fn who_waits_looks_whenever_the_lock_may_be_free_and_no_message_will_come() {
     for (why, listens) in [("over", true), ("others", false), ("away", true)] {
@@ -146,7 +149,7 @@ async fn who_waits_looks_whenever_the_lock_may_be_free_and_no_message_will_come(
     }
 }
 
-/// Who waits has no command under way itself, but others' have gone without an answer for long.
+/// The waiter has no command in flight, but other commands of its client got no answer for a long time.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_ends_at_a_silent_server_is_an_error() {
     for silent in [true, false] {
@@ -177,7 +180,7 @@ async fn a_wait_that_ends_at_a_silent_server_is_an_error() {
     }
 }
 
-/// Nobody tells it anything: it looks again after pauses that grow from 1 ms to 128 ms.
+/// No message announces the free lock. The pauses between looks grow from 1 ms to 128 ms.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_spin_lock_looks_less_and_less_often() {
     let (client, fake) = client(|_| ());
@@ -190,7 +193,7 @@ async fn who_waits_for_a_spin_lock_looks_less_and_less_often() {
     done(client, &fake).await;
 }
 
-/// The waiter gets no message that the lock is free. Its last attempt finds out.
+/// No message announces the free lock. The waiter's last attempt finds it free.
 #[tokio::test(start_paused = true)]
 async fn waiter_tries_once_more_before_its_wait_ends() {
     for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Write, Flavour::Read] {

@@ -1,4 +1,4 @@
-//! Many locks by one command: what an answer makes of them, in time or not.
+//! Many locks by one command: late and unexpected replies.
 
 use super::fake::Fate;
 use super::{client, done, ms, secs, settle};
@@ -36,7 +36,7 @@ async fn what_is_had_too_late_or_after_the_end_is_given_back() {
     }
 }
 
-/// There is no third lock. Nobody knows what the server has done.
+/// Only two locks were requested, so the reply makes no sense. The server may have acquired them.
 #[tokio::test(start_paused = true)]
 async fn an_answer_about_a_lock_that_was_not_asked_for_is_an_error_and_what_it_may_have_taken_is_undone() {
     let (client, fake) = client(|_| ());
@@ -48,7 +48,7 @@ async fn an_answer_about_a_lock_that_was_not_asked_for_is_an_error_and_what_it_m
             matches!(&outcome, Err(Error::Server { message, .. }) if message.contains("unexpected")),
             "{outcome:?}"
         );
-        // At once, and once more for a copy that comes late.
+        // One undo at once, and one more for a late copy.
         tokio::time::sleep(secs(10)).await;
         assert_eq!(fake.sent("release").len(), 4 * n);
     }

@@ -1,4 +1,4 @@
-//! Several servers: what happens at one of them is nothing to the names of the others.
+//! Several servers: trouble at one of them does not affect the names of the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::topology::Topology;
 use crate::transport::Transport;
 use crate::{Acquire, DistLock as _, Guard, Options};
 
-/// A client of two servers: names that end in 0 live on the first, those that end in 1 on the second.
+/// A client of two servers. Names that end in 0 live on the first server, names that end in 1 on the second.
 fn client_of_two() -> (Client, [Arc<Fake>; 2]) {
     let fakes = [Fake::new(), Fake::new()];
     let transports: Vec<Arc<dyn Transport>> =
@@ -29,7 +29,6 @@ fn client_of_two() -> (Client, [Arc<Fake>; 2]) {
     (Client::of(engine), fakes)
 }
 
-/// How many commands of this script each server has had.
 fn sent(fakes: &[Arc<Fake>; 2], script: &str) -> [usize; 2] {
     fakes.each_ref().map(|fake| fake.sent(script).len())
 }
@@ -54,7 +53,7 @@ async fn a_server_that_is_back_has_its_own_holds_confirmed_and_its_own_waiters_w
     assert_eq!(sent(&fakes, "renew"), [0, 1], "two holds, one command, at the server that is back");
     assert_eq!(sent(&fakes, "acquire"), [asked[0], asked[1] + 1], "whoever waits there asks once");
 
-    // The round of all comes when it would have come, a command a server.
+    // The regular round comes on time, with one command for each server.
     tokio::time::sleep(secs(10)).await;
     assert_eq!(sent(&fakes, "renew"), [1, 2]);
     for (fake, name) in fakes.iter().zip(["busy:0", "busy:1"]) {
@@ -71,7 +70,7 @@ async fn a_server_that_is_back_has_its_own_holds_confirmed_and_its_own_waiters_w
     settle().await;
 }
 
-/// Its commands hang: each server has rounds of its own.
+/// Commands to one server hang. Each server has its own rounds.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_is_nothing_to_the_names_of_another() {
     let (client, fakes) = client_of_two();
@@ -80,7 +79,7 @@ async fn a_server_that_does_not_answer_is_nothing_to_the_names_of_another() {
         fakes[0].next("renew", Fate::Late(secs(3)));
         fakes[0].next("acquire", Fate::Late(secs(3)));
     }
-    // Past the lease, through rounds that hang at the first server.
+    // Longer than the lease, while the rounds at the first server hang.
     tokio::time::sleep(secs(31)).await;
     assert!(guards.iter().all(crate::Guard::is_held));
     let [hanging, healthy] = sent(&fakes, "renew");
@@ -95,7 +94,8 @@ async fn a_server_that_does_not_answer_is_nothing_to_the_names_of_another() {
     assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
 }
 
-/// A renewal is under way while its name moves. `held`: at the server that is asked, else at the one that the name moves to.
+/// A renewal is in flight while its name moves. `held`: true if the hold is at the server that is asked, false if it
+/// is at the server that the name moves to.
 async fn moved_under_a_renewal(held: bool) -> (Client, [Arc<Fake>; 2], crate::Guard) {
     let (client, fakes) = client_of_two();
     let topology = &client.engine().topology;
@@ -114,7 +114,7 @@ async fn moved_under_a_renewal(held: bool) -> (Client, [Arc<Fake>; 2], crate::Gu
     (client, fakes, guard)
 }
 
-/// It extended the lease where the name is not any more.
+/// The lease was extended at a server that no longer has the name.
 #[tokio::test(start_paused = true)]
 async fn a_yes_of_a_server_that_has_lost_the_name_since_extends_nothing() {
     let (client, fakes, guard) = moved_under_a_renewal(true).await;
@@ -139,7 +139,8 @@ async fn a_no_of_a_server_that_has_lost_the_name_since_is_no_loss() {
     assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
 }
 
-/// An extend is under way while its name moves. `held`: at the server that is asked, else at the one that the name moves to.
+/// An extend is in flight while its name moves. `held`: true if the hold is at the server that is asked, false if it
+/// is at the server that the name moves to.
 async fn moved_under_an_extend(
     held: bool,
     lease: Duration,
@@ -164,10 +165,9 @@ async fn moved_under_an_extend(
     (client, fakes, guard, extended)
 }
 
-/// The lease was extended where the name is not any more.
+/// The lease was extended at a server that no longer has the name.
 #[tokio::test(start_paused = true)]
 async fn an_extends_yes_of_a_server_that_has_lost_the_name_since_is_none() {
-    // Longer, and shorter.
     for lease in [secs(60), secs(10)] {
         let (client, fakes, guard, extended) = moved_under_an_extend(true, lease).await;
         assert!(matches!(extended, Err(crate::Error::Lost { .. })), "{extended:?}");
@@ -193,7 +193,7 @@ async fn an_extends_no_of_a_server_that_has_lost_the_name_since_is_no_loss() {
     }
 }
 
-/// It moves with every answer: what the lease is nobody knows.
+/// The name moves with every answer, so the lease stays unknown.
 #[tokio::test(start_paused = true)]
 async fn an_extend_of_a_name_that_never_stays_ends_unknown() {
     let (client, _fakes) = client_of_two();
@@ -211,7 +211,7 @@ async fn an_extend_of_a_name_that_never_stays_ends_unknown() {
     moves.abort();
 }
 
-/// A grant, and a refusal, by a server that has lost the name since.
+/// A grant and a refusal, by a server that lost the name before it answered.
 #[tokio::test(start_paused = true)]
 async fn an_acquires_answer_of_a_server_that_has_lost_the_name_since_counts_for_nothing() {
     for free in [true, false] {
@@ -232,11 +232,10 @@ async fn an_acquires_answer_of_a_server_that_has_lost_the_name_since_counts_for_
     }
 }
 
-/// A server's time of day is told by its own replies.
 #[tokio::test(start_paused = true)]
 async fn the_clock_of_one_server_says_nothing_of_anothers() {
     let (client, fakes) = client_of_two();
-    // The second one's is an hour behind.
+    // The second server's clock is an hour behind.
     fakes[1].step_clock(-3_600_000);
     let me = client.owner();
     let how = || Acquire::new().owner(&me);
@@ -247,7 +246,8 @@ async fn the_clock_of_one_server_says_nothing_of_anothers() {
             guards.push(lock.acquire(how()).await.unwrap().unwrap());
         }
     }
-    // From here on each of them is known: no command is found too late, and none has effect for an hour longer than it may.
+    // Now both clocks are known. No command is refused as too late, and none has a last moment that is an hour too
+    // late.
     let before = fakes.each_ref().map(|fake| fake.sent("acquire").len());
     for name in ["first:0", "first:1", "first:0", "first:1"] {
         guards.push(client.reentrant(name).acquire(how()).await.unwrap().unwrap());
@@ -265,11 +265,10 @@ async fn the_clock_of_one_server_says_nothing_of_anothers() {
     client.shutdown(secs(60)).await.unwrap();
 }
 
-/// A task that waits for any segment.
 type Waiting = tokio::task::JoinHandle<crate::Result<Option<(usize, Guard)>>>;
 
-/// Both segments of a striped lock are held by others, each at a server of its own, and a task waits for either: in the queue of
-/// this process, or by itself.
+/// A task waits for either segment of a striped lock. Other clients hold both, each at its own server. The task waits
+/// in the local queue, or `by_itself`.
 async fn waits_for_a_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waiting) {
     let (client, fakes) = client_of_two();
     for (fake, name) in fakes.iter().zip(["s:0", "s:1"]) {
@@ -282,8 +281,8 @@ async fn waits_for_a_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waitin
     (client, fakes, got)
 }
 
-/// The only segment that comes free is at a server that was away for longer than an acquire has patience: who waits for any is
-/// told of it when it is back.
+/// A segment becomes free at a server that was away for longer than an acquire retries. The task that waits for any
+/// segment gets it when the server is back.
 #[tokio::test(start_paused = true)]
 async fn a_segment_that_could_not_be_asked_for_a_while_is_asked_again() {
     for by_itself in [false, true] {
@@ -304,7 +303,7 @@ async fn a_segment_that_could_not_be_asked_for_a_while_is_asked_again() {
     }
 }
 
-/// None of them can be asked: that is told, after as much patience as for one.
+/// No segment can be asked. The acquire fails after the same retry time as for one lock.
 #[tokio::test(start_paused = true)]
 async fn segments_that_can_none_of_them_be_asked_fail_who_waits() {
     for by_itself in [false, true] {
@@ -325,7 +324,7 @@ async fn segments_that_can_none_of_them_be_asked_fail_who_waits() {
     }
 }
 
-/// What is at one server goes by one script there, side by side with the others'.
+/// Each server gets one script for its own names, at the same time as the other.
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_over_two_servers_sends_a_script_to_each() {
     let (client, fakes) = client_of_two();
@@ -335,7 +334,7 @@ async fn a_multi_lock_over_two_servers_sends_a_script_to_each() {
     assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [3, 2]);
     guard.unlock().await.unwrap();
     assert_eq!(fakes.each_ref().map(|fake| fake.held().len()), [0, 0]);
-    // One is busy: what the other server gave is given back.
+    // One lock is busy, so the locks of the other server are released.
     fakes[1].steal("d:1", secs(3600));
     assert!(multi().try_lock().await.unwrap().is_none());
     settle().await;
@@ -344,7 +343,7 @@ async fn a_multi_lock_over_two_servers_sends_a_script_to_each() {
     client.shutdown(secs(60)).await.unwrap();
 }
 
-/// More than one script takes: between two of them names may move.
+/// The names need more than one script, and may move between two of them.
 #[tokio::test(start_paused = true)]
 async fn names_that_move_between_two_scripts_are_not_taken_where_they_do_not_live() {
     let (client, fakes) = client_of_two();
@@ -357,7 +356,7 @@ async fn names_that_move_between_two_scripts_are_not_taken_where_they_do_not_liv
     tokio::time::sleep(ms(100)).await;
     client.engine().topology.move_on();
     let guard = locked.await.unwrap().unwrap().expect("all are free");
-    // What the first script took where the names are not any more stays there until its lease ends.
+    // Locks that the first script acquired where the names no longer live stay there until their lease ends.
     let owner = guard.owner().to_string();
     let owned = format!(" {} 1", owner.rsplit(':').next().unwrap());
     let mut held = 0;
@@ -373,7 +372,6 @@ async fn names_that_move_between_two_scripts_are_not_taken_where_they_do_not_liv
     client.shutdown(secs(60)).await.unwrap();
 }
 
-/// What a login may do is a question for each server.
 #[tokio::test(start_paused = true)]
 async fn each_server_is_asked_once_what_a_login_may_do() {
     let (client, fakes) = client_of_two();
@@ -382,7 +380,7 @@ async fn each_server_is_asked_once_what_a_login_may_do() {
     client.shutdown(secs(60)).await.unwrap();
 }
 
-/// Places are refreshed every 1 to 2.2 s at the healthy one, for they last for 4.5 s.
+/// The healthy server's queue entries are refreshed every 1 to 2.2 s, because they last 4.5 s.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_holds_up_no_queue_at_another() {
     let (client, fakes) = client_of_two();

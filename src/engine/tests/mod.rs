@@ -1,5 +1,5 @@
-//! Tests of the engine with paused time, over the simulated server and a way to it on which every command may meet a fate, or
-//! an answer, of the test's choice: what the engine makes of each answer, and of none.
+//! Tests of the engine with paused time, over the simulated server. A test chooses the fate or the reply of each
+//! command, and checks what the engine does then.
 
 mod acquire;
 mod again;
@@ -50,7 +50,6 @@ use crate::{Guard, Options, ReentrantLock, Result};
 
 use fake::Fake;
 
-/// A client, and the server it speaks to. `change` may set options.
 fn client(change: impl FnOnce(&mut Options)) -> (Client, Arc<Fake>) {
     let fake = Fake::new();
     let mut options = Options { preflight: false, coalesce: false, ..Options::default() };
@@ -59,12 +58,12 @@ fn client(change: impl FnOnce(&mut Options)) -> (Client, Arc<Fake>) {
     (Client::over(options, node).unwrap(), fake)
 }
 
-/// Lets everything that is ready run, and everything that takes no longer than a few replies.
+/// Lets all ready tasks run, and everything that takes no longer than a few replies.
 async fn settle() {
     tokio::time::sleep(ms(20)).await;
 }
 
-/// Shuts down, and asserts that nothing is left, here or on the server.
+/// Shuts down, and asserts that nothing is left in this process or on the server.
 async fn done(client: Client, fake: &Fake) {
     client.shutdown(Duration::from_secs(60)).await.unwrap();
     settle().await;
@@ -73,7 +72,7 @@ async fn done(client: Client, fake: &Fake) {
     assert_eq!(fake.held(), Vec::<String>::new());
     drop(client);
     settle().await;
-    // The test's own reference.
+    // The test holds the last reference.
     assert_eq!(fake.tasks(), 0, "tasks left");
 }
 
@@ -85,18 +84,17 @@ const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// A task that waits for the lock and gives its guard.
 fn waiter(lock: &ReentrantLock) -> JoinHandle<Guard> {
     let lock = lock.clone();
     tokio::spawn(async move { lock.lock().await.unwrap() })
 }
 
-/// What a wait came to that is over within this time.
+/// The guard of a wait that must succeed within this time.
 async fn got(within: Duration, wait: JoinHandle<Result<Option<Guard>>>) -> Guard {
     tokio::time::timeout(within, wait).await.expect("waits on").unwrap().unwrap().expect("the wait ran out")
 }
 
-/// `count` tasks, one after the other, that hold the lock for `hold` each; the order in which they had it.
+/// Starts `count` tasks in order. Each one holds the lock for `hold`. Returns the order in which they held it.
 async fn procession(client: &Client, name: &str, count: usize, hold: Duration) -> Vec<usize> {
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -116,7 +114,7 @@ async fn procession(client: &Client, name: &str, count: usize, hold: Duration) -
     std::mem::take(&mut order.lock())
 }
 
-/// When nothing is waited for any more the subscriptions linger for a while, and then there is no trace left.
+/// Asserts that subscriptions end after the linger time, and that nothing is left.
 async fn no_trace(client: &Client, fake: &Fake) {
     tokio::time::sleep(secs(6)).await;
     assert_eq!(client.engine().registry.names(), 0);

@@ -1,4 +1,4 @@
-//! What a book notes besides its guards: what was sent when, what may come in late, what is owed.
+//! The notes in a book besides its guards: last renewal, late commands, owed releases.
 
 use crate::engine::ledger::{Book, Cap, End};
 
@@ -8,7 +8,7 @@ fn the_last_renewal_is_the_one_that_was_sent_last_whenever_its_answer_came() {
     book.open(0, 1, None, 20, 120);
     book.open(0, 2, None, 10, 110);
     assert_eq!((book.renewed_at(), book.watched(), book.watched_for()), (20, 120, 100));
-    // An explicit lease is none of the watchdog's.
+    // An explicit lease is not a renewal by the watchdog.
     book.open(0, 3, Some(500), 50, 550);
     assert_eq!(book.renewed_at(), 20);
     assert!(book.renewed(60, 40, 140) && book.renewed(60, 30, 130));
@@ -61,7 +61,7 @@ fn a_guard_counts_on_the_lease_that_ends_first() {
     assert!(book.is_watched_without(leased) && !book.is_watched_without(watched));
     let before = book.capped(leased, Cap { until: 60, lease: 50 });
     assert_eq!((book.until_and_lease(leased), before), (Some((60, 50)), Cap::NONE));
-    // One that is longer caps nothing.
+    // A longer cap changes nothing.
     let capped = book.capped(leased, Cap { until: 70, lease: 60 });
     assert_eq!((book.until_and_lease(leased), capped.until), (Some((60, 50)), 60));
     assert_eq!(book.until_all(), 510, "the server may have it for as long as that");
@@ -73,7 +73,7 @@ fn a_guard_counts_on_the_lease_that_ends_first() {
     assert!(!book.lasts(0) && !book.is_watched_without(leased) && book.until_and_lease(watched).is_none());
 }
 
-/// The watchdog keeps a lock for two; for one it was over before the other came. That one stays so.
+/// The watchdog renews two guards. The first one's lease had ended before the second was opened, and stays ended.
 #[test]
 fn an_end_is_final_though_the_watchdog_goes_on_for_another() {
     let mut book = Book::default();
@@ -84,7 +84,7 @@ fn an_end_is_final_though_the_watchdog_goes_on_for_another() {
     assert_eq!([first, capped, third].map(|id| book.until(id)), [Some(100), Some(80), Some(190)]);
     assert_eq!(book.lose_over(100), [1, 2]);
     assert_eq!([first, capped, third].map(|id| book.until(id)), [None, None, Some(190)]);
-    // A release that armed the key again is heard of at the very end.
+    // The reply of a release that renewed the lease arrives exactly at its end.
     let mut book = Book::default();
     let guards = [book.open(0, 1, None, 0, 100), book.open(0, 2, Some(100), 0, 100)];
     book.rearmed(100, 90, |lease| 90 + lease, 100);

@@ -1,6 +1,5 @@
-//! What has to happen by a certain time: the end of a wait, the free lock that nobody announced, the loss that is told, the
-//! release that goes on. And what must not: leases that seem longer than they are, copies that take a lock long after, an
-//! end of one lock told to another, commands of a client that is closed.
+//! Time limits: waits, free locks without a message, losses and releases happen in time. And the opposite: no lease
+//! looks longer than it is, no late copy acquires, no loss affects another lock, no closed client sends commands.
 
 use super::fake::Fate;
 use super::release::acquire;
@@ -16,11 +15,11 @@ async fn a_wait_ends_when_it_is_over_and_a_lock_that_nobody_announces_is_had_in_
     let began = tokio::time::Instant::now();
     assert!(lock.lock_for(ms(1500)).await.unwrap().is_none());
     assert!((ms(1500)..ms(1520)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // Held for a while by one who dies: had when that lease ends.
+    // The holder dies. The lock is acquired when the holder's lease ends.
     fake.steal("x", ms(700));
     let guard = tokio::time::timeout(ms(720), lock.lock()).await.expect("slept past the end of the lease").unwrap();
     guard.unlock().await.unwrap();
-    // Held without end, and gone one day without a word: had within the longest pause.
+    // The lock is deleted without a message. It is acquired within the longest pause.
     fake.steal("x", secs(3600));
     let waits = waiter(&lock);
     tokio::time::sleep(secs(1)).await;
@@ -52,7 +51,7 @@ async fn no_answer_that_comes_late_makes_a_lease_longer() {
     done(client, &fake).await;
 }
 
-/// As Redisson does: what is left of a lock begins its lease anew when one of its holds is given back.
+/// As in Redisson, a partial release renews the lease of the remaining holds.
 #[tokio::test(start_paused = true)]
 async fn a_partial_release_begins_the_lease_of_the_rest_anew() {
     let (client, fake) = client(|_| ());
@@ -73,7 +72,7 @@ async fn a_loss_is_told_by_the_next_round_however_new_the_lock_is() {
     tokio::time::sleep(ms(9_300)).await;
     let guard = client.reentrant("x").lock().await.unwrap();
     fake.steal("x", secs(3600));
-    // A round every third of the watchdog.
+    // A round comes every third of the watchdog.
     tokio::time::sleep(ms(900)).await;
     assert!(!guard.is_held());
     drop(guard);
@@ -81,7 +80,6 @@ async fn a_loss_is_told_by_the_next_round_however_new_the_lock_is() {
     done(client, &fake).await;
 }
 
-/// Long after the hold that it was for was given back.
 #[tokio::test(start_paused = true)]
 async fn a_copy_of_an_acquire_that_comes_in_late_takes_nothing() {
     let (client, fake) = client(|_| ());
@@ -99,7 +97,7 @@ async fn what_failed_is_renewed_soon_and_what_did_not_is_spared() {
     let (client, fake) = client(|options| options.watchdog_batch = 1);
     let guards = [client.reentrant("a").lock().await.unwrap(), client.reentrant("b").lock().await.unwrap()];
     fake.next("renew", Fate::NotSent);
-    // The first round, and after a tenth of the time between rounds its repeat.
+    // The first round, and its retry after a tenth of the interval between rounds.
     tokio::time::sleep(secs(10) + ms(100)).await;
     assert_eq!(fake.sent("renew").len(), 2);
     tokio::time::sleep(ms(1_100)).await;
@@ -109,7 +107,7 @@ async fn what_failed_is_renewed_soon_and_what_did_not_is_spared() {
     done(client, &fake).await;
 }
 
-/// A guard that nobody looks at keeps nothing in the table either.
+/// The hold leaves the table although no task looks at its guard.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_could_not_be_renewed_in_time_is_over_and_forgotten() {
     let (client, fake) = client(|_| ());
@@ -143,7 +141,7 @@ async fn what_was_taken_unseen_is_given_back_soon_though_that_fails_at_first() {
     assert!(outcome.is_err_and(|error| error.outcome_unknown()));
     settle().await;
     assert_eq!(fake.held().len(), 1);
-    // Sooner than the second look, which is for copies that come in late.
+    // Sooner than the second look, which is for late copies.
     tokio::time::sleep(ms(2_900)).await;
     assert_eq!(fake.held(), Vec::<String>::new());
     done(client, &fake).await;
@@ -160,7 +158,8 @@ async fn forcing_one_lock_open_ends_no_other() {
     done(client, &fake).await;
 }
 
-/// The one that was first had by an owner that nobody knew has no entry in the list of holds: it is told all the same.
+/// The first hold was acquired before its owner was known, so it is not in the list of holds. Its guard is notified
+/// all the same.
 #[tokio::test(start_paused = true)]
 async fn a_release_by_owner_tells_the_guard_at_once() {
     let (client, fake) = client(|_| ());
@@ -203,7 +202,7 @@ async fn a_lock_without_a_name_is_refused_whatever_is_asked_of_it() {
     done(client, &fake).await;
 }
 
-/// An `extend` went without a reply, and was carried out: one to less sets the lease to what it says, whatever that left.
+/// An `extend` ran without a reply. A later, shorter `extend` sets the lease to its own value.
 #[tokio::test(start_paused = true)]
 async fn an_extend_behind_a_longer_one_in_doubt_leaves_no_longer_lease() {
     let (client, fake) = client(|_| ());
@@ -217,7 +216,7 @@ async fn an_extend_behind_a_longer_one_in_doubt_leaves_no_longer_lease() {
     done(client, &fake).await;
 }
 
-/// A guard that is lost while its `extend` is under way says why by both.
+/// A guard is lost while its `extend` is in flight. Both report the reason.
 #[tokio::test(start_paused = true)]
 async fn an_extend_of_a_client_that_closes_says_so() {
     let (client, fake) = client(|_| ());

@@ -1,4 +1,4 @@
-//! What is sent for one owner goes one after the other: each command depends on what the one before came to.
+//! The commands of one owner are sent one after the other, because each one depends on the result of the previous one.
 
 use tokio::time::sleep;
 
@@ -12,7 +12,7 @@ fn sent(fake: &Fake) -> usize {
     ["acquire", "release", "disown"].map(|script| fake.sent(script).len()).iter().sum()
 }
 
-/// An acquire for this owner that the server takes so long for.
+/// An acquire for this owner whose command has the fate `takes`.
 fn slow(client: &Client, fake: &Fake, owner: &Owner, takes: Fate) -> tokio::task::JoinHandle<Guard> {
     fake.next("acquire", takes);
     let (client, owner) = (client.clone(), owner.clone());
@@ -30,7 +30,7 @@ async fn nothing_is_sent_for_an_owner_while_a_command_of_its_is_under_way() {
         let before = sent(&fake);
         let mut other = None;
         if way == "undo" {
-            // It fails, and is undone behind the one that waits for it.
+            // This acquire fails. Its undo runs after the acquire that waits for the order.
             fake.next("acquire", Fate::Lost(false));
             let lock = lock.clone();
             other = Some(tokio::spawn(async move { drop(lock.acquire(how.wait(ms(0))).await) }));
@@ -67,7 +67,7 @@ async fn nothing_is_sent_for_an_owner_while_a_command_of_its_is_under_way() {
     }
 }
 
-/// Nor what comes by itself.
+/// The order applies to background work too.
 #[tokio::test(start_paused = true)]
 async fn the_second_look_for_a_late_copy_waits_as_well() {
     let (client, fake) = client(|_| ());
@@ -89,7 +89,8 @@ async fn the_second_look_for_a_late_copy_waits_as_well() {
     done(client, &fake).await;
 }
 
-/// A renewal was heard of too late, and the server has the hold still: that is given back behind what is under way.
+/// The reply of a renewal came too late, and the server still has the hold. The hold is released after the command in
+/// flight.
 #[tokio::test(start_paused = true)]
 async fn the_relieving_of_a_hold_that_has_ended_waits_as_well() {
     let (client, fake) = client(|_| ());
@@ -97,7 +98,7 @@ async fn the_relieving_of_a_hold_that_has_ended_waits_as_well() {
     acquire(&client, &me).await.unlock().await.unwrap();
     let guard = acquire(&client, &me).await;
     let released = fake.sent("release").len();
-    // The one round there is.
+    // The only round until then.
     fake.next("renew", Fate::Late(secs(25)));
     sleep(secs(28)).await;
     assert!(guard.is_held());

@@ -1,5 +1,5 @@
-//! Commands for several slots of a cluster's server, which declare no keys: what becomes of a call whose keys are not there, and of
-//! a server that takes no such commands.
+//! Commands for several slots of a cluster server, which declare no keys: calls whose keys live elsewhere, and servers
+//! that refuse such commands.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{Client, Guard, Options, Result};
 
 const ELSEWHERE: &str = "ERR Script attempted to access a non local key in a cluster node";
 
-/// A client of one server as the primary of a cluster is reached.
+/// A client of one server that is reached like a primary of a cluster.
 fn client() -> (Client, Arc<Fake>) {
     let fake = Fake::new();
     let (options, reaper) = (Options { preflight: false, ..Options::default() }, Reaper::start());
@@ -37,7 +37,7 @@ fn client() -> (Client, Arc<Fake>) {
     )
 }
 
-/// Asks for so many locks at once: three go out as they come, the others in one command. All are had.
+/// Acquires this many locks at once: three by single commands, the others by one shared command.
 async fn ask(client: &Client, locks: usize) -> Vec<Guard> {
     let locks: Vec<_> = (0..locks).map(|n| client.reentrant(&n.to_string())).collect();
     let got: Result<Vec<Option<Guard>>> =
@@ -57,7 +57,7 @@ async fn a_shared_command_declares_no_keys_and_does_the_same() {
     done(client, &fake).await;
 }
 
-/// Alone, its keys declared, it brings an answer that says where they are.
+/// Sent alone, the call declares its keys, and its answer says where they live.
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_keys_are_not_there_is_sent_alone() {
     let (client, fake) = client();
@@ -88,7 +88,7 @@ async fn a_server_that_takes_no_such_commands_is_spared_them() {
     done(client, &fake).await;
 }
 
-/// They have keys beside that of the lock, which a slot that is half moved may have elsewhere.
+/// These calls have more keys than the lock's. In a slot that is being moved, the other keys may live elsewhere.
 #[tokio::test(start_paused = true)]
 async fn calls_of_several_keys_go_alone() {
     let (client, fake) = client();

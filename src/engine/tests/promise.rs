@@ -1,4 +1,4 @@
-//! What a guard was promised, when commands of the same owner, or copies of them, come in between.
+//! The lease that a guard counts on, while commands of the same owner or copies of them arrive in between.
 
 use super::fake::Fate;
 use super::release::acquire;
@@ -19,7 +19,7 @@ async fn an_extension_in_doubt_counts_as_the_shorter_lease() {
     leased.extend(secs(10)).await.unwrap();
     assert!(leased.remaining() > secs(9) && leased.remaining() <= fake.left("x").unwrap());
     leased.unlock().await.unwrap();
-    // A watched one, and one that does not shorten.
+    // A hold that the watchdog renews, first with a longer lease.
     let watched = lock.lock().await.unwrap();
     fake.next("renew", Fate::Lost(true));
     assert!(watched.extend(secs(300)).await.is_err());
@@ -40,7 +40,7 @@ async fn what_is_promised_keeps_its_margin_whatever_is_sent_for_the_same_owner()
     let me = client.owner();
     let how = || Acquire::new().owner(&me);
     let long = lock.acquire(how().lease(secs(600))).await.unwrap().unwrap();
-    // The key outlives the promise by the drift that is reckoned with.
+    // The key lives longer than the guard counts on, by the drift margin.
     let has_margin = || {
         let promised = long.remaining();
         assert!(fake.left("x").unwrap() >= promised + promised / 100, "{:?} for {promised:?}", fake.left("x"));
@@ -66,9 +66,9 @@ async fn a_late_copy_of_an_acquire_is_found_and_a_newer_hold_is_not_mistaken_for
     for comes_back in [false, true] {
         let (client, fake) = client(|_| ());
         let me = client.owner();
-        // The server's clock is known from here on.
+        // This makes the server's clock known.
         acquire(&client, &me).await.unlock().await.unwrap();
-        // Lost, and sent again by us; the first copy arrives when the lock has been given back.
+        // Lost, and retried by the client. The first copy arrives after the lock was released.
         fake.next("acquire", Fate::Ghost(secs(2)));
         let guard = acquire(&client, &me).await;
         guard.unlock().await.unwrap();

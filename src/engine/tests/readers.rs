@@ -1,4 +1,4 @@
-//! Read-write locks: what the halves tell each other here, who lets whom go first, and what is sent of leases.
+//! Read-write locks: wake-ups between the halves, the order of readers and writers, and leases.
 
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -25,7 +25,7 @@ fn spawn(client: &Client, half: &str, how: Acquire) -> JoinHandle<Result<Option<
     }
 }
 
-/// Waits, and messages come in.
+/// Starts an acquire that waits and subscribes.
 async fn waits(client: &Client, fake: &Fake, half: &'static str, how: Acquire) -> JoinHandle<Result<Option<Guard>>> {
     (0..2).for_each(|_| fake.next(half, BUSY));
     let task = spawn(client, half, how);
@@ -40,7 +40,7 @@ async fn what_one_half_frees_the_other_half_is_told_of_here() {
         fake.next(holds, HELD);
         let held = got(ms(25), spawn(&client, holds, Acquire::new())).await;
         let task = waits(&client, &fake, waiting, Acquire::new()).await;
-        // Nobody heard the message.
+        // No client heard the message.
         fake.next("_release", int(0));
         fake.next(waiting, HELD);
         held.unlock().await.unwrap();
@@ -51,7 +51,7 @@ async fn what_one_half_frees_the_other_half_is_told_of_here() {
     }
 }
 
-/// The other half is held: that is no loss.
+/// The other half is held, so this is no loss.
 #[tokio::test(start_paused = true)]
 async fn force_at_the_other_half_frees_nothing() {
     let (client, fake) = client(|_| ());
@@ -65,13 +65,13 @@ async fn force_at_the_other_half_frees_nothing() {
     done(client, &fake).await;
 }
 
-/// Who writes may read; who must not come in again has to do with neither half yet.
+/// A writer may read. An acquire that is not reentrant is refused if its owner holds either half.
 #[tokio::test(start_paused = true)]
 async fn an_owner_comes_in_by_the_other_half_or_is_told_that_it_cannot() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let how = || Acquire::new().owner(&me);
-    // It waits to read, behind somebody else.
+    // This acquire waits to read, behind another task.
     let first = waits(&client, &fake, "read", Acquire::new()).await;
     fake.next("read", BUSY);
     let again = spawn(&client, "read", how());
@@ -97,7 +97,7 @@ async fn an_owner_comes_in_by_the_other_half_or_is_told_that_it_cannot() {
     done(client, &fake).await;
 }
 
-/// That it writes is known here, and enough.
+/// The client knows that the owner writes, so it sends no command.
 #[tokio::test(start_paused = true)]
 async fn who_writes_and_must_not_come_in_again_does_not_read() {
     let (client, fake) = client(|_| ());
@@ -113,7 +113,8 @@ async fn who_writes_and_must_not_come_in_again_does_not_read() {
     done(client, &fake).await;
 }
 
-/// The first came in, and then a writer did; or the second has waited for longer than the first, and a writer holds the lock.
+/// Two cases: the first reader acquires, then a writer does. Or the second reader has waited longer than the first,
+/// and a writer holds the lock.
 #[tokio::test(start_paused = true)]
 async fn who_asked_beside_another_in_vain_waits_again() {
     for held_back in [false, true] {
@@ -152,7 +153,7 @@ async fn who_asked_beside_another_in_vain_waits_again() {
     }
 }
 
-/// A writer's mark goes when its wait ends otherwise than by the lock, closing included.
+/// The mark of a writer is removed if its wait ends without the lock, by closing too.
 #[tokio::test(start_paused = true)]
 async fn a_mark_is_taken_back_where_nobody_came_in() {
     for way in ["over", "held", "once"] {
@@ -169,7 +170,7 @@ async fn a_mark_is_taken_back_where_nobody_came_in() {
             settle().await;
             match way {
                 "held" => {
-                    // The lease that it waits for is over soon.
+                    // The lease that it waits for ends soon.
                     fake.next("write", int(30));
                     fake.next("write", HELD);
                     fake.listener().missed();
@@ -184,7 +185,7 @@ async fn a_mark_is_taken_back_where_nobody_came_in() {
         done(client, &fake).await;
         assert_eq!(fake.sent("leave").len(), usize::from(way == "over"), "{way}");
     }
-    // Closing does not wait for tasks that are busy with something else.
+    // Closing does not wait for tasks that are not polled.
     let (client, fake) = client(|_| ());
     let lock = client.rw("x").prefer(Prefer::Writers).write();
     (0..2).for_each(|_| fake.next("write", BUSY));
@@ -198,7 +199,7 @@ async fn a_mark_is_taken_back_where_nobody_came_in() {
     assert!(matches!(waits.await, Err(Error::Closed)));
 }
 
-/// For the time that it is told to, and for no longer: then it gives way to no writer that only waits.
+/// After `hold_back` a reader no longer yields to a writer that only waits.
 #[tokio::test(start_paused = true)]
 async fn a_reader_lets_writers_go_first_for_a_while() {
     let (client, fake) = client(|_| ());
@@ -207,7 +208,7 @@ async fn a_reader_lets_writers_go_first_for_a_while() {
     let first = spawn(&client, "read", Acquire::new());
     settle().await;
     assert_eq!(gives_way(&fake), ["1", "1"]);
-    // One behind it comes later, and is not asked for.
+    // A later reader behind the contender makes no attempt.
     sleep(ms(400)).await;
     let second = spawn(&client, "read", Acquire::new());
     sleep(ms(500)).await;
@@ -224,7 +225,7 @@ async fn a_reader_lets_writers_go_first_for_a_while() {
     for guard in guards {
         guard.unlock().await.unwrap();
     }
-    // A part of an acquire that has waited for so long already.
+    // A member of a group acquire that has already waited this long.
     for (waited, way) in [(ms(0), "1"), (ms(900), "1"), (secs(1), "0")] {
         fake.next("read", int(-5));
         let mut how = Acquire::new().wait(ms(0));
@@ -236,13 +237,13 @@ async fn a_reader_lets_writers_go_first_for_a_while() {
     done(client, &fake).await;
 }
 
-/// Each hold of a reader has a lease of its own, which others may cut short: long ones are looked after too.
+/// Each hold of a reader has its own lease, which other clients may shorten. So long explicit leases are renewed too.
 #[tokio::test(start_paused = true)]
 async fn the_leases_of_readers_are_their_own() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.rw("x").read(), client.owner());
     let how = || Acquire::new().owner(&me);
-    // The server's clock is known from here on.
+    // This makes the server's clock known.
     fake.next("read", Fate::Answer(Reply::List(vec![Reply::Int(-7), Reply::Int(1_700_000_000_000)])));
     (0..4).for_each(|_| fake.next("read", HELD));
     let renewals = |fake: &Fake| fake.sent("rwlock/renew").len();
@@ -256,7 +257,7 @@ async fn the_leases_of_readers_are_their_own() {
     let third = lock.acquire(how()).await.unwrap().unwrap();
     let last = lock.acquire(how().lease(secs(20))).await.unwrap().unwrap();
     assert_eq!(fake.sent("read").pop().unwrap().text(1), "20000");
-    // What is left of it, in full: the longest that was promised.
+    // The release sends the longest lease of the remaining holds, in full.
     fake.next("_release", int(3));
     last.unlock().await.unwrap();
     let sent = fake.sent("_release").pop().unwrap();

@@ -46,7 +46,7 @@ async fn a_waiter_that_leaves_passes_its_turn_on() {
         let waiters: Vec<_> = (0..4).map(|_| waiter(&lock)).collect();
         settle().await;
         assert_eq!(client.stats().waiting, 4);
-        // The contender, and one in the middle of the queue.
+        // The contender, and a waiter in the middle of the queue.
         waiters[0].abort();
         waiters[2].abort();
         settle().await;
@@ -71,12 +71,11 @@ async fn a_hundred_thousand_waiters_that_left_leave_no_heap_behind() {
     let contender = registry.enter(&name, Some("reentrant"));
     assert!(contender.has_turn());
     let last = registry.enter(&name, Some("reentrant"));
-    // One after the other.
     for _ in 0..100_000 {
         drop(registry.enter(&name, Some("reentrant")));
     }
     assert!(registry.queued(&name) < 100, "{}", registry.queued(&name));
-    // All at once, the first first, the last first, and every second one: each time `last` keeps its waiter.
+    // All at once: in order, in reverse order, and every second one first. `last` keeps its waiter each time.
     for way in 0..3 {
         let mut places: Vec<_> = (0..100_000).map(|_| registry.enter(&name, Some("reentrant"))).collect();
         assert_eq!(registry.waiting(), 100_001);
@@ -111,14 +110,14 @@ async fn a_message_wakes_the_contender_alone_and_n_waiters_share_a_subscription(
     fake.steal("x", secs(3600));
     let waiters: Vec<_> = (0..100).map(|_| waiter(&lock)).collect();
     settle().await;
-    // One looked, subscribed, and looked again; nobody else did anything.
+    // The contender looked, subscribed and looked again. The other waiters did nothing.
     assert_eq!((fake.sent("acquire").len(), fake.subscriptions().0.len()), (2, 1));
     for messages in 1..=5 {
         fake.publish("x");
         settle().await;
         assert_eq!(fake.sent("acquire").len(), 2 + messages);
     }
-    // After a break everybody has to look: that is the contender of each name, once.
+    // After a reconnect the contender of each name looks once.
     let others: Vec<_> = (0..9).map(|n| client.reentrant(&format!("other {n}"))).collect();
     let others: Vec<_> = others
         .iter()
@@ -149,7 +148,7 @@ async fn a_message_wakes_the_contender_alone_and_n_waiters_share_a_subscription(
 async fn a_subscription_lingers_and_is_made_anew_when_it_is_wanted_while_it_ends() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
-    // Used again and again within the linger time: one subscription.
+    // Uses within the linger time share one subscription.
     for _ in 0..5 {
         fake.steal("x", secs(3600));
         let waits = waiter(&lock);
@@ -161,7 +160,7 @@ async fn a_subscription_lingers_and_is_made_anew_when_it_is_wanted_while_it_ends
     }
     let counts = |fake: &Fake| (fake.subscriptions().0.len(), fake.subscriptions().1.len());
     assert_eq!(counts(&fake), (1, 0));
-    // It is being ended when somebody comes.
+    // A waiter arrives while the subscription is being ended.
     fake.gate(false);
     tokio::time::sleep(secs(2)).await;
     assert_eq!(counts(&fake), (1, 1));
@@ -179,7 +178,7 @@ async fn a_subscription_lingers_and_is_made_anew_when_it_is_wanted_while_it_ends
     assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
     settle().await;
     no_trace(&client, &fake).await;
-    // One that comes and goes while it is being made: it is ended all the same.
+    // A waiter leaves while its subscription is being made. The subscription is ended all the same.
     fake.gate(false);
     fake.steal("x", secs(3600));
     let waits = waiter(&lock);
@@ -202,7 +201,7 @@ async fn a_subscription_is_carried_through_whenever_its_waiter_leaves() {
         waiter.sit();
         let mut listen = Box::pin(waiter.listen(secs(1)));
         if polls == 0 {
-            // A task that has used up its turn: the subscription is asked for, and then tokio lets nothing go on.
+            // The task has used up its tokio budget, so the subscribe cannot proceed.
             while futures::poll!(Box::pin(tokio::task::consume_budget())).is_ready() {}
             assert!(futures::poll!(&mut listen).is_pending());
             assert_eq!(fake.subscriptions().0.len(), 0);
@@ -229,13 +228,13 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
     waiter.sit();
     waiter.listen(secs(1)).await;
     assert!(waiter.is_listening() && waiter.handed().is_none());
-    // While the contender is busy asking, a release is announced.
+    // A release is announced while the contender asks.
     fake.publish("x");
     assert_eq!(waiter.park(secs(5), Until::Message).await, Parked::Woken);
     assert!(waiter.handed().is_none());
-    // That look answers every message so far.
+    // The look at `handed` has answered all messages so far.
     assert_eq!(waiter.park(secs(5), Until::Message).await, Parked::TimedOut);
-    // Those behind it are not even woken.
+    // Messages do not wake the waiters behind the contender.
     let behind = registry.enter(&name, Some("reentrant"));
     let mut parked = Box::pin(behind.park(secs(5), Until::Turn));
     assert!(futures::poll!(&mut parked).is_pending());
@@ -254,7 +253,7 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
 #[tokio::test(start_paused = true)]
 async fn names_that_share_a_channel_do_not_take_it_from_each_other() {
     let (client, fake) = client(|_| ());
-    // As Redisson names channels, `a` and `{a}` have the same one.
+    // `a` and `{a}` share a channel, because Redisson names channels like that.
     let (plain, braced) = (client.reentrant("a"), client.reentrant("{a}"));
     for round in 0..3 {
         for name in ["a", "{a}"] {
@@ -262,7 +261,7 @@ async fn names_that_share_a_channel_do_not_take_it_from_each_other() {
         }
         let (first, second) = (waiter(&plain), waiter(&braced));
         settle().await;
-        // The later one goes; its subscription with it, were it its own.
+        // The later waiter leaves. The shared subscription must stay.
         fake.delete("{a}");
         fake.publish("a");
         drop(second.await.unwrap());
@@ -274,7 +273,7 @@ async fn names_that_share_a_channel_do_not_take_it_from_each_other() {
         assert!(began.elapsed() < ms(10), "round {round}: {:?}", began.elapsed());
     }
     assert_eq!(fake.subscriptions().1.len(), 0, "one of the two listened all the time");
-    // One comes while the other's subscription is being ended.
+    // A waiter arrives while the other name's subscription is being ended.
     fake.gate(false);
     tokio::time::sleep(secs(6)).await;
     fake.steal("{a}", secs(3600));
@@ -316,8 +315,8 @@ async fn what_comes_at_the_end_of_a_wait_is_for_the_next() {
     done(client, &fake).await;
 }
 
-/// One comes while the subscription of another name to the same channel is being ended, and subscriptions fail from then on: it
-/// must not believe that it is told of releases.
+/// A waiter arrives while another name's subscription to the same channel is being ended, and further subscribes fail.
+/// The waiter must not assume that it is subscribed.
 #[tokio::test(start_paused = true)]
 async fn a_subscription_that_another_names_end_cut_off_is_made_anew() {
     let (client, fake) = client(|_| ());
@@ -329,7 +328,6 @@ async fn a_subscription_that_another_names_end_cut_off_is_made_anew() {
     fake.publish("a");
     drop(first.await.unwrap());
     fake.gate(false);
-    // The first one's lingers for five seconds.
     tokio::time::sleep(secs(6)).await;
     fake.steal("{a}", secs(3600));
     let second = waiter(&braced);
@@ -338,7 +336,7 @@ async fn a_subscription_that_another_names_end_cut_off_is_made_anew() {
     fake.gate(true);
     tokio::time::sleep(secs(1)).await;
     fake.subscribe_fails(false);
-    // A waiter without messages polls, and asks for them again.
+    // A waiter without messages polls, and subscribes again.
     tokio::time::sleep(client.engine().options.poll_cap).await;
     assert_eq!(fake.channels(), 1, "nobody is told of releases");
     fake.delete("{a}");

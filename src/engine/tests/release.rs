@@ -1,4 +1,4 @@
-//! Releases: in doubt, refused, of owners that others act as, of what is gone, and by force.
+//! Releases: in doubt, refused, under shared owners, of holds that are gone, and by force.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) async fn acquire(client: &Client, owner: &Owner) -> Guard {
     client.reentrant("x").acquire(Acquire::new().owner(owner)).await.unwrap().unwrap()
 }
 
-/// The holds that releases gave back.
+/// The hold ids of all releases.
 fn holds(fake: &Fake) -> Vec<String> {
     fake.sent("release").iter().map(|sent| sent.text(4)).collect()
 }
@@ -33,12 +33,12 @@ async fn a_release_in_doubt_is_sent_again_for_the_same_hold() {
     assert!(sent.len() == 5 && sent.iter().all(|hold| *hold == sent[0] && !hold.is_empty()), "{sent:?}");
     assert_eq!(fake.held(), ["x 1 1"]);
     assert!(outer.is_held());
-    // The last one: what was carried out unseen is not found any more by the repeat.
+    // The owner's last hold: the first command ran unseen, so the retry does not find the hold.
     fake.next("release", Fate::Lost(true));
     assert_eq!(outer.unlock().await.unwrap(), Released::Free);
     let last = &holds(&fake)[5..];
     assert!(last.len() == 2 && last[0] == last[1] && last[0] != sent[0], "{last:?}");
-    // Nor when somebody else has the lock by then.
+    // The same if another client holds the lock by then.
     let guard = acquire(&client, &me).await;
     fake.next("release", Fate::Lost(true));
     let unlock = tokio::spawn(guard.unlock());
@@ -92,7 +92,7 @@ async fn a_release_that_is_refused_leaves_the_other_guards_as_they_are() {
     assert!(matches!(inner.unlock().await, Err(Error::Server { .. })));
     tokio::time::sleep(secs(100)).await;
     assert!(outer.is_held());
-    // The last release gives back what was refused before.
+    // The owner's last release includes the hold of the refused one.
     assert_eq!(outer.unlock().await.unwrap(), Released::Free);
     assert_eq!(client.stats().holds, 0);
     assert_eq!(fake.held(), Vec::<String>::new());
@@ -111,7 +111,7 @@ async fn what_the_same_owner_holds_elsewhere_is_not_ours_to_count() {
         assert_eq!(client.stats().holds, 0, "kept in the table by what is held elsewhere");
     }
     let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
-    // One of two is given away: the other is watched on.
+    // A guard gives up its hold. The other guard's hold is still renewed.
     drop(inner.into_owner());
     tokio::time::sleep(secs(100)).await;
     assert!(outer.is_held());
@@ -173,16 +173,16 @@ async fn a_forced_release_tells_the_holder_and_not_the_next_one() {
         async move { lock.lock().await.unwrap() }
     });
     settle().await;
-    // Its message is here long before its reply.
+    // The message arrives long before the reply.
     fake.next("force", Fate::Late(secs(1)));
     let force = tokio::spawn(async move { lock.force_unlock().await });
-    // The waiter takes the holder of its own process for the holder until it hears of the end.
+    // Until then the waiter takes the hold of its own process for valid.
     assert!(force.await.unwrap().unwrap());
     assert!(!held.is_held());
     let next = next.await.unwrap();
     assert!(matches!(held.unlock().await, Err(Error::Lost { why: Lost::Gone, .. })));
     assert!(next.is_held());
-    // One that comes in between is not taken for the one that was forced.
+    // A hold that was acquired in between is not mistaken for the forced one.
     let lock = client.reentrant("x");
     fake.next("force", Fate::Late(secs(1)));
     let force = tokio::spawn(async move { lock.force_unlock().await });
@@ -249,7 +249,7 @@ async fn a_released_guard_is_never_lost() {
         async move { lock.lock().await.unwrap() }
     });
     settle().await;
-    // Handed over: the same hold goes on as another guard's.
+    // A hand-off: another guard continues the same hold.
     first.unlock().await.unwrap();
     let next = next.await.unwrap();
     assert_eq!(fake.sent("acquire").len(), 1, "the lock was handed over to the waiter");
@@ -259,7 +259,7 @@ async fn a_released_guard_is_never_lost() {
     tokio::time::sleep(secs(100)).await;
     assert!(!lost.is_finished(), "a false signal");
     lost.abort();
-    // One that was lost before it was dropped is, though.
+    // A guard that was lost before its drop does get the signal.
     let lost = next.lost();
     drop(next);
     assert!(lost.now_or_never().is_some());
@@ -284,8 +284,8 @@ async fn an_unlock_dropped_half_way_is_carried_through() {
     done(client, &fake).await;
 }
 
-/// The watchdog's hold of an owner could not be renewed, and the server refuses to take it back: it goes with the next release of
-/// that owner here.
+/// The watchdog could not renew a hold, and the server refuses its release. The owner's next release in this client
+/// includes it.
 #[tokio::test(start_paused = true)]
 async fn what_the_server_refuses_to_take_back_at_its_end_goes_with_the_next_release() {
     let (client, fake) = client(|_| ());

@@ -1,4 +1,4 @@
-//! Rounds of renewal: bad entries, odd replies, replies too late, and what a renewal must not touch.
+//! Rounds of renewal: bad entries, odd replies, late replies, and state that a renewal must not change.
 
 use std::time::Duration;
 
@@ -29,7 +29,6 @@ fn text(text: &'static str) -> Reply {
     Reply::Text(Bytes::from_static(text.as_bytes()))
 }
 
-/// How long the key of each name lives.
 fn left(fake: &Fake, names: &[&str]) -> Vec<Duration> {
     names.iter().map(|name| fake.left(name).unwrap_or_default()).collect()
 }
@@ -39,7 +38,7 @@ async fn one_bad_entry_never_stops_the_others() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["a", "b", "c", "d"]).await;
     tokio::time::sleep(secs(5)).await;
-    // In the order in which they were asked for, which is not ours to know.
+    // The entries are in the order of the command, which the test does not know.
     let bad =
         [text("ERR bad"), Reply::Nil, Reply::Int(7), text("OOM")].map(|odd| vec![Reply::Int(1), odd, Reply::Int(1)]);
     for mut entries in bad {
@@ -48,7 +47,7 @@ async fn one_bad_entry_never_stops_the_others() {
         assert_eq!(renew(&client).await, renewed(3, 1, 0));
     }
     assert!(guards.iter().all(Guard::is_held));
-    // What could not be renewed is tried again, and only that is late.
+    // The next round renews all holds, including the failed ones.
     assert_eq!(renew(&client).await, renewed(4, 0, 0));
     fake.next(
         "renew",
@@ -61,13 +60,13 @@ async fn one_bad_entry_never_stops_the_others() {
     drop(guards);
     settle().await;
     for name in ["a", "b", "c", "d"] {
-        // The server had them still: the answers were made up.
+        // The replies were made up, so the server still has these locks.
         fake.delete(name);
     }
     done(client, &fake).await;
 }
 
-/// A long lease that others may cut short is looked after once a period, whatever fails meanwhile.
+/// Other clients may shorten a long lease of a reader, so it is checked once a period, whatever else fails.
 #[tokio::test(start_paused = true)]
 async fn what_fails_on_and_on_leaves_no_regular_round_out() {
     let (client, fake) = client(|_| ());
@@ -77,7 +76,7 @@ async fn what_fails_on_and_on_leaves_no_regular_round_out() {
     let take = async |name| client.reentrant(name).lock().await.unwrap();
     let mut fails = vec![take("x").await];
     for period in 1..=10 {
-        // Neither of them comes to its end, and one is always due.
+        // Neither lease ends, and one of them always needs a retry.
         for name in ["y", "x"] {
             tokio::time::sleep(secs(5)).await;
             if fails.len() == 2 {
@@ -109,7 +108,7 @@ async fn names_of_several_slots_are_renewed_one_by_one() {
     assert_eq!(renew(&client).await, renewed(1, 1, 1));
     assert_eq!(fake.sent("renew").iter().map(|sent| sent.keys).collect::<Vec<_>>(), [3, 1, 1, 1]);
     assert_eq!(left(&fake, &names).iter().filter(|left| **left > secs(29)).count(), 1);
-    // A single one that is refused so is refused.
+    // The same refusal of a single name is a failure.
     drop(guards);
     settle().await;
     names.iter().for_each(|name| fake.delete(name));
@@ -142,7 +141,7 @@ async fn a_renewal_heard_of_after_the_end_revives_nothing() {
     let guards = hold(&client, &["a", "b"]).await;
     let lost = join_all(guards.iter().map(Guard::lost).collect::<Vec<_>>());
     let lost = tokio::spawn(lost);
-    // The server renews; the news takes 35 s. Until then nothing else gets through.
+    // The server renews, but its reply takes 35 s. All other renewals fail until then.
     fake.next("renew", Fate::Late(secs(35)));
     for _ in 0..200 {
         fake.next("renew", Fate::NotSent);
@@ -164,7 +163,7 @@ async fn a_renewal_heard_of_after_the_end_revives_nothing() {
     assert_eq!(outcome.0, 0, "{outcome:?}");
     settle().await;
     assert!(!guards.iter().any(|guard| guard.is_held()), "revived");
-    // The server, which had renewed them, is relieved of them although the guards are still there.
+    // The server had renewed the locks. They are released although their guards still exist.
     assert_eq!(fake.held(), Vec::<String>::new());
     assert_eq!(client.stats().holds, 0);
     assert!(matches!(guards.into_iter().next().unwrap().unlock().await, Err(Error::Lost { why: Lost::Expired, .. })));
@@ -175,12 +174,12 @@ async fn a_renewal_heard_of_after_the_end_revives_nothing() {
 async fn a_hold_whose_renewal_is_heard_of_too_late_is_given_back() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["a"]).await;
-    // The one round there is, some 10 s from now.
+    // The only round until then, some 10 s from now.
     fake.next("renew", Fate::Late(secs(25)));
     assert!(matches!(guards[0].lost().await, Error::Lost { why: Lost::Expired, .. }));
     assert!(!guards[0].is_held());
     assert!(fake.left("a").unwrap() > secs(8), "the server has it still");
-    // That it is given back is tried more than once.
+    // The release is retried.
     fake.next("release", Fate::NotSent);
     tokio::time::sleep(secs(7)).await;
     assert_eq!(fake.sent("renew").len(), 1);
@@ -197,14 +196,14 @@ async fn an_answer_about_an_earlier_hold_ends_no_later_one() {
     let lock = client.reentrant("x");
     let me = client.owner();
     let first = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
-    // Asked while the first is held, carried out after its release, heard of after the second acquire.
+    // Sent while the first hold lasts, run after its release, answered after the second acquire.
     fake.next("renew", Fate::Later(Reply::List(vec![Reply::Int(0)]), ms(200)));
     let round = tokio::spawn({
         let client = client.clone();
         async move { renew(&client).await }
     });
     settle().await;
-    // One who waits for the release to be done keeps the entry in the table.
+    // A task that waits for the release keeps the entry in the table.
     fake.next("release", Fate::Slow(ms(100)));
     let unlock = tokio::spawn(first.unlock());
     tokio::task::yield_now().await;
@@ -231,7 +230,7 @@ async fn a_renewal_never_shortens_what_the_owner_was_promised() {
         assert!(fake.left("x").unwrap() >= watched.remaining());
         assert!(watched.is_held() && long.is_held());
     }
-    // Given away, the watched one is renewed no more; the other holds as long as it said.
+    // After its guard is given up, the watched hold is not renewed any more. The other hold lasts for its own lease.
     drop(watched.into_owner());
     tokio::time::sleep(secs(18)).await;
     assert!(long.is_held() && fake.left("x").unwrap() >= long.remaining());
@@ -247,13 +246,12 @@ async fn a_renewal_never_shortens_what_the_owner_was_promised() {
 async fn errors_are_retried_until_the_lease_ends() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["x"]).await;
-    // From the first round at 10 s up to 29 s a retry every second.
+    // The first round comes at 10 s, then a retry every second up to 29 s.
     for _ in 0..19 {
         fake.next("renew", Fate::Lost(false));
     }
     tokio::time::sleep(secs(60)).await;
     assert!(guards[0].is_held());
-    // Now for good.
     for _ in 0..200 {
         fake.next("renew", Fate::Lost(false));
     }
@@ -265,7 +263,8 @@ async fn errors_are_retried_until_the_lease_ends() {
     done(client, &fake).await;
 }
 
-/// Of an owner that others may act as it is asked for each hold; an answer says by their places which are gone.
+/// For an owner that others may know, a renewal names each hold. The reply has the positions of the holds that are
+/// gone.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_tells_which_of_an_owner_s_holds_are_gone() {
     for (place, lost) in [(1, [true, false]), (2, [false, true]), (0, [false; 2]), (3, [false; 2]), (-1, [false; 2])] {

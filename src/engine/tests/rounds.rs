@@ -1,4 +1,4 @@
-//! Rounds of renewal: when they come, which holds each asks for, and as whose.
+//! Rounds of renewal: their times, their holds, and the hold ids that they send.
 
 use tokio::time::{sleep, timeout};
 
@@ -16,7 +16,7 @@ async fn a_round_comes_every_third_of_the_watchdog_and_ten_times_as_often_after_
     assert_eq!(sent(), 1);
     sleep(secs(49)).await;
     assert!((5..=6).contains(&sent()), "{}", sent());
-    // None fails: what was renewed a moment ago is asked for all the same, so that a loss is told soon.
+    // No renewal fails. A round includes holds that were renewed a moment ago, so that a loss is found soon.
     let before = sent();
     while sent() == before {
         sleep(ms(50)).await;
@@ -26,7 +26,7 @@ async fn a_round_comes_every_third_of_the_watchdog_and_ten_times_as_often_after_
     fake.delete("late");
     timeout(ms(2_100), late.lost()).await.expect("not told within a period");
     drop(late);
-    // The first round fails, and the three behind it.
+    // The first round fails, and so do its three retries.
     let before = sent();
     (0..4).for_each(|_| fake.next("renew", Fate::NotSent));
     sleep(secs(8)).await;
@@ -38,7 +38,7 @@ async fn a_round_comes_every_third_of_the_watchdog_and_ten_times_as_often_after_
     done(client, &fake).await;
 }
 
-/// What failed for long is late when the server is back, and is asked for like the rest.
+/// After a long failure of the server, overdue holds are renewed together with the others.
 #[tokio::test(start_paused = true)]
 async fn a_regular_round_asks_for_all_that_is_watched_and_for_nothing_else() {
     let (client, fake) = client(|_| ());
@@ -56,14 +56,14 @@ async fn a_regular_round_asks_for_all_that_is_watched_and_for_nothing_else() {
     done(client, &fake).await;
 }
 
-/// Nobody looks at the clock meanwhile: the loss is counted by the round that found it.
+/// No task looks at the guard meanwhile. The round that finds the loss counts it.
 #[tokio::test(start_paused = true)]
 async fn what_a_round_renewed_too_late_is_a_loss() {
     let (client, fake) = client(|_| ());
     let guard = client.reentrant("x").lock().await.unwrap();
     sleep(secs(5)).await;
     fake.next("renew", Fate::Late(ms(25_500)));
-    // The regular one, which finds nothing out either.
+    // The regular round, whose reply comes even later.
     fake.next("renew", Fate::Late(secs(60)));
     assert_eq!(renew(&client).await, (0, 0, 1));
     assert!(!guard.is_held());
@@ -75,7 +75,7 @@ async fn what_a_round_renewed_too_late_is_a_loss() {
     done(client, &fake).await;
 }
 
-/// One that others may act as is asked for by its holds: one of them may be somebody else's.
+/// For an owner that others may know, a renewal names the holds, because another client may have one of them.
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_nobody_else_knows_is_renewed_as_a_whole() {
     let (client, fake) = client(|_| ());
@@ -92,7 +92,7 @@ async fn an_owner_that_nobody_else_knows_is_renewed_as_a_whole() {
     done(client, &fake).await;
 }
 
-/// Others of the same server are not asked for, however many slots come one after the other.
+/// Other holds of the same server are not renewed, however many slots arrive in succession.
 #[tokio::test(start_paused = true)]
 async fn what_slots_have_brought_is_confirmed_at_once_and_nothing_else() {
     let (client, fake) = client(|_| ());
@@ -103,14 +103,14 @@ async fn what_slots_have_brought_is_confirmed_at_once_and_nothing_else() {
     settle().await;
     let renewed: Vec<_> = fake.sent("renew").iter().map(|sent| sent.words[0].clone()).collect();
     assert_eq!(renewed, [crate::transport::Arg::Text("one".into())]);
-    // Those that come close together are gathered.
+    // Slots that arrive close together share a round.
     for _ in 0..100 {
         client.engine().kick.renew_slots(&slots);
         sleep(std::time::Duration::from_micros(200)).await;
     }
     settle().await;
     assert!((2..=20).contains(&fake.sent("renew").len()), "{}", fake.sent("renew").len());
-    // The round of all comes when it would have come.
+    // The regular round comes on time.
     let before = fake.sent("renew").len();
     sleep(ms(9_900)).await;
     assert_eq!(fake.sent("renew").len(), before + 1);
@@ -119,7 +119,8 @@ async fn what_slots_have_brought_is_confirmed_at_once_and_nothing_else() {
     done(client, &fake).await;
 }
 
-/// A hold that the new server does not know is told of as soon as that can be asked, however short ago it was acquired at the old one.
+/// The new server does not know the hold. The loss is reported as soon as the server answers, however recent the
+/// acquire at the old server was.
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_confirmed_is_asked_for_again_though_it_was_renewed_a_moment_ago() {
     let (client, fake) = client(|_| ());
@@ -141,13 +142,13 @@ async fn what_could_not_be_confirmed_is_asked_for_again_though_it_was_renewed_a_
         drop(guard);
         settle().await;
     }
-    // Once all is confirmed, what fails is repeated for what is due.
+    // Once everything is confirmed, a retry includes only holds that are overdue.
     let guard = client.reentrant("y").lock().await.unwrap();
     fake.next("renew", Fate::NotSent);
     let before = fake.sent("renew").len();
     client.engine().kick.renew_at(member);
     sleep(ms(3_500)).await;
-    // The one that failed, and the one behind it.
+    // The failed confirmation and its retry.
     assert_eq!(fake.sent("renew").len(), before + 2);
     drop(guard);
     settle().await;

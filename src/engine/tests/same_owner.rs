@@ -1,4 +1,4 @@
-//! Several waiters as one owner that was given, and wake-ups at the edges of waiting.
+//! Several waiters of one given owner, and wake-ups at the edges of waiting.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -104,11 +104,11 @@ async fn one_who_was_woken_and_leaves_wakes_the_next() {
         let stays = enter(&client, &me);
         settle().await;
         assert_eq!(client.stats().waiting, 3);
-        // Nobody is told.
+        // The lock is deleted without a message.
         fake.delete("x");
         let first = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
         for _ in 0..polls {
-            // Its attempt may have come through by then; its guard goes at once.
+            // The attempt may have succeeded by then. Its guard is dropped at once.
             if futures::poll!(&mut leaves).is_ready() {
                 break;
             }
@@ -147,7 +147,7 @@ async fn one_who_is_woken_asks_again_when_its_command_is_lost() {
     }
 }
 
-/// A lock of ours was held a moment ago, so that messages still come in when it is asked for again.
+/// A lock of this client was held a moment ago, so its subscription still exists at the next acquire.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_comes_before_the_answer_is_not_lost() {
     for given in [false, true] {
@@ -169,7 +169,7 @@ async fn a_message_that_comes_before_the_answer_is_not_lost() {
         fake.next("acquire", Fate::Late(ms(50)));
         let waits = if given { enter(&client, &client.owner()) } else { waiter(&lock) };
         settle().await;
-        // It was told that the lock is busy; the answer is still on its way.
+        // The server has answered that the lock is busy, but the reply is still in flight.
         fake.delete("x");
         fake.publish("x");
         let began = Instant::now();
@@ -210,7 +210,7 @@ async fn a_change_of_the_subscription_that_was_over_before_is_not_waited_for() {
     settle().await;
     let next = waiter(&lock);
     settle().await;
-    // It asks while the subscription comes to stand, and nobody is told when the lease ends.
+    // The waiter asks while the subscription is being made. The end of the lease sends no message.
     fake.next("acquire", Fate::Late(ms(100)));
     leaves.abort();
     settle().await;
@@ -229,7 +229,7 @@ async fn a_lock_freed_by_force_between_two_guards_is_not_passed_on() {
     let guard = lock.lock().await.unwrap();
     let engine = Arc::clone(client.engine());
     let hold = engine.holds.collect(|book| book.count() > 0).remove(0);
-    // The first step of giving it back: this guard is the first one of its hold.
+    // The first step of a release. This guard has level 0, as the first one of its hold.
     assert!(hold.book().close(0).is_some());
     release::force(&engine, &hold.protocol).await.unwrap();
     assert!(hold.book().is_refuted());
@@ -241,7 +241,6 @@ async fn a_lock_freed_by_force_between_two_guards_is_not_passed_on() {
     done(client, &fake).await;
 }
 
-/// Who waits as which owner.
 type Crowd = Arc<Mutex<HashMap<u64, usize>>>;
 
 struct Waits(Crowd, u64);
@@ -272,14 +271,14 @@ async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<
         let outcome = timeout(patience, lock.acquire(how)).await;
         drop(waits);
         let Ok(outcome) = outcome else { continue };
-        // A wait without any answer has seen no holder: it ends with `Timeout`.
+        // A wait without any answer has seen no holder, so it ends with `Timeout`.
         let guard = match outcome {
             Ok(Some(guard)) => guard,
             Ok(None) | Err(Error::Timeout { .. }) => continue,
             Err(error) => panic!("{error:?}"),
         };
         if who < owners.len() as u64 {
-            // Holds on until all who wait as the same owner have come in.
+            // Holds the lock until all waiters of the same owner have re-entered.
             let began = Instant::now();
             while crowd.lock().get(&who).is_some_and(|waiting| *waiting > 0) {
                 sleep(ms(1)).await;
@@ -318,7 +317,7 @@ async fn nobody_in_a_crowd_is_left_behind() {
         for task in tasks {
             task.await.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         }
-        // Without a nap of `poll_cap` for anybody.
+        // Short enough that no task slept for a whole `poll_cap`.
         assert!(began.elapsed() < secs(4), "seed {seed}: {:?}", began.elapsed());
         drop(owners);
         no_trace(&client, &fake).await;

@@ -1,4 +1,4 @@
-//! What reaches somebody who waits: messages that pass the lock on, and who may ask beside one that came in.
+//! Events that reach a waiter: messages that pass the lock on, and permission to ask next to another holder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::engine::hold::Hold;
 use crate::engine::registry::{HeldAs, Parked, Passed, Until, Waiter};
 use crate::names::LockName;
 
-/// Whoever may publish may wake a waiter; the lock is passed on only to whom the server registered.
+/// Any message wakes a waiter. Only a message with the nonce that the server registered passes the lock on.
 #[tokio::test(start_paused = true)]
 async fn a_message_passes_the_lock_on_to_whom_it_names() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     for seated in [false, true] {
         let inbox = LockName::new("", "x").inbox("me");
-        // Its seat stands from the start where somebody was before it.
+        // A waiter behind another one has its seat from the start.
         let before = seated.then(|| registry.enter(&inbox, None));
         let mut waiter = registry.enter(&inbox, None);
         waiter.expects(&"nonce".into());
@@ -36,7 +36,7 @@ async fn a_message_passes_the_lock_on_to_whom_it_names() {
             assert_eq!((heard(&waiter, other), waiter.has_heard()), (None, false), "{other}");
         }
         assert_eq!((heard(&waiter, "30000 nonce"), waiter.has_heard()), (Some((secs(30), None)), true));
-        // What the server said of it in an answer.
+        // The server passed the lock on by an answer.
         let since = Some(client.engine().now());
         drop(registry.passed_on(&inbox, Passed { lease: secs(3), since }));
         assert!(waiter.is_woken());
@@ -44,7 +44,7 @@ async fn a_message_passes_the_lock_on_to_whom_it_names() {
         assert!(waiter.passed().is_none() && !waiter.is_woken());
         registry.wake(&inbox);
         assert!(waiter.is_woken() && waiter.passed().is_none());
-        // Nobody is registered by nothing.
+        // An empty nonce matches no message.
         waiter.expects(&"".into());
         assert_eq!(heard(&waiter, "30000 "), None);
         drop(waiter);
@@ -54,7 +54,7 @@ async fn a_message_passes_the_lock_on_to_whom_it_names() {
     done(client, &fake).await;
 }
 
-/// A reader came in: those behind it ask beside it, without a turn. Who gets nothing queues again.
+/// A reader acquires, so the waiters behind it may ask without a turn. A waiter without success rejoins the queue.
 #[tokio::test(start_paused = true)]
 async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
     let (client, fake) = client(|_| ());
@@ -65,7 +65,8 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
     first.sit();
     first.listen(secs(1)).await;
     let behind: [Waiter; 4] = std::array::from_fn(|_| registry.enter(&name, None));
-    // Others are to come first, for a while: those behind it may have waited long enough, and are told, once.
+    // Other waiters come first for a while. The waiters behind the contender may have waited long enough, so they are
+    // woken, once.
     let told = |told: bool| {
         for waiter in &behind {
             assert_eq!(waiter.park(Duration::MAX, Until::Turn).now_or_never(), told.then_some(Parked::Woken));
@@ -85,7 +86,7 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
     told(true);
     assert_eq!((registry.queued(&name), registry.waiting()), (0, 4));
     let [second, third, fourth, fifth] = behind;
-    // Nobody has the turn: the first that comes back has it.
+    // No waiter has the turn, so the first one that rejoins gets it.
     second.rejoin();
     assert!(second.has_turn() && !second.joins());
     third.rejoin();
@@ -107,7 +108,7 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
     done(client, &fake).await;
 }
 
-/// Of those who wait as one owner the first is woken, and wakes the next when it leaves; nobody else is.
+/// Only the first waiter of an owner is woken. It wakes the next one when it leaves.
 #[tokio::test(start_paused = true)]
 async fn who_comes_in_wakes_the_first_who_waits_as_the_same_owner() {
     let (client, fake) = client(|_| ());
@@ -138,7 +139,7 @@ async fn who_comes_in_wakes_the_first_who_waits_as_the_same_owner() {
     done(client, &fake).await;
 }
 
-/// The subscription is being changed by somebody else: that is waited for, and not asked about again and again.
+/// Another task is changing the subscription. The waiter sleeps until that is done, without polling.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_subscription_goes_on_at_a_message_and_at_the_end_of_its_time() {
     let (client, fake) = client(|_| ());
@@ -146,7 +147,7 @@ async fn who_waits_for_a_subscription_goes_on_at_a_message_and_at_the_end_of_its
     let name = LockName::new("", "x");
     let mut waiter = registry.enter(&name, None);
     waiter.sit();
-    // A change that is over, and one that goes on.
+    // A change that is done, and a change that is still in flight.
     fake.subscribe_fails(true);
     waiter.listen(secs(1)).await;
     fake.subscribe_fails(false);

@@ -1,4 +1,4 @@
-//! A wait says busy only where another holder was seen within it, by itself or by the task of this process ahead of it.
+//! A wait reports busy only if it saw another holder, by itself or through the contender of its process.
 
 use futures::future::join_all;
 use tokio::time::sleep;
@@ -14,7 +14,6 @@ fn is_timeout(outcome: &Result<Option<Guard>>) -> bool {
     matches!(outcome, Err(error @ Error::Timeout { .. }) if is_named(error))
 }
 
-/// The reply of a fair lock that somebody else holds.
 fn busy() -> Reply {
     Reply::List(vec![Reply::Int(60_000), Reply::Int(1_700_000_000_000)])
 }
@@ -116,7 +115,7 @@ async fn waiter_whose_attempt_is_cut_off_is_told_busy_by_what_the_task_ahead_saw
     done(client, &fake).await;
 }
 
-/// It was told busy, lost its place, and its next attempt is cut off.
+/// The waiter saw a holder, lost its place, and its next attempt is cut off.
 #[tokio::test(start_paused = true)]
 async fn fair_waiter_that_lost_its_place_remembers_that_it_was_told_busy() {
     let (client, fake) = client(|_| ());
@@ -132,7 +131,8 @@ async fn fair_waiter_that_lost_its_place_remembers_that_it_was_told_busy() {
     done(client, &fake).await;
 }
 
-/// The only answer says that the place is lost, which tells of no holder. It comes at any time around the end of the wait.
+/// The only answer is that the place is lost, which is no evidence of a holder. It arrives at any time around the end
+/// of the wait.
 #[tokio::test(start_paused = true)]
 async fn fair_waiter_that_only_learned_that_its_place_is_lost_fails() {
     for takes in (0..300).step_by(5).map(ms) {
@@ -149,7 +149,7 @@ async fn fair_waiter_that_only_learned_that_its_place_is_lost_fails() {
     }
 }
 
-/// A member was found busy. The attempt to wait for it is cut off.
+/// A member was busy. The attempt to wait for it is cut off.
 #[tokio::test(start_paused = true)]
 async fn multi_lock_whose_wait_for_a_busy_member_is_cut_off_is_told_busy() {
     let (client, fake) = client(|_| ());
@@ -163,7 +163,7 @@ async fn multi_lock_whose_wait_for_a_busy_member_is_cut_off_is_told_busy() {
     done(client, &fake).await;
 }
 
-/// The same at a server that answers nobody any more.
+/// The same at a silent server.
 #[tokio::test(start_paused = true)]
 async fn multi_lock_that_waits_for_a_busy_member_at_a_silent_server_fails() {
     let (client, fake) = client(|_| ());

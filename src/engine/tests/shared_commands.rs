@@ -1,4 +1,4 @@
-//! What becomes of the calls in a command that many share, when the server refuses one of them, or all, or nothing is heard.
+//! Calls that share a command: the server refuses one call or the whole command, or does not answer.
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -9,7 +9,7 @@ use super::{client, done, ms, secs, settle};
 use crate::transport::Reply;
 use crate::{Client, Error, Guard, Result};
 
-/// Asks for so many locks at once: three go out as they come, the others in one command.
+/// Tries this many locks at once: three by single commands, the others by one shared command.
 async fn ask(client: &Client, locks: usize) -> Vec<Result<Option<Guard>>> {
     let locks: Vec<_> = (0..locks).map(|n| client.reentrant(&n.to_string())).collect();
     join_all(locks.iter().map(|lock| lock.try_lock())).await
@@ -30,7 +30,7 @@ async fn a_call_that_the_server_refuses_fails_alone() {
     assert!(is_refused(&got[3]), "{:?}", got[3]);
     assert!([0, 1, 2, 4].iter().all(|n| held(&got[*n])), "{got:?}");
     settle().await;
-    // It is known to have got nothing: there is nothing to undo.
+    // The refused call did nothing, so there is no undo.
     assert_eq!(fake.sent("release").len(), 0);
     drop(got);
     done(client, &fake).await;
@@ -38,7 +38,7 @@ async fn a_call_that_the_server_refuses_fails_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_shared_command_may_have_done_unseen_is_undone_call_by_call() {
-    // Lost after it was carried out; answered by something that is not an answer to each.
+    // Lost after it ran, or answered with too few replies.
     for fate in [Fate::Lost(true), Fate::Answer(Reply::List(vec![Reply::Nil]))] {
         let (client, fake) = client(|options| options.coalesce = true);
         fake.next("many", fate);
@@ -53,7 +53,7 @@ async fn what_a_shared_command_may_have_done_unseen_is_undone_call_by_call() {
     }
 }
 
-/// Those that waited for the command to go out have no more time than others, and what it may have done is undone.
+/// Calls that waited for a shared command have no extra time. The command is undone.
 #[tokio::test(start_paused = true)]
 async fn a_shared_command_without_an_answer_takes_no_longer_than_any() {
     let (client, fake) = client(|options| options.coalesce = true);
@@ -71,7 +71,7 @@ async fn a_shared_command_without_an_answer_takes_no_longer_than_any() {
     done(client, &fake).await;
 }
 
-/// Nothing of it was carried out: each is refused, and none is sent by itself, now or later.
+/// The command did not run, so each call is refused. None is sent alone, now or later.
 #[tokio::test(start_paused = true)]
 async fn a_shared_command_that_the_server_refuses_is_refused_for_each() {
     let (client, fake) = client(|options| options.coalesce = true);
@@ -89,7 +89,7 @@ async fn a_shared_command_that_the_server_refuses_is_refused_for_each() {
     done(client, &fake).await;
 }
 
-/// One name that this login may not use has the server refuse all of a command before any of it runs.
+/// If the login lacks the permission for one name, the server refuses the whole command before any call runs.
 #[tokio::test(start_paused = true)]
 async fn a_name_that_is_forbidden_is_refused_alone() {
     let (client, fake) = client(|options| options.coalesce = true);
@@ -100,7 +100,6 @@ async fn a_name_that_is_forbidden_is_refused_alone() {
         drop(got);
         settle().await;
     }
-    // Others go together all the same.
     let before = fake.sent("many").len();
     drop(ask(&client, 8).await);
     assert_eq!(fake.sent("many").len(), before + 1);
@@ -122,7 +121,7 @@ async fn a_server_that_takes_one_name_at_a_time_is_asked_for_several_once() {
     done(client, &fake).await;
 }
 
-/// Commands that take long still count as under way when a shorter one is answered.
+/// A slow command still counts as in flight when a faster one is answered.
 #[tokio::test(start_paused = true)]
 async fn no_more_commands_are_under_way_than_every_connection_takes() {
     for connections in [1, 2] {
@@ -131,7 +130,7 @@ async fn no_more_commands_are_under_way_than_every_connection_takes() {
         (1..at_once).for_each(|_| fake.next("acquire", Fate::Slow(ms(9))));
         fake.next("many", Fate::Slow(ms(9)));
         let ask_late = async {
-            // The quick one has been answered, and made room for those that had collected.
+            // The fast command has been answered, so the collected calls are sent.
             tokio::time::sleep(ms(4)).await;
             let late = client.reentrant("late");
             let late = tokio::spawn(async move { late.try_lock().await });
@@ -156,7 +155,7 @@ async fn who_shares_commands_hears_of_a_free_lock_at_once() {
     fake.publish("x");
     let guard = tokio::time::timeout(ms(10), waits).await.expect("no message came").unwrap();
     drop(guard);
-    // It is the same server.
+    // Sharing does not change the server's identity.
     let topology = &client.engine().topology;
     assert_eq!(topology.identity(), "fake");
     assert!(format!("{topology:?}").contains("transport: Fake,"), "{topology:?}");

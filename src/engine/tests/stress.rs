@@ -1,4 +1,4 @@
-//! Many tasks on several threads, that hold, wait, give up and leave at any moment.
+//! Many tasks on several threads that hold, wait, give up and leave at any moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,7 +50,7 @@ async fn one_at_a_time_and_nothing_left() {
             options.handoff_time = ms(3);
             options.subscription_linger = ms(5);
             options.coalesce = coalesce;
-            // A wake-up that is lost is lost for as long as a lease.
+            // So long that a lost wake-up would make the test fail.
             options.poll_cap = secs(60);
         });
         let inside: Arc<Vec<_>> = Arc::new((0..NAMES).map(|_| AtomicBool::new(false)).collect());

@@ -1,12 +1,12 @@
-//! Subscriptions that are lost, or cannot be made, while a task waits.
+//! Subscriptions that fail or are lost while a task waits.
 
 use tokio::time::timeout;
 
 use super::{client, done, ms, secs, settle, waiter};
 use crate::names::LockName;
 
-/// The server refuses the subscription on a new connection. The waiter then polls ten times as often, and retries the subscription,
-/// backing off. Once the subscription is allowed, a message wakes the waiter.
+/// The server refuses the subscription on a new connection. The waiter then polls ten times as often, and retries the
+/// subscription with back-off. Once it succeeds, a message wakes the waiter.
 #[tokio::test(start_paused = true)]
 async fn lost_subscription_is_retried_until_it_is_confirmed() {
     let (client, fake) = client(|options| options.poll_cap = secs(10));

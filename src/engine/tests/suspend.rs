@@ -1,5 +1,5 @@
-//! The machine is suspended, as a laptop or a virtual machine is: time goes by for the server and on the clock of deadlines,
-//! and timers know nothing of it.
+//! Suspends of the machine, for example of a laptop or a virtual machine: time passes for the server and for
+//! deadlines, but not for timers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use tokio::time::timeout;
 use super::{client, done, ms, secs, settle, waiter};
 use crate::{Client, Error, Guard, Lost};
 
-/// How late whatever was due in a suspend may be after it.
+/// Longest delay after a suspend for work that was due during it.
 const SOON: Duration = Duration::from_millis(1_100);
 
 fn is_lost(error: &Error) -> bool {
     matches!(error, Error::Lost { why: Lost::Expired, .. })
 }
 
-/// What the watchdog keeps, and what has a lease of its own.
+/// A hold that the watchdog renews, and a hold with an explicit lease.
 async fn two(client: &Client) -> [Guard; 2] {
     let leased = client.reentrant("leased").lock_leased(secs(30)).await.unwrap();
     [client.reentrant("watched").lock().await.unwrap(), leased]
@@ -55,7 +55,7 @@ async fn that_a_lease_is_nearly_over_is_told_right_after_the_suspend_that_took_t
     fake.suspend(10_000);
     tokio::time::sleep(SOON).await;
     assert!(expiring.iter().all(|expiring| !expiring.is_finished()));
-    // The one that the watchdog keeps was renewed by then.
+    // The watched hold has been renewed by then.
     fake.suspend(9_000);
     tokio::time::sleep(SOON).await;
     assert_eq!([0, 1].map(|at| expiring[at].is_finished()), [false, true]);
@@ -65,7 +65,6 @@ async fn that_a_lease_is_nearly_over_is_told_right_after_the_suspend_that_took_t
     done(client, &fake).await;
 }
 
-/// A round was due in it.
 #[tokio::test(start_paused = true)]
 async fn leases_are_renewed_right_after_a_suspend() {
     let (client, fake) = client(|_| ());
@@ -75,8 +74,8 @@ async fn leases_are_renewed_right_after_a_suspend() {
         fake.suspend(20_000);
         tokio::time::sleep(SOON).await;
         assert!(watched.remaining() > secs(28), "{:?}", watched.remaining());
-        // Each suspend is followed by a renewal. The first one is also followed by a confirmation: by the second suspend the explicit
-        // lease is over.
+        // Each suspend is followed by a renewal, and the first one also by a confirmation. By the second suspend the
+        // explicit lease is over.
         assert_eq!(fake.sent("renew").len(), suspends + 1);
     }
     assert!(!leased.is_held());
@@ -85,7 +84,7 @@ async fn leases_are_renewed_right_after_a_suspend() {
     done(client, &fake).await;
 }
 
-/// One whose server does not answer keeps nobody from being told.
+/// A server that does not answer delays no notification of a loss.
 #[tokio::test(start_paused = true)]
 async fn a_round_under_way_holds_up_no_news_of_a_loss() {
     let (client, fake) = client(|_| ());
@@ -131,7 +130,7 @@ async fn a_wait_that_ends_in_a_suspend_ends_right_after_it() {
     done(client, &fake).await;
 }
 
-/// What happens when the lease of somebody else ends in it.
+/// The lease of another holder ends during the suspend.
 #[tokio::test(start_paused = true)]
 async fn who_waits_looks_for_itself_right_after_a_suspend() {
     let (client, fake) = client(|options| options.poll_cap = secs(300));

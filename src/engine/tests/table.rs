@@ -1,4 +1,4 @@
-//! The table of holds: who is found there, and for how long.
+//! The table of holds: its entries, and how long they stay.
 
 use std::collections::hash_map::RandomState;
 use std::sync::Arc;
@@ -16,13 +16,12 @@ impl Entry for Held {
 }
 
 impl Held {
-    /// Adds a guard by the table.
     fn open(self: &Arc<Self>, table: &Table<u32, Self, RandomState>) -> u32 {
         table.open(7, self, |book| book.open(0, 1, None, 0, 100))
     }
 }
 
-/// All that is sent for an owner keeps one order, whoever is about to send something.
+/// A shared entry keeps all commands of an owner in one order, whichever task sends them.
 #[test]
 fn a_hold_stays_in_the_table_while_somebody_is_about_to_acquire_it() {
     let table: Table<u32, Held, RandomState> = Table::new(4);
@@ -42,7 +41,7 @@ fn a_hold_stays_in_the_table_while_somebody_is_about_to_acquire_it() {
     table.unreserve(&7, &held);
     assert!(table.get(&7).is_none() && held.book().is_closed());
     assert_eq!(table.len(), 0);
-    // One that guards rely on, or the server has still, does not go with the last who was about to acquire it.
+    // An entry stays after the last reservation ends if guards rely on its hold or the server still has it.
     let held = table.reserve(7, Arc::default());
     let guard = held.open(&table);
     table.unreserve(&7, &held);
@@ -55,7 +54,7 @@ fn a_hold_stays_in_the_table_while_somebody_is_about_to_acquire_it() {
     assert_eq!(table.len(), 0);
 }
 
-/// Its guards may not know yet that it has ended; who acquires next gets another.
+/// Guards of the ended hold may not know yet. The next acquire gets a new entry.
 #[test]
 fn a_hold_that_has_ended_is_nobody_s_any_more() {
     let table: Table<u32, Held, RandomState> = Table::new(4);

@@ -1,4 +1,4 @@
-//! The loop of whoever waits.
+//! The waiting loop.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::names::LockName;
 use crate::transport::Reply;
 use crate::{Acquire, Error, Result};
 
-/// Nobody hears the message that it is free: the channel is only just being listened to.
+/// The message is sent before the subscription is confirmed.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_becomes_free_before_the_subscription_stands_is_had_at_once() {
     let (client, fake) = client(|_| ());
@@ -27,7 +27,7 @@ async fn a_lock_that_becomes_free_before_the_subscription_stands_is_had_at_once(
     done(client, &fake).await;
 }
 
-/// The task ahead keeps waiting. It asks once for the wait behind it.
+/// The contender continues to wait. It asks once on behalf of the wait behind it.
 #[tokio::test(start_paused = true)]
 async fn a_wait_behind_another_task_ends_in_time_after_one_look_of_that_task() {
     let (client, fake) = client(|_| ());
@@ -42,7 +42,7 @@ async fn a_wait_behind_another_task_ends_in_time_after_one_look_of_that_task() {
     assert_eq!(fake.sent("acquire").len(), asked + 1);
     contender.abort();
     settle().await;
-    // The one who has it asks, and no more when its wait is over.
+    // As contender, this wait asks itself, and at most once more before its end.
     let asked = fake.sent("acquire").len();
     assert!(lock.lock_for(ms(300)).await.unwrap().is_none());
     assert!((1..=2).contains(&(fake.sent("acquire").len() - asked)), "{}", fake.sent("acquire").len() - asked);
@@ -50,8 +50,8 @@ async fn a_wait_behind_another_task_ends_in_time_after_one_look_of_that_task() {
     done(client, &fake).await;
 }
 
-/// A lock that too few replicas know of is given back at once, and asked for again after a pause, which the message of that release does not
-/// cut short.
+/// A lock that too few replicas have is released at once. The retry follows after a pause, which the message of that
+/// release does not end.
 #[tokio::test(start_paused = true)]
 async fn what_was_not_acknowledged_is_undone_at_once_and_asked_for_later() {
     let (client, fake) = client(|_| ());
@@ -64,10 +64,10 @@ async fn what_was_not_acknowledged_is_undone_at_once_and_asked_for_later() {
     fake.publish("x");
     let guard = waits.await.unwrap();
     assert!((secs(1)..=ms(2_100)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // With the server's time, which the client learns by the second.
+    // Three attempts: the second one only made the server's clock known.
     assert_eq!(fake.sent("acquire").len(), 3);
     guard.unlock().await.unwrap();
-    // The end of the client does.
+    // The end of the client does end the pause.
     fake.next("acquire", Fate::Unacknowledged);
     let lock = client.reentrant("y");
     let waits = tokio::spawn(async move { lock.lock().await });
@@ -78,7 +78,8 @@ async fn what_was_not_acknowledged_is_undone_at_once_and_asked_for_later() {
     assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
 }
 
-/// By a way that the undoing has yet to come to, where a slot or the primary has just moved.
+/// An earlier attempt of this acquire left a hold. Its undo has not arrived yet, for example because a slot or the
+/// primary has just moved.
 #[tokio::test(start_paused = true)]
 async fn what_an_attempt_of_its_own_has_left_is_waited_for() {
     let (client, fake) = client(|_| ());
@@ -92,7 +93,7 @@ async fn what_an_attempt_of_its_own_has_left_is_waited_for() {
     done(client, &fake).await;
 }
 
-/// Others hold the lock for a moment each, to have it undone: that is no news of the replicas.
+/// Other clients acquire for a moment and are undone. Seeing them says nothing about the replicas.
 #[tokio::test(start_paused = true)]
 async fn too_few_replicas_are_told_of_whoever_else_tries() {
     let (client, fake) = client(|_| ());
@@ -109,7 +110,6 @@ async fn too_few_replicas_are_told_of_whoever_else_tries() {
     while !waits.is_finished() {
         fake.next("acquire", Fate::Unacknowledged);
         until("release", fake.sent("release").len() + 1).await;
-        // Another client has it just then.
         fake.steal("x", secs(3));
         until("acquire", fake.sent("acquire").len() + 1).await;
     }
@@ -120,7 +120,8 @@ async fn too_few_replicas_are_told_of_whoever_else_tries() {
     client.shutdown(secs(1)).await.unwrap();
 }
 
-/// An owner that is given may hold the lock already, and does not queue behind others; the end of the client is its own, too.
+/// An acquire under a given owner asks before it queues, because the owner may hold the lock. This first attempt and
+/// its pause end with the client too.
 #[tokio::test(start_paused = true)]
 async fn an_owner_is_told_when_the_client_closes_while_replicas_are_away() {
     let (client, fake) = client(|_| ());
@@ -156,12 +157,12 @@ async fn who_waits_is_told_when_the_client_closes_and_asks_no_more() {
     assert_eq!(fake.sent("acquire").len(), asked);
 }
 
-/// The one who had the turn was woken by a message, and left before it looked.
+/// A message woke the contender, which left before it looked.
 #[tokio::test(start_paused = true)]
 async fn who_gets_the_turn_looks_at_what_the_one_before_was_woken_for() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
-    // A lock that may be handed over: it need not be asked about.
+    // A hold that may be handed over is not asked about.
     let held = lock.lock().await.unwrap();
     let contender = waiter(&lock);
     settle().await;
@@ -176,7 +177,7 @@ async fn who_gets_the_turn_looks_at_what_the_one_before_was_woken_for() {
     done(client, &fake).await;
 }
 
-/// The message comes in the moment in which the wait ends: the one who had the turn does not look any more.
+/// The message arrives when the contender's wait is over, so the contender does not look any more.
 #[tokio::test(start_paused = true)]
 async fn who_gets_the_turn_looks_at_what_came_at_the_very_end_of_another_s_wait() {
     let (client, fake) = client(|_| ());
@@ -200,7 +201,7 @@ async fn who_gets_the_turn_looks_at_what_came_at_the_very_end_of_another_s_wait(
     done(client, &fake).await;
 }
 
-/// Somebody leaves the queue: the next one has the turn, and whoever comes is behind it.
+/// A waiter leaves, so the next one gets the turn. Later waiters queue behind it.
 #[tokio::test(start_paused = true)]
 async fn one_has_the_turn_at_a_time() {
     let (client, fake) = client(|_| ());
@@ -220,7 +221,7 @@ async fn one_has_the_turn_at_a_time() {
     done(client, &fake).await;
 }
 
-/// Errors that pass are no end of the wait; others are, and so are too many.
+/// Transient errors do not end a wait. Other errors do, and so do too many transient ones.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_goes_on_after_errors_that_pass_and_for_no_longer_than_is_of_use() {
     let (client, fake) = client(|_| ());
@@ -230,20 +231,20 @@ async fn an_acquire_goes_on_after_errors_that_pass_and_for_no_longer_than_is_of_
     fake.next("acquire", Fate::Refused("NOPERM no right"));
     assert!(is_refused(lock.lock().await.map(drop)));
     assert_eq!(fake.sent("acquire").len(), 1);
-    // The wait ends between two attempts: the last word was an error.
+    // The wait ends between two attempts, and the last one failed.
     (0..1000).for_each(|_| fake.next("acquire", Fate::NotSent));
     let began = Instant::now();
     let outcome = lock.lock_for(ms(500)).await;
     assert!(matches!(outcome, Err(Error::Connection { outcome_unknown: false, .. })), "{outcome:?}");
     assert!((ms(490)..ms(520)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // Without an end it gives up one day.
+    // Without a limit, the acquire gives up after its retry time.
     let began = Instant::now();
     assert!(matches!(lock.lock().await, Err(Error::Connection { .. })));
     assert!((secs(18)..secs(24)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // Nobody subscribes at a server that is not there.
+    // No subscribe is sent while the server is away.
     assert_eq!(fake.subscriptions().0.len(), 0);
     fake.calm();
-    // An answer in between: it begins anew, and is the last word.
+    // An answer in between resets the retry time, and decides the result.
     fake.steal("x", secs(3600));
     fake.next("acquire", Fate::NotSent);
     assert!(lock.lock_for(ms(500)).await.unwrap().is_none());
@@ -261,7 +262,7 @@ async fn an_acquire_goes_on_after_errors_that_pass_and_for_no_longer_than_is_of_
     done(client, &fake).await;
 }
 
-/// The server answers, and every grant comes when its lease is over, with busy answers in between.
+/// The server answers, but every grant arrives after its lease. Busy answers come in between.
 #[tokio::test(start_paused = true)]
 async fn an_acquire_that_is_always_granted_too_late_is_given_up() {
     let (client, fake) = client(|_| ());
@@ -277,7 +278,7 @@ async fn an_acquire_that_is_always_granted_too_late_is_given_up() {
     done(client, &fake).await;
 }
 
-/// Owners whose inboxes are listened to no more are forgotten, also where nobody asks for their lock again.
+/// Owners are forgotten when their inbox is unsubscribed, even if the lock is never requested again.
 #[tokio::test(start_paused = true)]
 async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
     let (client, fake) = client(|_| ());
@@ -287,7 +288,7 @@ async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
     for _ in 0..3 {
         let owner = client.owner();
         let inbox = name.inbox(owner.as_str());
-        // Nobody listens yet.
+        // The inbox is not subscribed yet.
         registry.keep_spare(&owner, &inbox);
         assert!(registry.spare(&name).is_none());
         let mut waiter = registry.enter(&inbox, None);
@@ -305,7 +306,7 @@ async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
     let (owner, inbox) = registry.spare(&name).expect("kept");
     assert_eq!((&owner, &inbox), (&kept[2].0, &kept[2].1));
     drop((owner, inbox));
-    // None is left; each of the others comes back once.
+    // Takes all spares. Each comes back once.
     while registry.spare(&name).is_some() {}
     assert_eq!(Arc::strong_count(&name), 4, "known to its inboxes and here");
     kept.iter().for_each(|(owner, inbox)| registry.keep_spare(owner, inbox));
@@ -315,7 +316,7 @@ async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
     }
     assert_eq!(Arc::strong_count(&name), 1, "remembered for ever");
     assert!(registry.spare(&name).is_none());
-    // As many as one, too.
+    // The same for a single owner.
     let (owner, inbox) = (client.owner(), name.inbox("one"));
     let mut waiter = registry.enter(&inbox, None);
     waiter.sit();

@@ -1,12 +1,17 @@
-//! The one way to wait.
+//! The waiting loop, for a lock or for a turn in a queue in Redis. [`Awaited`] says what to ask for; the loop does not
+//! know what it waits for.
 //!
-//! Whoever waits for something in Redis that others have, a lock or its turn in a queue there, does it by this loop: the local
-//! turn, an attempt, the subscription, another attempt because the news may have slipped between, then sleep until a message,
-//! the end of what is waited for, the end of the wait, or the longest pause. What is waited for is [`Awaited`], and nothing
-//! more: it says how to ask, and what came without being asked for.
+//! 1. Wait for the turn among the tasks of this process. Where it makes sense, ask without the turn.
+//! 2. Yield to other processes that received the message of the last release.
+//! 3. Take a lock that was handed over or passed on.
+//! 4. Otherwise ask the server, unless the last answer still holds.
+//! 5. If the lock is busy, subscribe. Once messages arrive, ask again, because the release may have happened in
+//!    between. Without a subscription, poll ten times as often.
+//! 6. Sleep until a message, the end of the lease, the end of the wait, or `poll_cap`. A last look shortly before the
+//!    end of the wait covers a lost message. Then continue at 2, but no faster than [`Pace`] allows.
 //!
-//! Dropping the wait at any await is safe: the seat in the local queue passes its turn on, and an attempt undoes what nobody
-//! came to use.
+//! Dropping the wait at any await is safe: the seat in the local queue passes its turn on, and an attempt whose result
+//! nobody takes is undone.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,72 +31,68 @@ use super::registry::{Parked, Until, Waiter};
 use crate::error::Result;
 use crate::world::Moment;
 
-/// A sleeping waiter asks once more this long before the end of its wait.
+/// A sleeping waiter looks once more this long before the end of its wait.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// First and longest pause of a waiter without a subscription before it subscribes again.
+/// First and longest pause before a waiter without a subscription subscribes again.
 const RESUBSCRIBE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// What asking brought.
 pub(crate) enum Asked<T> {
-    /// What was waited for.
     Done(T),
-    /// Somebody else has it.
     Busy(Pause),
-    /// This waiter cannot get it any more: it has to begin anew, as another.
+    /// This waiter has lost its place for good. It must start again, as another waiter.
     Displaced,
 }
 
-/// How to wait until the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
-    /// For how long at the most.
     pub(crate) most: Duration,
     pub(crate) news: News,
 }
 
-/// What may cut a pause short.
+/// The event that may end a pause early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// A message: whoever gives it back announces that.
+    /// A message, because the holder announces its release.
     Announced,
-    /// Nothing: nobody announces it.
+    /// Nothing, because no release is announced.
     Never,
-    /// The last attempt failed: the word that a connection is back.
+    /// A connection that is back, because the last attempt failed.
     Connection,
-    /// The last attempt was granted, and is undone: no message. The one that tells of the undoing would have it asked for again at once.
+    /// The last attempt was granted and is being undone. No message counts, because the undo sends one itself, and
+    /// would cause the next attempt at once.
     Undone,
 }
 
 impl News {
-    /// True behind an attempt that failed.
+    /// True after a failed attempt.
     pub(crate) const fn is_of_failure(self) -> bool {
         matches!(self, Self::Connection | Self::Undone)
     }
 }
 
-/// What asking beside somebody who has the turn brought.
+/// Result of asking while another task has the turn.
 pub(crate) enum Beside<T> {
     Done(T),
-    /// The local queue has changed by it: to be looked at anew.
+    /// The local queue has changed. Check it again.
     Again,
-    /// To wait for the turn, and to ask beside it anew after this.
+    /// Wait for the turn, and ask again without it after this time.
     Wait(Duration),
 }
 
-/// What somebody waits for.
+/// Something to wait for, and how to ask for it.
 pub(crate) trait Awaited {
     type Output;
 
-    /// Before the turn: asks where that makes sense without it.
+    /// Called before the turn. Asks the server if that makes sense without the turn.
     fn ask_beside(&mut self, waiter: &mut Waiter) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
 
-    /// What was put at the seat without an attempt: a lock that was handed over or passed on. Forgets earlier wake-ups, for what comes next answers them;
-    /// unless it has stopped looking: then they are for the next one.
+    /// Takes a lock that arrived at the seat without an attempt: handed over or passed on. Clears earlier wake-ups,
+    /// because the next step answers them. A waiter that has stopped looking keeps them for the next waiter.
     fn received(&mut self, waiter: &Waiter) -> Option<Self::Output>;
 
-    /// For how long there is no need to ask. `woken`: something has come since the last attempt; `steady`: messages have
-    /// reached this seat since before the last pause.
+    /// Returns a pause if there is no need to ask now. `woken`: something has arrived since the last attempt.
+    /// `steady`: messages have reached this seat since before the last pause.
     fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause>;
 
     /// Asks the server. `listening`: messages reach this seat.
@@ -99,21 +100,20 @@ pub(crate) trait Awaited {
     -> impl Future<Output = Result<Asked<Self::Output>>> + Send;
 }
 
-/// What waiting came to.
 #[derive(Debug)]
 pub(crate) enum Waited<T> {
     Done(T),
-    /// The wait ran out.
     Over,
-    /// The wait ran out, and the server is silent: nobody knows who has what is waited for.
+    /// The wait ran out and the server is silent, so the holder is unknown.
     Silent,
-    /// To begin anew.
     Displaced,
 }
 
-/// Waits, first for the turn among those of this process, then for what is awaited.
+/// Waits for the turn among the tasks of this process, then for what is awaited.
 ///
-/// *Errors*: those of the attempts; `Closed` as soon as the client closes.
+/// # Errors
+///
+/// The errors of the attempts, and `Closed` as soon as the client closes.
 pub(crate) async fn wait<A: Awaited>(
     engine: &Arc<Engine>,
     deadline: &Deadline,
@@ -135,7 +135,6 @@ pub(crate) async fn wait<A: Awaited>(
     contend(engine, deadline, waiter, awaited).await
 }
 
-/// Speaks to Redis, as the one of this process whose turn it is.
 async fn contend<A: Awaited>(
     engine: &Arc<Engine>,
     deadline: &Deadline,
@@ -144,16 +143,16 @@ async fn contend<A: Awaited>(
 ) -> Result<Waited<A::Output>> {
     let mut pace = Pace::new(deadline.began());
     let poll_cap = engine.options.poll_cap;
-    // The contender before this one may have left without answering a wake-up.
+    // The previous contender may have left without answering a wake-up.
     let mut woken = waiter.is_woken();
     let mut was_listening = false;
     let mut has_looked_last = false;
     // Failed subscribes in a row.
     let mut failures = 0;
     loop {
-        // Half of what is left is for asking.
+        // At most half of the remaining time, so that the rest is left for attempts.
         waiter.give_way(deadline.left().map_or(Duration::MAX, |left| left / 2)).await;
-        // What came since it was parked is forgotten by what follows, and answered by this attempt.
+        // `received` clears the wake-ups so far. This attempt answers them.
         woken |= waiter.is_woken();
         if let Some(output) = awaited.received(waiter) {
             return Ok(Waited::Done(output));
@@ -174,11 +173,11 @@ async fn contend<A: Awaited>(
         was_listening = listening;
         waiter.sit();
         if pause.news == News::Announced && !listening {
-            // Until messages come in it polls, at the end of what is waited for at the latest.
+            // Without messages, poll at this time at the latest.
             let due = engine.now() + pause.most.min(poll_cap / 10);
             subscribe(engine, deadline, waiter, due, &mut failures).await;
             if waiter.is_listening() && !deadline.is_over() {
-                // The news may have slipped in between.
+                // The release may have happened before the subscription.
                 failures = 0;
                 continue;
             }
@@ -197,8 +196,8 @@ async fn contend<A: Awaited>(
     }
 }
 
-/// Sleeps until there is news or the pause is over. True if the waiter should ask at once: there is news, or the wait is about to end and
-/// the message of a release may have been lost.
+/// Sleeps until there is news or the pause is over. True if the waiter should ask at once: there is news, or the wait
+/// is about to end and the message of a release may have been lost.
 async fn sleep(
     engine: &Engine,
     deadline: &Deadline,
@@ -214,8 +213,8 @@ async fn sleep(
     parked == Parked::Woken || last.is_some()
 }
 
-/// Subscribes until that succeeds, news arrives or an attempt is `due`. Backs off, because a login without the permission is refused at
-/// once each time.
+/// Subscribes until that succeeds, news arrives or an attempt is `due`. Backs off, because a login without the
+/// permission is refused immediately each time.
 async fn subscribe(engine: &Engine, deadline: &Deadline, waiter: &Waiter, due: Moment, failures: &mut u32) {
     loop {
         waiter.listen(deadline.at_most(due.since(engine.now()))).await;
@@ -231,9 +230,9 @@ async fn subscribe(engine: &Engine, deadline: &Deadline, waiter: &Waiter, due: M
     }
 }
 
-/// The end of the wait. Success beats it, and the lock is reported as busy only where that is known.
+/// Ends the wait. A lock that has arrived by now still counts. A silent server means that the holder is unknown.
 async fn over<A: Awaited>(engine: &Engine, deadline: &Deadline, waiter: &Waiter, awaited: &mut A) -> Waited<A::Output> {
-    // This waiter answers no wake-up any more: the next one has to.
+    // This waiter answers no more wake-ups, so the next waiter must.
     waiter.stops_looking();
     if let Some(output) = awaited.received(waiter) {
         return Waited::Done(output);

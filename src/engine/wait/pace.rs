@@ -1,17 +1,17 @@
-//! How fast attempts may follow each other.
+//! The rate of attempts, and pauses that grow.
 
 use std::time::Duration;
 
 use crate::world::{Moment, World};
 
-/// The pause between attempts that nothing but impatience asks for.
+/// Shortest interval between attempts in the long run.
 pub(crate) const FLOOR: Duration = Duration::from_millis(10);
 
-/// The burst of wake-ups answered at once.
+/// Number of attempts that may follow each other at once.
 const BURST: u32 = 64;
 
-/// Answers a burst of wake-ups at once, and after that one every [`FLOOR`]: a flood of messages is no reason to flood
-/// the server.
+/// A token bucket: a burst of wake-ups is answered at once, then one per [`FLOOR`]. It protects the server from a
+/// flood of messages.
 pub(super) struct Pace {
     left: u32,
     at: Moment,
@@ -30,25 +30,23 @@ impl Pace {
         }
     }
 
-    /// An attempt is made.
     pub(super) fn spend(&mut self, now: Moment) {
         self.refill(now);
         self.left = self.left.saturating_sub(1);
     }
 
-    /// True when another attempt may follow at once.
     pub(super) fn allows(&mut self, now: Moment) -> bool {
         self.refill(now);
         self.left > 0
     }
 }
 
-/// A span that doubles every time: the first, and the longest.
+/// A duration that doubles each time, from `first` up to `most`.
 pub(crate) fn grown((first, most): (Duration, Duration), times: u32) -> Duration {
     first.saturating_mul(1 << times.min(16)).min(most)
 }
 
-/// The pause after so many failures, of which the first lasts `first`, the longest `most`; half of it is random.
+/// The pause after this many failures: [`grown`], with half of it random.
 pub(crate) fn pause(world: &dyn World, spans: (Duration, Duration), failures: u32) -> Duration {
     let full = grown(spans, failures);
     full / 2 + world.jitter(full / 2)

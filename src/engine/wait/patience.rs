@@ -1,49 +1,45 @@
-//! For how long an acquire goes on in the face of errors that pass.
+//! Limits how long an acquire retries after transient errors.
 
 use std::time::Duration;
 
-/// So many grants that come too late are chance.
+/// This many grants that come too late may be chance.
 const CHANCE: u32 = 4;
 
-/// What an acquire has met with. Times are counted from its beginning.
+/// The failures of an acquire so far. Times count from its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     most: Duration,
-    /// Since when attempts fail.
+    /// Start of the current run of failures.
     failing: Option<Duration>,
-    /// How many have failed since.
     failures: u32,
-    /// When the lock was first granted too late to be of use, and how often it was. Other answers in between are no better
-    /// news.
+    /// First grant that came too late, and the number of such grants. Other answers in between do not reset this.
     late: Option<(Duration, u32)>,
-    /// When the lock was first granted without the replicas that have to know of it.
+    /// First grant that too few replicas acknowledged.
     undone: Option<Duration>,
 }
 
 impl Patience {
-    /// `most`: for how long it goes on.
+    /// `most`: how long to retry.
     pub(crate) const fn new(most: Duration) -> Self {
         Self { most, failing: None, failures: 0, late: None, undone: None }
     }
 
-    /// A server has answered.
     pub(crate) const fn answered(&mut self) {
         (self.failing, self.failures) = (None, 0);
     }
 
-    /// How many attempts have failed since the last answer.
     pub(crate) const fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Another attempt has failed. True when that is enough.
+    /// Counts a failure. True if the acquire must give up.
     pub(crate) fn failed(&mut self, now: Duration) -> bool {
         self.failures += 1;
         let since = *self.failing.get_or_insert(now);
         now.saturating_sub(since) >= self.most
     }
 
-    /// The lock was granted too late to be of use. True when that is enough.
+    /// Counts a grant that came too late to use. True if the acquire must give up.
     pub(crate) fn came_late(&mut self, now: Duration) -> bool {
         let (first, before) = self.late.unwrap_or((now, 0));
         self.late = Some((first, before + 1));
@@ -51,8 +47,8 @@ impl Patience {
         self.failed(now) || often
     }
 
-    /// The lock was granted, but not acknowledged, and is undone. True when that is enough. What is answered in between is no better news:
-    /// others who try hold the lock for a moment each.
+    /// Counts a grant that was not acknowledged, and is undone. True if the acquire must give up. Busy answers in
+    /// between do not reset this, because other clients that try hold the lock for a moment each.
     pub(crate) fn came_undone(&mut self, now: Duration) -> bool {
         let first = *self.undone.get_or_insert(now);
         self.failed(now) || now.saturating_sub(first) >= self.most

@@ -1,4 +1,4 @@
-//! Work that is finished whatever becomes of its caller.
+//! Work that is completed even if its caller drops it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,13 +9,13 @@ use futures::future::BoxFuture;
 use super::{Busy, Reaper};
 use crate::runtime::home::{Away, EndsWithRuntime};
 
-/// A future that is carried through once it has begun: dropped half-way, it moves to the reaper and goes on there; its
-/// output is then dropped. Dropped before its first poll, it never begins. Polled on another runtime than the client's, it
-/// becomes a task on that one: timers that it made elsewhere would end with their runtime.
+/// A future that is completed once it has begun. If it is dropped half-way, the reaper completes it and drops its
+/// output. If it is dropped before its first poll, it never begins. Polled on another runtime than the client's, it
+/// becomes a task on the client's: timers that it created elsewhere would end with their runtime.
 pub(crate) struct Finished<T: EndsWithRuntime + Send + 'static> {
     future: Option<BoxFuture<'static, T>>,
     away: Option<Away<T>>,
-    /// True when its caller polls it with the client's runtime entered only.
+    /// True if the caller polls it only with the client's runtime entered.
     at_home: bool,
     begun: bool,
     counted: bool,
@@ -29,15 +29,15 @@ impl<T: EndsWithRuntime + Send + 'static> Finished<T> {
         Self { future: Some(future), away: None, at_home: false, begun: false, counted: true, busy: None, reaper }
     }
 
-    /// As `new`, for a caller who polls it with the client's runtime entered only, on it or through
-    /// [`Roaming::poll`](crate::runtime::home::Roaming::poll): nothing looks where it is.
+    /// `new` for a caller that polls only with the client's runtime entered: on that runtime, or through
+    /// [`Roaming::poll`](crate::runtime::home::Roaming::poll). The future then does not check where it is polled.
     pub(crate) fn at_home(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
         let mut work = Self::new(reaper, future);
         work.at_home = true;
         work
     }
 
-    /// As `new`, for work that is to be done even if this is dropped before its first poll.
+    /// `new` for work that must run even if this is dropped before its first poll.
     pub(crate) fn begun(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
         let mut work = Self::new(reaper, future);
         work.begun = true;
@@ -45,7 +45,7 @@ impl<T: EndsWithRuntime + Send + 'static> Finished<T> {
         work
     }
 
-    /// As `new`, for work that closing does not wait for: closing itself.
+    /// `new` for the one work that closing does not wait for: closing itself.
     pub(crate) fn uncounted(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
         let mut work = Self::new(reaper, future);
         work.counted = false;
@@ -66,7 +66,7 @@ impl<T: EndsWithRuntime + Send + 'static> Future for Finished<T> {
             self.busy = Some(self.reaper.busy());
         }
         debug_assert!(!self.at_home || self.reaper.home().is_here());
-        // Taken out: one that panics is not polled again.
+        // Taken out, so that a future that panics is not polled again.
         if let Some(mut future) = self.future.take() {
             if self.at_home || self.reaper.home().is_here() {
                 let polled = future.as_mut().poll(context);
@@ -84,7 +84,7 @@ impl<T: EndsWithRuntime + Send + 'static> Future for Finished<T> {
             }));
         }
         let Some(away) = self.away.as_mut() else {
-            // Polled after it was done, which no caller in this crate does.
+            // Polled after completion, which no caller in this crate does.
             return Poll::Pending;
         };
         let output = std::task::ready!(Pin::new(away).poll(context));

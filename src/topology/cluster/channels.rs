@@ -1,4 +1,10 @@
-//! Subscriptions in a cluster: each is at the primary of its channel's slot, and moves with it.
+//! Subscriptions in a cluster. Each is at the primary of its channel's slot, and moves with the slot.
+//!
+//! 1. `subscribe` notes the channel and subscribes at the slot's member.
+//! 2. When a slot moves, or a server ends a subscription, the slot becomes a *stray*.
+//! 3. `follow` subscribes the channels of strays at the slots' present members. Their waiters then check their locks
+//!    once, because messages may have been missed.
+//! 4. A failed attempt is retried after a pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -19,11 +25,11 @@ use crate::topology::redirect::Redirect;
 use crate::topology::slots::slot_of;
 use crate::transport::Fault;
 
-/// The channels that are wanted, by slot.
+/// The channels that should be subscribed, by slot.
 #[derive(Default)]
 pub(super) struct Subscribed(BTreeMap<(u16, Bytes), Place>);
 
-/// The slots whose subscriptions are to be looked after: they have moved, or a subscription has ended.
+/// Slots that have moved, or have a subscription that ended. `follow` checks their subscriptions.
 #[derive(Debug, Default)]
 pub(super) struct Strays {
     slots: Mutex<BTreeSet<u16>>,
@@ -31,26 +37,27 @@ pub(super) struct Strays {
 }
 
 impl Strays {
-    /// Has the channels of these slots subscribed to where the slots are now.
+    /// Has the channels of these slots subscribed where the slots are now.
     pub(super) fn resubscribe(&self, slots: impl IntoIterator<Item = u16>) {
         self.slots.lock().extend(slots);
         self.notify.notify_one();
     }
 
-    /// The slots of `resubscribe` since this was asked last, once there are any, or the cluster is closed.
+    /// Waits for strays and returns all slots added since the last call. Also returns, with an empty set, when the
+    /// cluster is closed.
     async fn next(&self) -> BTreeSet<u16> {
         self.notify.notified().await;
         std::mem::take(&mut *self.slots.lock())
     }
 }
 
-/// Where a channel is subscribed to.
+/// Where a channel is subscribed.
 struct Place {
-    /// The member that was asked last, and has not refused.
+    /// The last member that was asked and has not refused.
     at: Arc<Member>,
-    /// It does not deliver any more, or never did.
+    /// True if that member does not deliver messages any more, or never did.
     is_ended: bool,
-    /// The member to which the subscription is being taken.
+    /// The member to which the subscription is being moved.
     to: Option<MemberId>,
 }
 
@@ -60,18 +67,18 @@ struct Move {
     channel: Bytes,
     from: Arc<Member>,
     to: Arc<Member>,
-    /// How often the slot had moved, for what a refusal says.
+    /// The slot's generation, which is needed to apply a redirect.
     generation: u32,
 }
 
 impl Subscribed {
-    /// True when the channel is to be delivered by this member, now or soon.
+    /// True if this member should deliver the channel, now or soon.
     fn is_wanted_at(&self, slot: u16, channel: &Bytes, member: MemberId) -> bool {
         let place = self.0.get(&(slot, channel.clone()));
         place.is_some_and(|place| place.at.id() == member || place.to == Some(member))
     }
 
-    /// Those of a slot that are not, or not for certain, at its primary, and are not on their way there.
+    /// Returns the subscriptions of a slot that are not reliably at its primary, and are not on their way there.
     fn astray<'a>(&'a mut self, slot: u16, primary: &'a Member) -> impl Iterator<Item = (&'a Bytes, &'a mut Place)> {
         let of_slot = self.0.range_mut((slot, Bytes::new())..(slot + 1, Bytes::new()));
         let all = of_slot.map(|((_, channel), place)| (channel, place));
@@ -81,32 +88,34 @@ impl Subscribed {
 }
 
 impl Cluster {
-    /// Where a slot is now: its member, and how often it has moved.
+    /// Returns the member of a slot, and the slot's generation.
     fn slot_now(&self, slot: u16) -> Option<(Arc<Member>, u32)> {
         let state = self.state.read();
         let (member, _) = state.at(slot).ok()?;
         Some((Arc::clone(member), state.slots.generation(slot)))
     }
 
-    /// Subscribes to a name's channel. One at a time of `subscribe` and `unsubscribe` for each channel.
+    /// Subscribes to a name's channel. The caller makes sure that `subscribe` and `unsubscribe` of one channel never
+    /// overlap.
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         let (slot, mut redirects) = (name.slot(), 0);
-        // Another name may have the same channel, and just be taken along with its slot.
+        // Another name may share the channel, and its subscription may be moving right now.
         let before = self.subscribed.lock().0.get(&(slot, name.channel.clone())).map(|place| place.to.is_some());
         let (is_shared, is_taken_along) = (before.is_some(), before == Some(true));
         loop {
             let nobody = || (Arc::clone(&self.nobody), 0);
             let (member, generation) = self.slot_now(slot).unwrap_or_else(nobody);
-            // Wanted from here on: a slot that moves meanwhile takes it along.
+            // Noted before the server is asked, so that a slot that moves meanwhile takes the subscription along.
             let place = Place { at: Arc::clone(&member), is_ended: false, to: None };
             self.subscribed.lock().0.insert((slot, name.channel.clone()), place);
             let fault = match member.transport().subscribe(name.channel.clone()).await {
                 Ok(()) => {
                     if is_taken_along {
-                        // This one has taken its place: what was announced in between, that name has not heard.
+                        // This subscription has replaced the moving one. The waiters of the other name may have
+                        // missed messages.
                         self.notify(|listener| listener.resubscribed(&name.channel));
                     }
-                    // The slot may have moved before this one was among those that are taken along.
+                    // The slot may have moved before the subscription was noted.
                     if self.slot_now(slot).is_none_or(|(now, ..)| now.id() != member.id()) {
                         self.strays.resubscribe([slot]);
                     }
@@ -123,7 +132,7 @@ impl Cluster {
                 }
                 _ => {
                     if is_shared {
-                        // Whether that one is in force nobody knows: it is made anew.
+                        // The state of the other name's subscription is unknown, so it is made again.
                         self.ended(member.id(), &name.channel, slot);
                     } else {
                         member.transport().forget(&name.channel);
@@ -141,8 +150,9 @@ impl Cluster {
         }
     }
 
-    /// Subscribes at their new places to the channels of slots that have moved, and anew to those whose server has ended them;
-    /// whoever waits there looks once that is confirmed. What could not be done is tried again a little later.
+    /// Subscribes the channels of these slots where the slots are now: channels whose slot has moved, and channels
+    /// whose server has ended the subscription. Once that is confirmed, their waiters check their locks. A failed
+    /// attempt is retried after a pause.
     async fn follow(self: Arc<Self>, slots: BTreeSet<u16>) {
         let moves: Vec<Move> = {
             let mut subscribed = self.subscribed.lock();
@@ -151,7 +161,8 @@ impl Cluster {
                 let Some((to, generation)) = self.slot_now(slot) else { continue };
                 for (channel, place) in subscribed.astray(slot, &to) {
                     place.to = Some(to.id());
-                    // What the server ends from here on, it ends anew. One that the slot has left does so in any case.
+                    // If the member stays the same, a later end counts as a new one. If the slot has moved, the old
+                    // member ends the subscription in any case.
                     place.is_ended = place.at.id() != to.id();
                     let (channel, from, to) = (channel.clone(), Arc::clone(&place.at), Arc::clone(&to));
                     moves.push(Move { slot, channel, from, to, generation });
@@ -170,11 +181,11 @@ impl Cluster {
         }
     }
 
-    /// Returns the slot where that has to be tried again.
+    /// Makes one move. Returns the slot if the move has to be retried.
     async fn carry_out(self: &Arc<Self>, moving: Move) -> Option<u16> {
         let Move { slot, channel, from, to, generation } = moving;
         let outcome = to.transport().subscribe(channel.clone()).await;
-        // None: it has ended meanwhile, is begun anew, or is taken elsewhere.
+        // `None` if the subscription was ended, made again or sent elsewhere meanwhile.
         let is_ours = {
             let mut subscribed = self.subscribed.lock();
             let place = subscribed.0.get_mut(&(slot, channel.clone())).filter(|place| place.to == Some(to.id()));
@@ -189,10 +200,10 @@ impl Cluster {
         };
         if from.id() != to.id() && !self.subscribed.lock().is_wanted_at(slot, &channel, from.id()) {
             if self.is_sharded {
-                // The server has ended it with the slot, and refuses to be told so.
+                // The server has ended the subscription with the slot, and would refuse an unsubscribe.
                 from.transport().forget(&channel);
             } else {
-                // Nobody waits for it: that server may be away.
+                // Not awaited, because that server may be away.
                 tokio::spawn(Arc::clone(self).leave(slot, channel.clone(), from));
             }
         }
@@ -205,7 +216,7 @@ impl Cluster {
         let again = outcome.err().map(|fault| {
             if !self.subscribed.lock().is_wanted_at(slot, &channel, to.id()) {
                 if fault.in_doubt() {
-                    // It may come into force yet.
+                    // The subscription may still come into force.
                     tokio::spawn(Arc::clone(self).leave(slot, channel.clone(), Arc::clone(&to)));
                 } else {
                     to.transport().forget(&channel);
@@ -215,28 +226,28 @@ impl Cluster {
             fault
         });
         let Some(fault) = again else {
-            // A release may have been announced at a server where nobody was subscribed any more.
+            // While no server had the subscription, a release may have been announced.
             self.notify(|listener| listener.resubscribed(&channel));
             return None;
         };
-        // Waiters then poll more often, and subscribe themselves.
+        // The waiters poll more often then, and subscribe themselves.
         self.notify(|listener| listener.unsubscribed(&channel));
         self.suspicion.raise();
         if let Some(address) = redirected_to(&fault, &to, slot) {
-            // That has the subscription follow at once.
+            // This also makes the slot a stray, so the subscription follows at once.
             self.apply_redirect(slot, generation, &address).await;
         }
         Some(slot)
     }
 
-    /// Ends a subscription at a member that does not have its slot. Begun there anew meanwhile, it is made once more, because
-    /// that may have been ended.
+    /// Ends a subscription at a member that does not have its slot. If the subscription was made there again
+    /// meanwhile, it is made once more, because this call may have ended it.
     async fn leave(self: Arc<Self>, slot: u16, channel: Bytes, member: Arc<Member>) {
         member.transport().unsubscribe(channel.clone()).await;
         self.ended(member.id(), &channel, slot);
     }
 
-    /// True while a name's subscription is taken to another member, or made anew.
+    /// True while the subscription of a name is being moved or made again.
     #[cfg(test)]
     pub(super) fn is_under_way(&self, name: &LockName) -> bool {
         let subscribed = self.subscribed.lock();
@@ -249,14 +260,14 @@ impl Cluster {
             let place = subscribed.0.get_mut(&(slot, channel.clone()));
             let Some(place) = place.filter(|place| place.at.id() == member || place.to == Some(member)) else { return };
             place.is_ended = true;
-            // What is under way was asked for before.
+            // A move there was requested before the subscription ended, so it does not count.
             place.to = place.to.filter(|to| *to != member);
         }
         self.strays.resubscribe([slot]);
     }
 }
 
-/// Where a slot is by what a member said that refused.
+/// Returns the new address of a slot if the member refused with a redirect.
 fn redirected_to(fault: &Fault, member: &Member, slot: u16) -> Option<Address> {
     match Redirect::of(&fault.message, member.host()) {
         Redirect::Moved { slot: told, to } if told == slot => to,
@@ -280,17 +291,17 @@ impl Subscriber for Cluster {
     }
 }
 
-/// Has subscriptions follow their slots until the cluster is closed or forgotten.
+/// Has subscriptions follow their slots until the cluster is closed or dropped.
 pub(super) async fn run(cluster: Weak<Cluster>) {
     loop {
-        // The cluster is not held while nothing is to be done.
+        // The cluster is not kept alive during the wait.
         let Some(strays) = cluster.upgrade().map(|this| Arc::clone(&this.strays)) else { return };
         let slots = strays.next().await;
         let Some(this) = cluster.upgrade() else { return };
         if this.closed.load(Ordering::Relaxed) {
             return;
         }
-        // None waits for those before it: a server that is away may keep them for long.
+        // Each round runs on its own, because a server that is away may delay one for long.
         tokio::spawn(this.follow(slots));
     }
 }

@@ -1,5 +1,8 @@
-//! A server that serves nobody, because its cluster does not. Commands wait at a gate until it says that it does again, and do not
-//! go on asking: hundreds of them would, and the library `fred` ends its connection at each such answer.
+//! Holds back commands to a server that says that its cluster is down.
+//!
+//! The first such reply shuts the gate of the member. A task then polls `CLUSTER INFO` until the server serves again,
+//! and opens the gate. Otherwise hundreds of commands would keep asking, and `fred` closes its connection at each
+//! such reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +16,13 @@ use crate::topology::member::Member;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 
-/// Tells whether a server serves anybody.
 static INFO: Script = Script::bare("cluster/info", "CLUSTER");
 
-/// How often it is asked, and how long it may take to say so.
+/// Poll interval, and the time that the server has for each answer.
 const EVERY: Duration = Duration::from_millis(20);
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
-/// Whether a server's cluster serves nobody.
+/// True while commands to a server wait, because its cluster is down.
 #[derive(Debug, Default)]
 pub(in crate::topology) struct Gate(AtomicBool);
 
@@ -30,19 +32,20 @@ impl Gate {
     }
 }
 
-/// True for an error that says so of the cluster, and not of a slot that nobody serves.
+/// True if the error is about the whole cluster, not about a slot without a primary.
 pub(super) fn tells_of_cluster(error: &str) -> bool {
     let is_down = error.starts_with("CLUSTERDOWN") || error.contains("the cluster is down");
     is_down && !error.contains("slot not served")
 }
 
-/// What a command is told that has waited as long as it may.
+/// The fault of a command that has waited at the gate for its full time.
 pub(super) fn shut(host: &str) -> Fault {
     Fault::new(FaultKind::NotSent, format!("CLUSTERDOWN the cluster of {host} serves nobody"))
 }
 
 impl Cluster {
-    /// Has commands wait until a server serves again, has left the cluster, or does not say.
+    /// Shuts the gate of a member. It opens when the server serves again, has left the cluster, or does not tell its
+    /// state.
     pub(super) fn shut(&self, member: &Arc<Member>) {
         if member.gate().0.swap(true, Ordering::AcqRel) {
             return;
@@ -54,7 +57,7 @@ impl Cluster {
                 let Some(cluster) = cluster.upgrade() else { return };
                 if cluster.closed.load(Ordering::Relaxed) || !is_shut(&member).await {
                     member.gate().0.store(false, Ordering::Release);
-                    // Those who wait look at the gate as well.
+                    // Commands that pause check the gate again.
                     cluster.suspicion.changed();
                     return;
                 }
@@ -67,7 +70,7 @@ async fn is_shut(member: &Member) -> bool {
     let words = vec![Arg::Text(Bytes::from_static(b"INFO"))];
     match within(ANSWERS_WITHIN, member.transport().run(Call { script: &INFO, keys: 0, words })).await {
         Some(Ok(Reply::Text(text))) => !text.windows(16).any(|part| part == b"cluster_state:ok"),
-        // Where it does not say, or the login may not ask, commands find it out.
+        // If the server does not tell, or the login may not ask, commands find out themselves.
         _ => false,
     }
 }

@@ -1,4 +1,4 @@
-//! The way of a command to the member that has its name's slot, wherever that turns out to be.
+//! Routes each command to the member that has its name's slot.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,20 +18,21 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 use crate::world::World;
 
-/// So often in a row a command follows a redirect; then it pauses first.
+/// Number of redirects that a command follows in a row before it pauses.
 pub(super) const MOST_REDIRECTS: u32 = 8;
 
-/// How long a command waits at first where its slot is being moved, or its server serves nobody; and at the most, where a slot is
-/// being moved, or servers disagree about it, and where nobody serves.
+/// Pauses before a command is sent again. The first is `SHORTEST_PAUSE`. Each pause doubles the previous one, up to a
+/// limit: `LONGEST_PAUSE` while the slot is being moved or servers disagree about it, `LONGEST_REST` otherwise.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_millis(25);
 
-/// Tells the subscribers of a channel that is a slot's own.
+/// Publishes on a sharded channel.
 static SPUBLISH: Script = Script::bare("cluster/announce", "SPUBLISH");
 
 impl Cluster {
-    /// Runs a call where its name lives, wherever that turns out to be; see the table in [`crate::topology::redirect`].
+    /// Runs a call at the member that has the name's slot. The table in [`crate::topology::redirect`] lists what
+    /// happens on each error.
     pub(in crate::topology) async fn run(
         &self,
         world: &dyn World,
@@ -79,7 +80,7 @@ impl Cluster {
             let is_open = matches!(redirect, Redirect::Ask { .. } | Redirect::Again);
             let is_disputed = matches!(redirect, Redirect::Moved { .. });
             match (fault.kind, redirect) {
-                // It was closed because it has lost its slots: what was under way there may have been carried out.
+                // The member was closed because it has lost its slots. It may have run the command.
                 (FaultKind::Closed, _) => {
                     if let Some(placement) = placement {
                         self.forget_closed(placement.member);
@@ -118,7 +119,7 @@ impl Cluster {
                 (_, Redirect::Ask { .. } | Redirect::Again) => {}
                 (FaultKind::Elsewhere, Redirect::None) => return Err(fault),
             }
-            // It has not run, and may have a place to run at in a moment.
+            // The command has not run, and another server may accept it soon.
             if Instant::now() + pause >= until {
                 return Err(match fault {
                     _ if is_open => open(slot),
@@ -127,20 +128,20 @@ impl Cluster {
                 });
             }
             let seen = placement.map(|placement| placement.generation);
-            // News of a slot that servers send to each other for are of no use.
+            // While servers redirect to each other, a changed map is no reason to try again sooner.
             self.suspicion.pause(pause, || !is_disputed && self.is_news(slot, seen)).await;
             redirects = 0;
             pause = (pause * 2).min(if is_open || is_disputed { LONGEST_PAUSE } else { LONGEST_REST });
         }
     }
 
-    /// True where a slot has a primary that it did not have when this generation was seen, or when it had none.
+    /// True if the slot has a primary, and its generation is not `seen`.
     fn is_news(&self, slot: u16, seen: Option<usize>) -> bool {
         self.state.read().at(slot).is_ok_and(|(_, placement)| Some(placement.generation) != seen)
     }
 
-    /// Runs a call at a server that the slot is being moved to. None where that does not let it in, and for a call of more than
-    /// one key, of which only some may be there.
+    /// Runs a call at the server that the slot is being moved to. Returns `None` if that server refuses the call, or
+    /// if the call has several keys, because some of them may not be there yet.
     async fn ask(
         &self,
         world: &dyn World,
@@ -153,7 +154,7 @@ impl Cluster {
         }
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return Ok(None) };
-        // It may have no slot yet, and is asked for the next key as well.
+        // The server may have no slot yet. It becomes a member, because the next key may lead there too.
         let member = {
             let mut state = self.state.write();
             let is_new = !state.members.contains_key(to);
@@ -166,7 +167,7 @@ impl Cluster {
         match member.ask(world, &*self.connector, to, call(member.clock())).await {
             Ok(reply) => Ok(Some((reply, member))),
             Err(fault) if fault.kind == FaultKind::NotSent => Ok(None),
-            // Not by the client's end: as above.
+            // Only this member was closed, not the client. As in `run`.
             Err(fault) if fault.kind == FaultKind::Closed && !self.closed.load(Ordering::Relaxed) => Err(left(fault)),
             Err(fault) => match (fault.kind, Redirect::of(&fault.message, to.host())) {
                 (FaultKind::Refused | FaultKind::Elsewhere, redirect) if redirect != Redirect::None => Ok(None),
@@ -175,20 +176,20 @@ impl Cluster {
         }
     }
 
-    /// Where channels are a slot's own, subscribers stay at the server that a slot is moved away from until that is done, and do
-    /// not hear what a script announces at the other one.
+    /// Announces a release at the source of a slot move. Sharded subscriptions stay at the source until the move is
+    /// done, and do not get messages that a script publishes at the target.
     fn announce_at_source(&self, name: &LockName, asked: &Member, call: &(dyn Fn(&ServerClock) -> Call + Send + Sync)) {
         if !self.is_sharded || !call(asked.clock()).script.announces {
             return;
         }
         let source = self.member(name);
         let words = vec![Arg::Text(name.channel.clone()), Arg::Int(0)];
-        // Nobody waits for it: who is not told looks when the lease that was seen ends.
+        // Not awaited: a waiter that misses the message checks the lock when the holder's lease ends.
         tokio::spawn(async move { source.transport().run(Call { script: &SPUBLISH, keys: 0, words }).await });
     }
 }
 
-/// What a command is told whose server was closed under it, and not by the client's end.
+/// The fault of a command whose member was closed. The client itself is still open.
 fn left(fault: Fault) -> Fault {
     let message = "the server has left the cluster, or lost its slots, while it was asked".to_owned();
     Fault { kind: FaultKind::Lost, message, ..fault }

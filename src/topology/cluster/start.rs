@@ -1,4 +1,4 @@
-//! The start of a cluster's client: its URL, the first server that answers, and what that says.
+//! Connects to a cluster: queries all seeds at once, and uses the view of the first one that answers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
@@ -21,13 +21,13 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply, Transport};
 use crate::world::World;
 
-/// Asks where clients should find the servers.
+/// Asks for the endpoints that clients should use.
 static SLOTS: Script = Script::bare("cluster/slots", "CLUSTER");
 
-/// Asks whether the server knows channels that are a slot's own.
+/// Asks whether the server supports sharded channels.
 static PUBSUB: Script = Script::bare("cluster/sharded", "PUBSUB");
 
-/// Where names live that live nowhere.
+/// Transport of the placeholder member, for names that no server has.
 #[derive(Debug)]
 struct Nowhere(Arc<dyn World>);
 
@@ -64,9 +64,11 @@ fn nowhere() -> Fault {
 }
 
 impl Cluster {
-    /// Finds the cluster by whichever of its servers answers first.
+    /// Connects to the cluster through the first of its servers that answers.
     ///
-    /// *Errors*: [`Error::Config`] where that is a single server; else why none of them could be used.
+    /// # Errors
+    ///
+    /// [`Error::Config`] if that is a single server. Otherwise the reason why none of them could be used.
     pub(crate) async fn start(
         settings: Settings,
         connector: Arc<dyn Connector>,
@@ -100,7 +102,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// What the server at an address says, by a connection made for that.
+    /// Returns the view of the server at an address, over a temporary connection.
     pub(super) async fn view_at(&self, address: &Address) -> Option<SlotView> {
         let farewell = self.settings.connect_timeout;
         let (view, transport) = asked(address, &*self.connector, watch::ANSWERS_WITHIN, farewell).await.ok()?;
@@ -109,14 +111,15 @@ impl Cluster {
     }
 }
 
-/// Connects to a server and asks for its view. `limit`: how long it may take to answer; `farewell`: how long to be closed.
+/// Connects to a server and queries its view. `limit` is the time for its answer; `farewell` for closing the
+/// connection.
 async fn asked(
     address: &Address,
     connector: &dyn Connector,
     limit: Duration,
     farewell: Duration,
 ) -> Result<(SlotView, Arc<dyn Transport>)> {
-    // It ends by itself after `connect_timeout`, and then says why.
+    // The connection attempt ends by itself after `connect_timeout`, with a reason.
     let connected = connector.connect(&address.to_string(), Purpose::Seed).await;
     let transport = connected.map_err(|error| unreachable(address, error))?;
     match watch::view_of(transport.run(watch::nodes()), address.host(), limit).await {
@@ -128,13 +131,12 @@ async fn asked(
     }
 }
 
-/// Ends a connection that is of no use any more.
+/// Closes a connection in the background.
 fn leave(transport: Arc<dyn Transport>, farewell: Duration) {
-    // Nobody waits for it; it ends with the runtime.
     tokio::spawn(async move { transport.close(farewell).await });
 }
 
-/// What it means that a server does not tell its cluster.
+/// Error for a server that does not return its view.
 fn refused(address: &Address, why: &str) -> Error {
     if why.contains("cluster support disabled") {
         return Error::config(format!("{address} is a single server, no part of a cluster: use redis:// for it"));
@@ -145,16 +147,16 @@ fn refused(address: &Address, why: &str) -> Error {
 /// The replies of the first server that answered.
 struct First {
     view: SlotView,
-    /// True when the servers prefer the host names that they announce.
+    /// True if the servers prefer the host names that they announce.
     by_name: bool,
-    /// True when channels belong to slots (sharded pub/sub).
+    /// True if channels belong to slots (sharded pub/sub).
     is_sharded: bool,
 }
 
-/// The first view that any server gives, and facts that hold for all servers.
+/// Returns the first view of any seed, and facts that hold for all servers.
 async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<First> {
     let Settings { seeds, command_timeout, connect_timeout, .. } = settings;
-    // As long as any command: there may be no other server to be asked.
+    // Allowed as long as any command, because there may be no other server.
     let mut asking: FuturesUnordered<_> =
         seeds.iter().map(|seed| asked(seed, connector, *command_timeout, *connect_timeout)).collect();
     let mut reason = Reason::default();
@@ -167,7 +169,7 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<Fi
                     Sharded::Auto => match knows_sharded(&*transport).await {
                         Ok(is_sharded) => is_sharded,
                         Err(fault) => {
-                            // It went away just now: another one knows as well.
+                            // The server has just gone away. Another server gives the same answer.
                             reason.note(away(&transport.address(), &fault.message));
                             leave(transport, *connect_timeout);
                             continue;
@@ -184,8 +186,9 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<Fi
     Err(reason.or(Error::config("the URL of a cluster names no server")))
 }
 
-/// True when clients should use the host names that servers announce (`cluster-preferred-endpoint-type hostname`). Then `CLUSTER SLOTS` has
-/// the name where `CLUSTER NODES` has the address. False if the server does not say, or the login may not ask.
+/// True if clients should use the host names that servers announce (`cluster-preferred-endpoint-type hostname`). Then
+/// `CLUSTER SLOTS` has the name where `CLUSTER NODES` has the address. False if the server does not say, or the login
+/// may not ask.
 async fn prefers_names(transport: &dyn Transport, view: &SlotView) -> bool {
     let words = vec![Arg::Text(Bytes::from_static(b"SLOTS"))];
     let reply = transport.run(Call { script: &SLOTS, keys: 0, words }).await;
@@ -200,7 +203,11 @@ async fn prefers_names(transport: &dyn Transport, view: &SlotView) -> bool {
     endpoints.any(|endpoint| matches!(endpoint, Reply::Text(host) if view.announces(&String::from_utf8_lossy(&host))))
 }
 
-/// As Redisson finds it out. An error where the server has not said.
+/// Tells whether the server supports sharded channels, by the same command as Redisson.
+///
+/// # Errors
+///
+/// The fault of a server that did not answer.
 async fn knows_sharded(transport: &dyn Transport) -> Result<bool, Fault> {
     let words = vec![Arg::Text(Bytes::from_static(b"SHARDNUMSUB"))];
     match transport.run(Call { script: &PUBSUB, keys: 0, words }).await {

@@ -1,4 +1,4 @@
-//! The router over servers that answer as they are told.
+//! The router, with simulated servers that give prescribed replies.
 
 mod channels;
 mod gate;
@@ -32,7 +32,7 @@ use crate::world::{Machine, World};
 static ACQUIRE: Script = Script::new("test/acquire", "");
 static RELEASE: Script = Script::new("test/release", "").announcing();
 
-/// What a server says to a script: what it is told to, else 1.
+/// A server. It replies to a script as `says` prescribes, or with 1.
 #[derive(Default)]
 struct Server {
     nodes: Mutex<String>,
@@ -42,25 +42,24 @@ struct Server {
     leaves: AtomicBool,
     /// Number of `CLUSTER NODES` commands so far.
     asked: Mutex<usize>,
-    /// How many ms it takes to answer that.
+    /// Time in ms until it answers `CLUSTER NODES`.
     takes: AtomicU64,
-    /// True where it says nothing to that.
+    /// True if it never answers `CLUSTER NODES`.
     is_stopped: AtomicBool,
     says: Mutex<Option<Result<Reply, String>>>,
-    /// The commands and scripts that came, each with its last word.
+    /// The commands and scripts that arrived, each with its last word.
     log: Mutex<Vec<(String, Option<Arg>)>>,
     closed: Mutex<usize>,
     is_down: AtomicBool,
-    /// How often it was asked whether it serves.
+    /// Number of `CLUSTER INFO` commands so far.
     infos: Mutex<usize>,
     listener: Mutex<Option<Weak<dyn Listener>>>,
-    /// The channels that are subscribed to.
     subscribed: Mutex<HashSet<Bytes>>,
-    /// Those that a connection made anew would subscribe to.
+    /// The channels that a new connection would subscribe to again.
     kept: Mutex<HashSet<Bytes>>,
-    /// How subscribing fails.
+    /// Error of each subscribe, if any.
     refuses: Mutex<Option<String>>,
-    /// Where it waits for a permit each.
+    /// If set, each subscribe waits here for a permit.
     gate: Mutex<Option<Arc<Semaphore>>>,
 }
 
@@ -70,7 +69,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// The servers of a cluster by their addresses, and one connection to one of them.
+/// The servers of a cluster by address. `Line` is a connection to one of them.
 #[derive(Clone, Debug, Default)]
 struct Net(Arc<HashMap<String, Arc<Server>>>);
 
@@ -78,7 +77,7 @@ struct Net(Arc<HashMap<String, Arc<Server>>>);
 struct Line(Arc<Server>, Purpose);
 
 impl Net {
-    /// The client's side of it, that was told of the server at this host.
+    /// Starts a client that knows the server at this host.
     async fn cluster(self, seed: &str) -> Arc<Cluster> {
         self.cluster_in(seed, Arc::new(Machine)).await
     }
@@ -133,14 +132,14 @@ impl Transport for Line {
                 return Err(Fault::new(FaultKind::Refused, "CLUSTERDOWN The cluster is down"));
             }
             server.log.lock().push((name.to_owned(), call.words.last().cloned()));
-            // On its way for a moment, as everything is.
+            // The reply takes a moment, as over a network.
             tokio::task::yield_now().await;
             if call.script.command.is_none() && server.leaves.swap(false, Ordering::Relaxed) {
                 return Err(Fault::new(FaultKind::Closed, "the client is shut down"));
             }
             let says = server.says.lock().clone().filter(|_| call.script.command.is_none());
             match says.unwrap_or(Ok(Reply::Int(1))) {
-                // Whoever asks first is let in.
+                // A command behind an `ASKING` is accepted.
                 Err(text) if purpose == Purpose::Asking && text.starts_with("MOVED") => Ok(Reply::Int(1)),
                 Err(text) => Err(Fault::new(FaultKind::Elsewhere, text)),
                 Ok(reply) => Ok(reply),
@@ -194,7 +193,7 @@ impl Transport for Line {
     }
 }
 
-/// A cluster in which the first of two servers has all slots.
+/// A cluster of two servers. The first has all slots.
 struct Rig {
     cluster: Arc<Cluster>,
     topology: Topology,
@@ -230,7 +229,8 @@ impl Rig {
         self.log(server).into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Runs a script with this name and the last moment that it has by its server's clock. Returns the clock that answered.
+    /// Runs a script with the name, and a last moment by the clock of the server that gets it. Returns the clock of
+    /// the server that answered.
     async fn run(&self, name: &LockName, script: &'static Script) -> MemberClock {
         let call = |clock: &ServerClock| {
             let last = clock.last(Machine.now(), Duration::ZERO);
@@ -255,7 +255,7 @@ async fn a_moment_is_told_in_the_time_of_the_server_that_a_command_is_led_to() {
         let [at_source, at_target] = [0, 1].map(|server| rig.log(server).pop().unwrap().1);
         assert!(matches!(at_source, Some(Arg::Int(1_000_000..1_010_000))), "{redirect}: {at_source:?}");
         assert_eq!(at_target, Some(Arg::Int(1)), "{redirect}: of that one's clock nothing is known");
-        // What it says of its clock is learnt of that one alone.
+        // The clock that this server reports is noted for this server only.
         answered.learn(7_000_000, Machine.now());
         let again = rig.run(&name, &ACQUIRE).await;
         let at_target = rig.log(1).pop().unwrap().1;
@@ -278,7 +278,7 @@ async fn nothing_comes_between_a_command_and_its_announcement_and_none_waits_for
     let log = rig.names(1);
     assert_eq!(log.len(), 200);
     assert!(log.chunks(2).all(|pair| pair == ["ASKING", "test/acquire"]), "{log:?}");
-    // A line that waits for each answer would have had them one after the other; this is but one connection more.
+    // One more connection is used. A connection that waited for each answer would have sent the commands one by one.
     assert_eq!(rig.cluster.all().len(), 2);
 }
 
@@ -310,7 +310,7 @@ async fn a_server_that_gets_no_slot_in_the_end_is_left_again() {
     while *rig.servers[1].closed.lock() < 2 {
         tokio::task::yield_now().await;
     }
-    // It is found again when it is needed.
+    // The member is created again when it is needed.
     rig.run(&name, &ACQUIRE).await;
     assert_eq!(rig.cluster.all().len(), 2);
 }
@@ -325,7 +325,7 @@ async fn a_server_is_away_until_the_last_of_its_connections_is_back() {
     listener.broken();
     listener.broken();
     assert!(is_away());
-    // The one for messages is back, of those for commands none.
+    // The connection for messages is up again, the connections for commands are not.
     listener.mended();
     listener.missed();
     assert!(is_away(), "a connection to it is broken still");
@@ -347,7 +347,8 @@ async fn an_answer_is_not_missing_for_want_of_a_connection_for_messages() {
     assert!(matches!(missing, Error::Timeout { step: Step::Command, .. }), "{missing:?}");
 }
 
-/// It would have rounds of renewal and beats of its own, and be looked for among thousands of names.
+/// As a home of names, the server would get renewal rounds and queue beats of its own, and thousands of names would
+/// be searched for one that lives there.
 #[tokio::test]
 async fn a_server_without_slots_is_no_home_of_names_until_it_has_one() {
     let (rig, name) = (Rig::start().await, name());
@@ -364,7 +365,7 @@ async fn a_server_without_slots_is_no_home_of_names_until_it_has_one() {
     assert_eq!(rig.topology.members(), [home, now]);
 }
 
-/// It puts the server that it leads to in the place of the one that has the slot, for good.
+/// Without this, the target of the redirect would permanently replace the server that has the slot.
 #[tokio::test]
 async fn a_late_redirect_does_not_put_one_server_in_the_place_of_another() {
     let (rig, name) = (Rig::start().await, name());

@@ -1,4 +1,14 @@
-//! Keeping the map of slots: from time to time, and often while there is a reason to doubt it.
+//! Keeps the slot map up to date by querying servers for their views (`CLUSTER NODES`).
+//!
+//! | state | query |
+//! |---|---|
+//! | no doubt | three servers every `scan_interval` |
+//! | in doubt, servers answer | one server every 100 ms, every third time three |
+//! | in doubt, no server answers | all primaries, then replicas and seeds, with pauses of 200 ms |
+//! | in doubt for more than a minute | three servers every second, or every `scan_interval` if that is shorter |
+//!
+//! Doubt begins with a redirect, a broken connection, an overdue reply or an incomplete map. It ends after a second
+//! without a reason for doubt.
 
 use std::future::Future;
 use std::iter;
@@ -18,47 +28,47 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, Reply};
 use crate::world::World;
 
-/// The command that tells a server's picture of the cluster.
+/// The command that returns a server's view of the cluster.
 static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
 
-/// How often the servers are asked while the map is in doubt and none answers, and for how long it has to be whole and quiet to be
-/// believed again.
+/// Interval of queries while the map is in doubt and no server answers. `QUIET` is how long the map must be whole and
+/// undisputed until the doubt ends.
 pub(super) const SUSPICIOUS: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How often while they answer, and how many times in a row only one of them is asked, before it is several again. Who is promoted
-/// tells all other servers at once, so any of them that answers has the news: it is heard the sooner, the more often one is asked.
+/// Interval of queries in doubt while servers answer, and the number of times in a row that only one server is
+/// queried. A promoted server informs all others at once, so any server that answers has the news, and frequent
+/// queries learn it sooner.
 const OFTEN: Duration = Duration::from_millis(100);
 const ONE_BY_ONE: u32 = 2;
 
-/// How long that one has before several are asked.
+/// Head start of a single server before several are queried in parallel.
 const ONE_WITHIN: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether a server has fallen silent.
+/// Interval of checks for servers that have fallen silent.
 const LISTENS: Duration = Duration::from_millis(250);
 
-/// After so long in doubt they are asked that seldom: a primary may be away for good, and nobody be there to take its place.
+/// After `ACUTE` in doubt, the interval is `CHRONIC`: a primary may be away for good, without a replacement.
 const ACUTE: Duration = Duration::from_secs(60);
 const CHRONIC: Duration = Duration::from_secs(1);
 
-/// How long a server may take to tell, where others can be asked.
+/// Time that a server has to answer if others can be queried.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
-/// How long all of those may take that have to be connected to first.
+/// Time for all servers that must be connected to first.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long the others have once one has told.
+/// Time that other servers have once one has answered.
 const OTHERS_WITHIN: Duration = Duration::from_millis(20);
 
-/// How many are asked at a time.
+/// Number of servers that are queried in parallel.
 const ASKED: usize = 3;
 
-/// Asks a server for its picture.
 pub(super) fn nodes() -> Call {
     Call { script: &NODES, keys: 0, words: vec![Arg::Text(bytes::Bytes::from_static(b"NODES"))] }
 }
 
-/// The picture of a server at `host`, from its answer, which has to come within `limit`.
+/// Parses the view of the server at `host` from its reply, which has to arrive within `limit`.
 pub(super) async fn view_of(
     answer: impl Future<Output = Result<Reply, Fault>>,
     host: &str,
@@ -74,13 +84,13 @@ pub(super) async fn view_of(
     }
 }
 
-/// Asks a member for its picture; None where it gives none.
+/// Queries a member for its view. `None` if it returns none.
 async fn ask_view(world: &dyn World, address: &Address, member: &Member) -> Option<SlotView> {
     let view = view_of(member.run(world, nodes()), address.host(), ANSWERS_WITHIN).await;
     view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not tell its nodes")).ok()
 }
 
-/// Keeps the map until the cluster is closed or forgotten.
+/// Keeps the map up to date until the cluster is closed or dropped.
 pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
     let (mut doubted_until, mut doubted_since, mut asked) = (Instant::now(), Instant::now(), Instant::now());
     let (mut has_answered, mut one_by_one) = (false, 0);
@@ -98,7 +108,7 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
             false => SUSPICIOUS,
         };
         let pause = if is_doubted { often } else { scan_interval };
-        // The cluster is not held while nothing is to be done.
+        // The cluster is not kept alive during the wait.
         let suspicion = Arc::clone(&this.suspicion);
         drop(this);
         let next = now + pause;
@@ -108,7 +118,8 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
                 break true;
             }
             let Some(this) = cluster.upgrade() else { return };
-            // Another one may be about to take its place, and it must not go on as if nothing had happened when it wakes.
+            // Another server may be about to take the silent server's place. The client must learn that before a
+            // frozen server wakes up.
             if this.is_any_silent() {
                 suspicion.raise();
             } else if Instant::now() >= next {
@@ -119,12 +130,12 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
         if suspicion.take() {
             doubted_until = Instant::now() + QUIET;
         }
-        // In this order: closing raises a suspicion, so that it is not overlooked.
+        // Checked after `take`: closing raises a suspicion, so it is not overlooked.
         if this.closed.load(Ordering::Relaxed) {
             return;
         }
         if !notified || doubted_until > Instant::now() {
-            // Of many reasons that come one after the other one is enough.
+            // One query is enough for many reasons in a row.
             tokio::time::sleep_until(asked + often).await;
             if is_doubted && is_acute && one_by_one < ONE_BY_ONE && this.ask_one().await {
                 (has_answered, one_by_one) = (true, one_by_one + 1);
@@ -142,13 +153,14 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
 }
 
 impl Cluster {
-    /// True when answers of a primary are due, and do not come.
+    /// True if a reply of some member is overdue.
     fn is_any_silent(&self) -> bool {
         let now = self.nobody.transport().world().now();
         self.state.read().members.values().any(|member| member.is_silent(now))
     }
 
-    /// True when the map is whole and sure.
+    /// True if every slot has a primary, no primary is known from a redirect only, and no member has a broken
+    /// connection.
     fn is_sound(&self) -> bool {
         let mut state = self.state.write();
         let State { members, away, slots, .. } = &mut *state;
@@ -156,7 +168,7 @@ impl Cluster {
         away.is_empty() && slots.is_whole() && !slots.is_hearsay()
     }
 
-    /// Asks one server that is not known to be away. True when it has answered.
+    /// Queries one random server that is not known to be away. Returns true if it has answered.
     async fn ask_one(&self) -> bool {
         let world = self.nobody.transport().world();
         let one = {
@@ -170,7 +182,7 @@ impl Cluster {
         self.merge_first(iter::once(ask_view(&*world, &address, &member)), ONE_WITHIN).await > 0
     }
 
-    /// Asks a few servers for their pictures and takes over what they know better. True when any has answered.
+    /// Queries a few servers at a time until one has answered, and merges their views. Returns true if one has.
     async fn ask_some(&self) -> bool {
         let mut members: Vec<_> = {
             let state = self.state.read();
@@ -190,7 +202,7 @@ impl Cluster {
         false
     }
 
-    /// No primary answers: replicas that are known, and the servers of the start, are asked.
+    /// Queries known replicas and the seeds, because no member has answered.
     async fn ask_others(&self) {
         let mut others: Vec<Address> =
             self.state.read().slots.known().iter().filter_map(|peer| peer.address.clone()).collect();
@@ -201,7 +213,7 @@ impl Cluster {
         self.merge_first(asking, CONNECTED_WITHIN).await;
     }
 
-    /// Takes over the views that come in within that time, and soon after the first of them. How many that were.
+    /// Merges the views that arrive within `most`, and shortly after the first one. Returns their number.
     async fn merge_first(
         &self,
         asking: impl Iterator<Item = impl Future<Output = Option<SlotView>>>,
@@ -214,7 +226,7 @@ impl Cluster {
             let view = tokio::select! {
                 biased;
                 view = asking.next() => view,
-                // One that is away holds up nobody.
+                // A server that is away delays no other.
                 () = &mut end => return answered,
             };
             match view {
@@ -231,7 +243,6 @@ impl Cluster {
         }
     }
 
-    /// Takes over what a view knows better.
     pub(super) async fn merge(&self, view: &SlotView) {
         let named = self.by_name.then(|| view.clone().by_name());
         let view = named.as_ref().unwrap_or(view);
@@ -244,7 +255,7 @@ impl Cluster {
             slots.merge(view).map(|changes| (slots, changes))
         };
         let Some((slots, _)) = merged else { return };
-        // Members are made before they have slots, so that no slot is without.
+        // Members are created before they get slots, so that every slot has a member.
         let mut members = Vec::new();
         for address in slots.addresses() {
             let Some(member) = self.member_at(&address).await else { continue };
@@ -252,7 +263,7 @@ impl Cluster {
         }
         let changes = {
             let mut state = self.state.write();
-            // A redirect may have come meanwhile.
+            // A redirect may have changed the map meanwhile.
             state.prepare(view, self.nobody.transport().world().now());
             let Some(changes) = state.slots.merge(view) else { return };
             let addresses = state.slots.addresses();

@@ -1,4 +1,4 @@
-//! Asking a server whether it answers.
+//! Probing of a server while calls wait to be sent.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use super::Member;
 use crate::transport::Call;
 use crate::world::World;
 
-/// How often a server is asked while calls wait for their turn to be sent.
+/// Interval of probes while calls wait to be sent.
 const PROBED: Duration = Duration::from_millis(100);
 
-/// After so long at the most one of the other callers goes on asking, once the one who did has its turn.
+/// Longest time after which another caller takes over probing, once the probing caller's call has been sent.
 const TAKEN_OVER: Duration = Duration::from_secs(3);
 
 impl Member {
-    /// Asks the server from time to time whether it answers, for callers who wait behind what replicas have yet to acknowledge. One of
-    /// them does.
+    /// Probes the server regularly, for callers that wait behind calls which replicas have not acknowledged yet. Only
+    /// one of these callers probes at a time.
     pub(super) async fn probe(&self, world: &dyn World) -> Infallible {
         let mut pause = PROBED;
         let _probing = loop {
             tokio::time::sleep(pause).await;
             match self.probing.try_lock() {
                 Ok(probing) => break probing,
-                // Thousands may wait: they wake up seldom.
+                // Thousands of callers may wait, so each wakes up seldom.
                 Err(_) => pause = TAKEN_OVER.min(2 * pause),
             }
         };
         loop {
-            // What it comes to is noted.
+            // `run_alone` notes whether the reply comes.
             let _ = self.run_alone(world, Call::ping()).await;
             tokio::time::sleep(PROBED).await;
         }

@@ -1,4 +1,4 @@
-//! Subscriptions at the primary: they are made anew at the one that takes its place.
+//! Subscriptions at the primary. They are made again when another server takes its place.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,24 @@ use crate::names::LockName;
 use crate::topology::member::Member;
 use crate::transport::{Fault, FaultKind};
 
-/// How many are on their way to a new primary at a time.
+/// Number of subscriptions that are requested from a new primary in parallel.
 const AT_ONCE: usize = 1_024;
 
-/// After a failure it is tried again so much later.
+/// Pause before a failed subscription is retried.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Primary {
-    /// Subscribes to a name's channel. One at a time of `subscribe` and `unsubscribe` for each channel.
+    /// Subscribes to a name's channel. The caller makes sure that `subscribe` and `unsubscribe` of one channel never
+    /// overlap.
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         let channel = &name.channel;
-        // Wanted from here on: whoever becomes the primary meanwhile is asked for it.
+        // Noted before the server is asked, so that a server that becomes the primary meanwhile is asked too.
         let is_new = self.channels.lock().insert(channel.clone());
         loop {
             let (member, placement) = self.now();
             let outcome = member.transport().subscribe(channel.clone()).await;
             if self.placement() != placement && !self.is_closed() {
-                // It was asked of one that is the primary no more.
+                // The server that was asked is not the primary any more.
                 continue;
             }
             let Err(fault) = outcome else { return Ok(()) };
@@ -44,7 +45,8 @@ impl Primary {
         self.member().transport().unsubscribe(name.channel.clone()).await;
     }
 
-    /// Subscribes at a new primary to all that is wanted; whoever waits there looks once that is confirmed.
+    /// Subscribes to all noted channels at a new primary. Once a subscription is confirmed, its waiters check their
+    /// locks.
     pub(super) fn follow(&self, to: &Arc<Member>) {
         let wanted: Vec<Bytes> = self.channels.lock().iter().cloned().collect();
         let (Some(this), to) = (self.this.upgrade(), Arc::clone(to)) else { return };
@@ -54,7 +56,7 @@ impl Primary {
         });
     }
 
-    /// As `follow`, of one that has ended.
+    /// Like [`follow`](Self::follow), for one subscription that the server has ended.
     pub(super) fn bring_soon(&self, to: &Arc<Member>, channel: Bytes) {
         let (Some(this), to) = (self.this.upgrade(), Arc::clone(to)) else { return };
         tokio::spawn(async move { this.bring(&to, channel).await });
@@ -66,7 +68,7 @@ impl Primary {
         while is_wanted() && is_current() {
             if let Err(fault) = to.transport().subscribe(channel.clone()).await {
                 tracing::debug!(error = fault.message, "could not subscribe at the new primary");
-                // Waiters then poll more often, and subscribe themselves.
+                // The waiters poll more often then, and subscribe themselves.
                 self.notify(|listener| listener.unsubscribed(&channel));
                 tokio::time::sleep(AGAIN).await;
                 continue;
@@ -75,7 +77,7 @@ impl Primary {
                 self.notify(|listener| listener.resubscribed(&channel));
                 return;
             }
-            // Ended meanwhile, by a command that may have gone out before this one.
+            // The channel was unsubscribed meanwhile, perhaps by a command that was sent before this subscription.
             to.transport().unsubscribe(channel.clone()).await;
         }
     }

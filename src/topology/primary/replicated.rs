@@ -1,5 +1,8 @@
-//! Servers of which one is the primary, and says so: managed services without cluster mode, and replicas that somebody promotes by
-//! hand. Who it is is asked of all of them.
+//! Finds the primary of a replicated setup, by asking all servers for their role: a managed service without cluster
+//! mode, or replicas that an operator promotes.
+//!
+//! If several servers call themselves primary, the current one stays. Another one replaces it only if the current one
+//! says that it is a replica, or misses [`MOST_MISSES`] answers in a row.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,19 +22,21 @@ use crate::topology::{Settings, TopologyKind};
 use crate::transport::connector::{Connector, Purpose};
 use crate::world::World;
 
-/// So often in a row the primary may fail to answer before another server that calls itself primary takes its place.
+/// Number of answers in a row that the primary may miss before another server that calls itself primary replaces it.
 const MOST_MISSES: u32 = 3;
 
-/// How long the others have to answer at the start once one has that is a primary.
+/// At connect, time that the other servers have to answer once one primary has.
 const OTHERS_WITHIN: Duration = Duration::from_millis(200);
 
-/// How often a server is asked at the start that is no primary.
+/// At connect, interval at which a server is asked again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Primary {
-    /// The one of these servers that says it is the primary; of several, the one with the most replicas.
+    /// Connects to the server that says it is the primary; of several, to the one with the most replicas.
     ///
-    /// *Errors*: why none can be connected to, or that none is a primary.
+    /// # Errors
+    ///
+    /// The reason why no server can be reached, or that none is a primary.
     pub(crate) async fn of_replicated(
         settings: Settings,
         connector: Arc<dyn Connector>,
@@ -57,7 +62,7 @@ impl Primary {
     }
 }
 
-/// The first primary, and how many replicas are connected to it.
+/// Returns the primary and its number of replicas. Of several primaries, that with the most replicas.
 async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Address)> {
     let (send, mut answers) = mpsc::unbounded_channel();
     for seed in &settings.seeds {
@@ -69,11 +74,11 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
                 Some(Err(error)) => return drop(send.send(Err(unreachable(&seed, error)))),
                 None => return,
             };
-            // One of the replicas may just be promoted. Over when nobody listens any more.
+            // Asked again and again, because a replica may be promoted at any moment. Ends when the receiver is gone.
             loop {
                 let reply = ask(&*server, role(), limit).await;
                 let told = reply.map(|reply| (seed.clone(), Role::of(&reply))).map_err(|why| role_untold(&seed, &why));
-                // This login may not ask that: no waiting heals it.
+                // The login may not run `ROLE`. Waiting does not change that.
                 let is_final = matches!(told, Err(Error::Server { .. }));
                 if send.send(told).is_err() || is_final {
                     return;
@@ -107,11 +112,10 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
     }
 }
 
-/// Finds the primary by what the servers say of themselves.
 struct BySaying {
-    /// How often in a row the primary has not answered.
+    /// Number of answers in a row that the primary has missed.
     misses: u32,
-    /// It was told that there are two.
+    /// True if a second primary has been logged.
     is_told: bool,
 }
 
@@ -141,9 +145,9 @@ impl BySaying {
             Some(Role::Primary { replicas }) => {
                 self.misses = 0;
                 primary.leave_candidate();
-                // By other names, perhaps, than those that the client was told.
+                // The primary may know its replicas by other names than the URL has, so the larger count is used.
                 let known = replicas.max(primary.settings.seeds.len() - 1);
-                // Nobody tells of one that is away, where the client was told fewer names.
+                // The count never falls: a replica that is away is not reported, and the URL may name fewer servers.
                 primary.member().acknowledgement().has_seen(known);
                 match other {
                     Some((_, other)) if !self.is_told => {
@@ -155,17 +159,18 @@ impl BySaying {
                 }
                 return true;
             }
-            // It was made a replica.
+            // The primary was made a replica.
             Some(_) => self.misses = MOST_MISSES,
             None => self.misses = self.misses.saturating_add(1),
         }
         if self.misses >= MOST_MISSES {
-            // Where no other one is, there may be another server behind its name by now.
+            // If no other server is a primary, the current one's name is resolved again: another server may be behind
+            // it by now.
             let to = other.map_or_else(|| current.clone(), |(_, other)| other);
             let mut asked = primary.taking.lock().await;
             if primary.take_over(&to, Known::Found, &mut asked).await {
                 self.misses = 0;
-                // Those to it lead to the server of before.
+                // The old connections under this name lead to the old primary.
                 primary.servers.leave(&to);
             }
         }

@@ -1,9 +1,12 @@
-//! Sentinels: servers that look after a primary, and put one of its replicas in its place when it fails.
+//! Finds the primary of a set that sentinels watch. They promote a replica when the primary fails.
 //!
-//! All of them are listened to, and the first that tells of a new primary is acted upon: the one that leads a failover is often the
-//! last to say so. What they tell is a hint: the server named has to say itself that it is a primary. Of what they say
-//! when asked, the highest epoch counts, so that one that was cut off for a while turns nothing back. While there is doubt, the replicas
-//! are asked as well: one is promoted a while before any sentinel says so.
+//! 1. The client subscribes at all sentinels, and acts on the first announcement of a new primary, because the
+//!    sentinel that leads a failover is often the last to announce it.
+//! 2. It also asks all sentinels every `scan_interval`. The highest epoch wins, so a stale sentinel changes nothing.
+//! 3. In doubt it asks the replicas too, because a replica is promoted a while before any sentinel says so. The
+//!    client accepts the replica *early* if it continues the primary's replication history.
+//!
+//! All these reports are only hints: the named server itself must say that it is a primary.
 
 mod start;
 mod told;
@@ -25,19 +28,21 @@ use crate::topology::role::{Replication, replication};
 use crate::transport::Listener;
 use told::{Told, agreed_upon, listed, master, replicas_of};
 
-/// What sentinels tell by themselves that may be about a change of the primary.
+/// Channels of sentinels with events that may concern the primary.
 const EVENTS: [&str; 6] = ["+switch-master", "+sdown", "+odown", "-role-change", "+sentinel", "+slave"];
 
-/// Every so many looks in doubt all sentinels are asked, and one at the others: what they find out they tell by themselves.
+/// In doubt, every so many looks all sentinels are asked. In the other looks one is enough, because sentinels
+/// announce what they find out.
 const ALL_EVERY: u32 = 5;
 
-/// How often they are asked which replicas and which other sentinels there are.
+/// Interval at which sentinels are asked for the replicas and the other sentinels.
 const LISTED_EVERY: Duration = Duration::from_secs(10);
 
-/// So many sentinels, and replicas, are connected to at the most: lists come from servers, and a set has a handful.
+/// Most sentinels, and most replicas, that the client connects to. The lists come from servers, and a real set has a
+/// handful.
 const MOST_LISTED: usize = 64;
 
-/// What is told by one sentinel by itself.
+/// Receives the announcements of one sentinel.
 struct Ear {
     of: Address,
     name: Arc<str>,
@@ -49,10 +54,10 @@ impl Ear {
         self.primary.get().and_then(Weak::upgrade)
     }
 
-    /// Asks it at once, and follows what it says.
+    /// Asks the sentinel at once, and acts on its reply.
     fn ask(&self) {
         let (Some(primary), of, name) = (self.primary(), self.of.clone(), Arc::clone(&self.name)) else { return };
-        // Nobody waits for it; it ends with the runtime.
+        // Not awaited. The task ends with the runtime.
         tokio::spawn(async move {
             let standing = primary.sentinels.standing();
             let Some((_, sentinel)) = standing.into_iter().find(|(address, _)| *address == of) else { return };
@@ -88,7 +93,8 @@ impl Listener for Ear {
 }
 
 impl Primary {
-    /// Follows what a sentinel says. `is_agreed`: so do most that are known. True where the server named has the place now.
+    /// Acts on the report of a sentinel. `is_agreed`: most known sentinels report the same server. Returns true if
+    /// that server is the primary now.
     async fn heard(&self, told: &Told, is_agreed: bool) -> bool {
         self.confirm(&told.address, told.epoch);
         let mut asked = self.taking.lock().await;
@@ -99,8 +105,9 @@ impl Primary {
         if self.is_closed() || address == told.address {
             return address == told.address;
         }
-        // Of old, or begun anew with lower numbers: not while the one that there is says that it is the primary. One that no sentinel has
-        // named yet has to say that it is none.
+        // The report is stale, or the sentinels were set up again with lower epochs. It counts only if most sentinels
+        // agree and the current primary denies its role or is silent. A primary that was found early has to deny its
+        // role.
         if told.epoch <= epoch {
             if !is_agreed {
                 return false;
@@ -117,15 +124,14 @@ impl Primary {
     }
 }
 
-/// Finds the primary by what sentinels say.
 struct BySentinels {
     name: Arc<str>,
-    /// The history of the primary's writes, by its last answer, and of which server that is.
+    /// The replication history of the primary, by its last answer, and the address of that primary.
     history: (Address, String),
     looks: u32,
     /// Since when there has been doubt.
     doubted: Option<Instant>,
-    /// When it was asked last who else there is.
+    /// When the sentinels were last asked for the members of the set.
     listed: Option<Instant>,
 }
 
@@ -149,7 +155,8 @@ impl Finder for BySentinels {
 }
 
 impl BySentinels {
-    /// Asks the sentinels, or one of them. None where none answers; else whether all is well.
+    /// Asks all sentinels, or one of them. `None` if none answers; otherwise whether they name the current primary
+    /// and consider it up.
     async fn ask_sentinels(&mut self, primary: &Arc<Primary>, all: bool) -> Option<bool> {
         let mut standing = primary.sentinels.standing();
         if !all && !standing.is_empty() {
@@ -164,7 +171,7 @@ impl BySentinels {
             let Ok(told) = answer.inspect_err(|why| tracing::debug!(error = why, "a sentinel does not answer")) else {
                 continue;
             };
-            // The first that tells of a new one is acted upon.
+            // Acts on each report at once. The others may take longer.
             primary.heard(&told, false).await;
             answers.push(told);
         }
@@ -177,7 +184,8 @@ impl BySentinels {
             primary.heard(&highest, is_agreed).await;
         }
         if all && let Some(told) = agreed.as_ref().filter(|told| told.address != highest.address) {
-            // One that was not set up anew with the others has the highest epoch for good: it does not outweigh them.
+            // A sentinel that was not set up again with the others keeps the highest epoch for good. It does not
+            // outweigh them.
             primary.heard(told, true).await;
         }
         let now_at = primary.address();
@@ -193,7 +201,7 @@ impl BySentinels {
         Some(primary.address() == told.address && !told.is_down)
     }
 
-    /// Asks who else there is. `limit`: how long each answer may take.
+    /// Asks the sentinels for the members of the set. `limit` is the time for each answer.
     async fn list(&mut self, primary: &Primary, limit: Duration) {
         let (name, now, current) = (&*self.name, Instant::now(), primary.address());
         let standing = primary.sentinels.standing();
@@ -213,7 +221,7 @@ impl BySentinels {
                 replicas.get_or_insert_default().extend(slaves);
             }
         }
-        // One that does not answer is still one of them as long as others list it, or nobody is there to say that it is none.
+        // A sentinel that does not answer stays known while another one lists it. If none answers, all stay known.
         if answered.is_empty() {
             answered = primary.sentinels.addresses();
         }
@@ -231,19 +239,20 @@ impl BySentinels {
         }
     }
 
-    /// True for as long as the primary may take to answer by the connection that is made to it since there is doubt.
+    /// True while the primary may still answer over the connection that was begun when the doubt began.
     fn is_just_doubted(&self, primary: &Primary, current: &Address) -> bool {
         primary.servers.is_connecting(current) && self.doubted.is_some_and(|since| since.elapsed() < ANSWERS_WITHIN)
     }
 
-    /// Asks the primary and its replicas for their histories: one of these may have been promoted. True where the primary says that it
-    /// is one.
+    /// Asks the primary and its replicas for their replication histories, because a replica may have been promoted.
+    /// Returns true if the primary says that it is one.
     async fn ask_servers(&mut self, primary: &Arc<Primary>) -> bool {
         let current = primary.address();
         if self.history.0 != current {
             (self.history, self.listed) = ((current.clone(), String::new()), None);
         }
-        // The primary as well: a connection to it that is broken does not mean that it is away.
+        // The primary is asked over a second connection too: a broken connection does not mean that the server is
+        // away.
         let mut all: Vec<Address> = primary.replicas.read().iter().take(MOST_LISTED).cloned().collect();
         all.push(current.clone());
         primary.servers.keep(&all);

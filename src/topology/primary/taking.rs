@@ -1,4 +1,10 @@
-//! How another server takes the place of the primary: it is asked by the connections that it will be used by, and proves itself.
+//! Has another server take the place of the primary.
+//!
+//! 1. The client opens the connections that it will use for names. While the server does not answer, it stays the
+//!    *candidate*.
+//! 2. The server proves itself: its own `ROLE` says that it is a primary.
+//! 3. It becomes the current primary. Subscriptions and holds follow.
+//! 4. The old primary is closed once its replies are in, it is silent, or [`FAREWELL`] is over.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -14,23 +20,24 @@ use crate::topology::member::{Member, MemberId, Subscriber};
 use crate::topology::role::{Role, role};
 use crate::transport::FaultKind;
 
-/// How long a server may take to connect and to say what part it has.
+/// Time that a server has to connect and to tell its role.
 const PROVES_WITHIN: Duration = Duration::from_secs(1);
 
-/// A server that was asked whether it is the primary, and has not said yet.
+/// A server that was asked whether it is the primary, and has not answered yet.
 pub(super) type Candidate = Option<(Address, Arc<Member>)>;
 
-/// How it is known that a server is the primary.
+/// How the client learned that a server is the primary.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Known {
-    /// It was told so, by sentinels at this epoch.
+    /// Sentinels said so, at this epoch.
     Told(u64),
-    /// It was found.
+    /// The server was found by its history or its role.
     Found,
 }
 
 impl Primary {
-    /// A member for the server at an address, which may become the primary. None where it can never be connected to.
+    /// Builds a member for the server at an address, which may become the primary. `None` if it can never be
+    /// connected to.
     async fn candidate(&self, address: &Address) -> Option<Arc<Member>> {
         let connected = connect(&self.settings, &*self.connector, address).await;
         let transport = connected
@@ -43,8 +50,8 @@ impl Primary {
         Some(member)
     }
 
-    /// Has the server at an address take the place, if it says that it is a primary. True where it has the place now. `how`: how it is
-    /// known; `asked`: whoever was asked for that last.
+    /// Makes the server at an address the primary, if it says that it is one. Returns true if it is the primary now.
+    /// `asked` is the candidate so far.
     pub(super) async fn take_over(&self, address: &Address, how: Known, asked: &mut Candidate) -> bool {
         let known = match asked.take() {
             Some((at, member)) if at == *address => Some(member),
@@ -56,7 +63,7 @@ impl Primary {
         let Some(member) = known else { return false };
         let limit = match how {
             Known::Told(_) => PROVES_WITHIN,
-            // It is asked again with the next look, and nobody else in between.
+            // Short, because the next look asks again, and no other server can be asked meanwhile.
             Known::Found => PROVES_WITHIN / 10,
         };
         match within(limit, member.run(&*self.world, role())).await {
@@ -66,7 +73,7 @@ impl Primary {
                 *asked = Some((address.clone(), member));
                 return false;
             }
-            // It may take longer to connect to, and goes on doing so.
+            // The connection may take longer. It is kept, and may still come up.
             None if !self.is_closed() => {
                 *asked = Some((address.clone(), member));
                 return false;
@@ -83,11 +90,11 @@ impl Primary {
         let (old, old_address) = {
             let mut current = self.current.write();
             {
-                // The one of before will be its replica, if it comes back.
+                // The old primary becomes a replica if it comes back.
                 let mut replicas = self.replicas.write();
                 replicas.insert(current.address.clone());
                 replicas.remove(address);
-                // By other names, perhaps, where nobody lists them.
+                // In a replicated setup the URL may name fewer servers than there are. The count never falls.
                 let seen = current.member.acknowledgement().known();
                 let least = if self.kind == TopologyKind::Replicated { seen } else { 0 };
                 member.acknowledgement().knows_of(replicas.len().max(least));
@@ -106,16 +113,16 @@ impl Primary {
             (old.member, old.address)
         };
         if let Some(listener) = self.listener.get() {
-            // Behind the change: whoever is told of a listener after that finds this one.
+            // After the change of `current`: a `listen` from then on finds the new member itself.
             member.listen(Weak::clone(listener));
         }
         if self.is_closed() {
-            // It was closed meanwhile, and does not know of this one.
+            // `close` ran meanwhile, and has not seen the new member.
             member.close(FAREWELL).await;
         }
         tracing::info!(from = %old_address, to = %address, "another server is the primary now");
         let world = Arc::clone(&self.world);
-        // Nobody waits for it; it ends with the runtime.
+        // Not awaited. The task ends with the runtime.
         tokio::spawn(async move {
             old.answers(&*world, FAREWELL).await;
             old.leave();
@@ -123,12 +130,12 @@ impl Primary {
         });
         self.suspicion.changed();
         self.follow(&member);
-        // What is held is confirmed: only the new primary can say that it is not.
+        // The holds are confirmed. Only the new primary can say that a lock is not held.
         self.notify(|listener| listener.reconnected(member.id()));
         true
     }
 
-    /// Nothing is doubted any more: whoever was asked is left.
+    /// Drops the candidate, because there is no doubt any more.
     pub(super) fn leave_candidate(&self) {
         if let Ok(mut asked) = self.taking.try_lock() {
             leave(asked.take());
@@ -136,10 +143,8 @@ impl Primary {
     }
 }
 
-/// Ends the connections to whoever was asked.
 fn leave(asked: Candidate) {
     if let Some((_, member)) = asked {
-        // Nobody waits for it; it ends with the runtime.
         tokio::spawn(async move { member.close(FAREWELL).await });
     }
 }

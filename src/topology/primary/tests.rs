@@ -15,14 +15,13 @@ use crate::transport::script::Script;
 use crate::transport::{Arg, Listener, Reply, Transport};
 use crate::world::Machine;
 
-/// A server, or a sentinel, that answers what it was told to.
+/// A server or a sentinel with prescribed replies.
 #[derive(Debug, Default)]
 struct Server {
     says: Mutex<Says>,
-    /// Of all its connections but those of before a restart.
+    /// The listeners of all its connections.
     listeners: Mutex<Vec<Weak<dyn Listener>>>,
     channels: Mutex<BTreeSet<Bytes>>,
-    /// How many scripts came.
     scripts: AtomicUsize,
     open: AtomicUsize,
 }
@@ -32,17 +31,17 @@ struct Says {
     is_primary: bool,
     replicas: usize,
     history: [&'static str; 2],
-    /// How many ms its connections take to stand.
+    /// Time in ms until a connection is up.
     connects_within: u64,
-    /// How many ms each of its answers takes.
+    /// Time in ms until each answer.
     answers_within: u64,
-    /// It takes commands and answers none.
+    /// True if it accepts commands and answers none.
     is_silent: bool,
-    /// What a sentinel says of the primary: its address, and the epoch.
+    /// For a sentinel: the address of the primary, and the epoch.
     told: Option<(&'static str, u64)>,
-    /// A sentinel that has promoted a replica, and names the primary of before yet.
+    /// True for a sentinel that has promoted a replica, and still names the old primary.
     is_replacing: bool,
-    /// What a script is answered with instead.
+    /// Error for each script, if any.
     error: Option<&'static str>,
 }
 
@@ -189,7 +188,7 @@ fn settings(seeds: &[&str]) -> Settings {
     }
 }
 
-/// Three servers, of which the first is the primary, and three sentinels that say so at epoch 5.
+/// Three servers and three sentinels. The first server is the primary, and the sentinels name it at epoch 5.
 fn net() -> Net {
     let all = [ONE, TWO, THREE].into_iter().chain(SENTINELS);
     let net = Net(Arc::new(all.map(|at| (at, Arc::<Server>::default())).collect()));
@@ -208,7 +207,7 @@ impl Net {
         how(&mut self.0[at].says.lock());
     }
 
-    /// A replica of the first one becomes a primary, and goes on from there.
+    /// Makes a replica of the first server a primary that continues its history.
     fn promote(&self, at: &str) {
         self.says(at, |says| (says.is_primary, says.history) = (true, ["second", "first"]));
     }

@@ -1,4 +1,7 @@
-//! Keeping track of who the primary is: from time to time, and often while there is a reason to doubt it.
+//! Decides when the primary is checked: every `scan_interval`, and more often in doubt.
+//!
+//! Doubt begins with a lost connection, an overdue reply, a refusal by a replica, an announcement of a sentinel, or a
+//! look that finds something wrong. It ends after a second without any of these.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -9,27 +12,28 @@ use tokio::time::Instant;
 
 use super::Primary;
 
-/// How often it is asked while there is doubt, and for how long there has to be none for it to be believed again.
+/// Interval of looks in doubt. `QUIET` is the time without a reason for doubt after which the doubt ends.
 const OFTEN: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_secs(1);
 
-/// After so long in doubt it is asked that seldom: a primary may be away for good, and nobody be there to take its place.
+/// After `ACUTE` in doubt, the interval is `CHRONIC`: a primary may be away for good, without a replacement.
 const ACUTE: Duration = Duration::from_secs(60);
 const CHRONIC: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether the primary has fallen silent.
+/// Interval of checks whether the primary has fallen silent.
 const LISTENS: Duration = Duration::from_millis(50);
 
-/// How long whoever is asked may take to answer.
+/// Time that a server has for each answer.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_millis(300);
 
-/// Who finds out which server is the primary.
+/// A way to find the primary: [`sentinel`](super::sentinel) or [`replicated`](super::replicated).
 pub(super) trait Finder: Send + 'static {
-    /// Asks once, and has another server take the place where that is due. False where there is a reason to ask again soon.
+    /// Asks the servers once, and makes another server the primary if needed. Returns false if there is a reason to
+    /// look again soon.
     fn look<'a>(&'a mut self, primary: &'a Arc<Primary>, is_doubted: bool) -> BoxFuture<'a, bool>;
 }
 
-/// Looks until the topology is closed or forgotten.
+/// Looks until the topology is closed or dropped.
 pub(super) async fn run(primary: Weak<Primary>, mut finder: impl Finder) {
     let (mut doubted_until, mut doubted_since, mut looked) = (Instant::now(), Instant::now(), Instant::now());
     loop {
@@ -40,7 +44,7 @@ pub(super) async fn run(primary: Weak<Primary>, mut finder: impl Finder) {
             doubted_since = now;
         }
         let often = if now - doubted_since < ACUTE { OFTEN } else { CHRONIC };
-        // It is not held while nothing is to be done.
+        // The topology is not kept alive during the wait.
         let (suspicion, scan_interval) = (Arc::clone(&this.suspicion), this.settings.scan_interval);
         drop(this);
         let next = looked + if is_doubted { often } else { scan_interval };
@@ -56,13 +60,13 @@ pub(super) async fn run(primary: Weak<Primary>, mut finder: impl Finder) {
                 break;
             }
         }
-        // Of many reasons that come one after the other one is enough.
+        // One look is enough for many reasons in a row.
         tokio::time::sleep_until(looked + often).await;
         if suspicion.take() {
             doubted_until = Instant::now() + QUIET;
         }
         let Some(this) = primary.upgrade() else { return };
-        // In this order: closing raises a suspicion, so that it is not overlooked.
+        // Checked after `take`: closing raises a suspicion, so it is not overlooked.
         if this.closed.load(Ordering::Acquire) {
             return;
         }

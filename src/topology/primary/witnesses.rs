@@ -1,4 +1,4 @@
-//! Servers that tell who the primary is, sentinels, and those that may become it: connections to them, made in the background.
+//! Connections to sentinels, and to servers that may become the primary. They are opened in the background.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::topology::address::Address;
 use crate::transport::connector::{Connector, Purpose};
 use crate::transport::{Call, FaultKind, Listener, Reply, Transport};
 
-/// One that could not be connected to is tried again after so long.
+/// Pause before a failed connection attempt is repeated.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Makes who hears a server.
+/// Builds the listener for one server.
 type MakeListener = Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>;
 
 /// Connections to servers other than the primary.
@@ -27,9 +27,9 @@ pub(super) struct Witnesses(Arc<Shared>);
 struct Shared {
     connector: Arc<dyn Connector>,
     purpose: Purpose,
-    /// Who hears what they tell by themselves, of each.
+    /// Builds the listener for the announcements of each server, if there is one.
     listener: Option<MakeListener>,
-    /// The channels by which they do.
+    /// The channels of these announcements.
     events: &'static [&'static str],
     state: Mutex<State>,
 }
@@ -37,7 +37,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     known: BTreeMap<Address, Connection>,
-    /// Who hears each of them: connections do not keep these alive.
+    /// The listener of each server. It is kept here because connections hold it weakly.
     ears: BTreeMap<Address, Arc<dyn Listener>>,
     is_closed: bool,
 }
@@ -53,7 +53,7 @@ impl Witnesses {
         Self(Arc::new(Shared { connector, purpose, listener: None, events: &[], state: Mutex::default() }))
     }
 
-    /// As `new`, for those that tell things by themselves.
+    /// Like `new`, for servers that announce events.
     pub(super) fn heard(
         connector: Arc<dyn Connector>,
         purpose: Purpose,
@@ -64,9 +64,13 @@ impl Witnesses {
         Self(Arc::new(Shared { connector, purpose, listener, events, state: Mutex::default() }))
     }
 
-    /// Connects to one, unless that is done or under way.
+    /// Connects to a server, unless a connection exists or is being opened.
     ///
-    /// *Errors*: why it cannot be connected to. None where there is nothing to do, or where these are closed.
+    /// Returns `None` if there is nothing to do, or if the connections are closed.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the server cannot be reached.
     pub(super) async fn connect(&self, address: &Address) -> Option<Result<Arc<dyn Transport>, Error>> {
         {
             let mut state = self.0.state.lock();
@@ -87,7 +91,7 @@ impl Witnesses {
             for event in self.0.events {
                 let (subscribing, address) =
                     (transport.subscribe(Bytes::from_static(event.as_bytes())), address.clone());
-                // Nobody waits for it: what was missed before is asked for.
+                // Not awaited: the client asks for whatever was announced before the subscription.
                 tokio::spawn(async move {
                     if let Err(fault) = subscribing.await
                         && fault.kind == FaultKind::Refused
@@ -100,7 +104,8 @@ impl Witnesses {
         }
         let is_kept = {
             let mut state = self.0.state.lock();
-            // It may have been left meanwhile, and taken up anew: by another connection, which stands by now or will.
+            // Meanwhile the server may have been dropped, and added again with another connection. The first
+            // connection that is up is kept.
             let is_awaited = matches!(state.known.get(address), Some(Connection::Connecting));
             let is_wanted = !state.is_closed && is_awaited;
             if is_wanted {
@@ -122,11 +127,10 @@ impl Witnesses {
         }
     }
 
-    /// Connects to these in the background, and leaves all others.
+    /// Connects to these servers in the background, and closes the connections to all others.
     pub(super) fn keep(&self, addresses: &[Address]) {
         for address in addresses {
             let (this, address) = (self.clone(), address.clone());
-            // Nobody waits for it; it ends with the runtime.
             tokio::spawn(async move { this.connect(&address).await.and_then(Result::ok) });
         }
         let left: Vec<Connection> = {
@@ -141,14 +145,14 @@ impl Witnesses {
         }
     }
 
-    /// Ends the connection to one; it is made anew with the next `keep`.
+    /// Closes the connection to a server. The next `keep` opens a new one.
     pub(super) fn leave(&self, address: &Address) {
         if let Some(Connection::Standing(transport)) = self.0.state.lock().known.remove(address) {
             tokio::spawn(async move { transport.close(AGAIN).await });
         }
     }
 
-    /// Those that can be asked.
+    /// Returns the servers that are connected.
     pub(super) fn standing(&self) -> Vec<(Address, Arc<dyn Transport>)> {
         let state = self.0.state.lock();
         let standing = state.known.iter().filter_map(|(address, connection)| match connection {
@@ -158,12 +162,12 @@ impl Witnesses {
         standing.collect()
     }
 
-    /// True while the first connection to one is being made.
+    /// True if the server has no connection yet, and no attempt has failed.
     pub(super) fn is_connecting(&self, address: &Address) -> bool {
         matches!(self.0.state.lock().known.get(address), None | Some(Connection::Connecting))
     }
 
-    /// All that are known.
+    /// Returns the addresses of all servers, connected or not.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.0.state.lock().known.keys().cloned().collect()
     }
@@ -183,7 +187,7 @@ impl Witnesses {
     }
 }
 
-/// What a server answers within this time.
+/// Returns a server's reply, if it comes within this time.
 pub(super) async fn ask(transport: &dyn Transport, call: Call, limit: Duration) -> Result<Reply, String> {
     match within(limit, transport.run(call)).await {
         Some(outcome) => outcome.map_err(|fault| fault.message),

@@ -1,4 +1,4 @@
-//! The texts are those of the servers that the tests name, but for the addresses.
+//! The texts are replies of the servers that the tests name, with other addresses.
 
 use distlock_support::Numbers;
 
@@ -12,7 +12,7 @@ fn at(host: &str, port: u16) -> Option<Address> {
 
 #[test]
 fn redirects_of_six_servers() {
-    // Redis 6.2.14, 7.0.15, 8.2.3, Valkey 8.1.8, 9.0.0 and 9.1.2, the names from 7.0 on.
+    // Redis 6.2.14, 7.0.15, 8.2.3, Valkey 8.1.8, 9.0.0 and 9.1.2; host names from 7.0 on.
     for (address, to) in [
         ("127.0.0.1:15101", at("127.0.0.1", 15101)),
         ("fd00::5:16201", at("fd00::5", 16201)),
@@ -80,14 +80,14 @@ fn errors_out_of_scripts_of_six_servers() {
         (format!("ERR Script attempted to {DOWN}"), Redirect::Down),
         (format!("ERR Script attempted to {DOWN_TO_WRITES}"), Redirect::Down),
     ];
-    // Where the script has not caught it: Redis 7.0.15 to Valkey 9.0.0 with the script's name, 9.1.2 without.
+    // If the script did not catch the error: Redis 7.0.15 to Valkey 9.0.0 with the script's name, 9.1.2 without.
     for place in
         [" script: ededdde797cc734391b1e1dc6d412d31f2402f81, on @user_script:1.", " script: on @user_script:2."]
     {
         let uncaught: Vec<_> = table[..10].iter().map(|(text, told)| (text.clone() + place, told.clone())).collect();
         table.extend(uncaught);
     }
-    // Redis 6.2.14, not caught and caught.
+    // Redis 6.2.14: not caught by the script, then caught.
     let call = "ERR Error running script (call to f_ededdde797cc734391b1e1dc6d412d31f2402f81): @user_script:1: ";
     for front in [call, ""] {
         for (text, told) in [
@@ -121,7 +121,7 @@ fn other_errors_are_no_redirects() {
         "BUSYGROUP Consumer Group name already exists",
         "moved 1 a:1",
         " MOVED 1 a:1",
-        // Words that somebody else chose.
+        // The code is inside words that a user chose.
         "ERR MOVED 1 a:1",
         "ERR unknown command 'x', with args beginning with: 'MOVED 1 evil:1' ",
         "ERR unknown command 'attempted to access a non local key', with args beginning with: ",

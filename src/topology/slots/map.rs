@@ -1,14 +1,16 @@
-//! A client's own map of its cluster, made of what several servers say, of which each may be out of date.
+//! The client's slot map, merged from the views of several servers. Each view may be stale.
 //!
-//! Slot by slot the higher config epoch wins, because whoever takes a slot over has a higher one than everybody before: a node
-//! that was frozen, and comes back with its old picture, turns nothing back. Of equal epochs what is known already stays.
+//! Rules for each slot:
 //!
-//! `MOVED` carries no epoch. It is believed at once, because going on asking the old primary is of no use, but only as hearsay:
-//! the slot keeps its epoch, and the next view that has at least that decides; for a moment only one with a higher epoch does,
-//! because the server that sends away knows of the change before the others (`hold_hearsay`). A `MOVED` that is wrong does no harm
-//! for long either: it counts only where the map has not changed since the command was sent, so an old one turns nothing back; the
-//! node that it leads to refuses the command and says `MOVED` in its turn; the router follows so many in a row, and then pauses; and
-//! each of them has it ask for a view.
+//! - The higher config epoch wins, because a node that takes a slot over gets a higher epoch than all nodes before.
+//!   So a frozen node that returns with its old view changes nothing. At equal epochs the map stays as it is.
+//! - A `MOVED` carries no epoch. It is applied at once, because the old primary would only redirect again, but as
+//!   *hearsay*: the slot keeps its epoch, and the next view of at least that epoch decides. For a moment after the
+//!   redirect only a higher epoch decides, because the redirecting server learns of the change before the others
+//!   (`hold_hearsay`).
+//! - A wrong `MOVED` does little harm. It is ignored if the slot has moved since the command was sent. The node that
+//!   it leads to refuses the command with a `MOVED` of its own. The router follows a limited number in a row, then
+//!   pauses, and asks for a view after each.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -19,50 +21,50 @@ use super::shards::Shards;
 use super::view::{Peer, SlotView};
 use crate::topology::address::Address;
 
-/// Which primary has which slot: 6 bytes a slot.
+/// Maps each slot to its primary, in 6 bytes a slot.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotMap {
     /// For each slot an index into `owners`, or [`NOBODY`].
     owner_of: Box<[u16]>,
-    /// For each slot how often it has moved.
+    /// For each slot the number of times that it has moved.
     moves: Box<[u32]>,
-    /// Each has a slot at the least.
+    /// Each of these has at least one slot.
     owners: Vec<Owner>,
-    /// All nodes of the last view that was up to date.
+    /// All nodes of the last view that was not stale.
     known: Vec<Arc<Peer>>,
     shards: Shards,
-    /// Hearsay gives way to views of a higher epoch only.
+    /// While true, only a view of a higher epoch overrules hearsay.
     holds_hearsay: bool,
 }
 
-/// No owner has this index: there are at most as many as slots, and as many again while a view is merged.
+/// Index of no owner. There are at most as many owners as slots, and twice as many while a view is merged.
 const NOBODY: u16 = u16::MAX;
 
-/// Who has a slot, and how that is known.
+/// The primary of some slots, and how that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owner {
-    /// The id of the node. Unknown where only a redirect has told of it.
+    /// Id of the node. `None` if only a redirect has named it.
     id: Option<Arc<str>>,
     address: Address,
-    /// The highest epoch so far of those that said so.
+    /// Config epoch of the view that decided, or for hearsay the epoch of the owner before.
     epoch: u64,
-    /// Known from a redirect only.
+    /// True if only a redirect has named this primary.
     is_hearsay: bool,
 }
 
-/// What a view or a redirect has changed.
+/// The result of a merge or a redirect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// The slots that have another primary now, in order.
+    /// The slots with a new primary, in ascending order.
     pub(crate) slots: Vec<u16>,
-    /// The addresses that had no slot before.
+    /// Addresses that had no slot before.
     pub(crate) joined: Vec<Address>,
-    /// The addresses that have no slot any more.
+    /// Addresses that have no slot any more.
     pub(crate) left: Vec<Address>,
 }
 
 impl Default for SlotMap {
-    /// A map in which nobody has anything.
+    /// An empty map: no slot has a primary.
     fn default() -> Self {
         let slots = usize::from(SLOTS);
         let (owner_of, moves) = (vec![NOBODY; slots].into(), vec![0; slots].into());
@@ -72,58 +74,59 @@ impl Default for SlotMap {
 }
 
 impl SlotMap {
-    /// Where the primary of a slot is. Nothing as long as nobody is known to have it.
     pub(crate) fn primary(&self, slot: u16) -> Option<&Address> {
         self.owner(slot).map(|owner| &owner.address)
     }
 
-    /// The config epoch that decided on a slot.
+    /// Returns the config epoch that decided on a slot.
     pub(crate) fn epoch(&self, slot: u16) -> Option<u64> {
         self.owner(slot).map(|owner| owner.epoch)
     }
 
-    /// How often a slot has moved. What a server said of a slot that has moved since it was asked says nothing about now.
+    /// Number of times that a slot has moved. A reply about a slot that has moved since the command was sent is
+    /// stale.
     pub(crate) fn generation(&self, slot: u16) -> u32 {
         self.moves.get(usize::from(slot)).copied().unwrap_or(0)
     }
 
-    /// A redirect that came just now is news that other servers have yet to hear: views of the same epoch do not take it back, as long
-    /// as this holds. A replica that has taken over has a higher one.
+    /// Sets whether hearsay resists views of the same epoch. True for a moment after a redirect, until other servers
+    /// have learned of the change. A replica that was promoted has a higher epoch, so its view is accepted in any
+    /// case.
     pub(crate) const fn hold_hearsay(&mut self, holds: bool) {
         self.holds_hearsay = holds;
     }
 
-    /// True when every slot has a primary.
+    /// True if every slot has a primary.
     pub(crate) fn is_whole(&self) -> bool {
         !self.owner_of.contains(&NOBODY)
     }
 
-    /// True when a redirect has told of a primary that no view has confirmed yet.
+    /// True if some slot has a primary that only a redirect has named.
     pub(crate) fn is_hearsay(&self) -> bool {
         self.owners.iter().any(|owner| owner.is_hearsay)
     }
 
-    /// The address of each primary that has a slot, once.
+    /// Returns the address of each primary that has a slot, once.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let addresses: HashSet<_> = self.owners.iter().map(|owner| &owner.address).collect();
         let mut addresses: Vec<_> = addresses.into_iter().cloned().collect();
-        // In one order in every run.
+        // Sorted, so that simulated runs repeat exactly.
         addresses.sort_unstable();
         addresses
     }
 
-    /// The address of each primary that has a slot, with its epoch.
+    /// Returns the address of each primary that has a slot, with its epoch.
     pub(crate) fn epochs(&self) -> BTreeMap<&Address, u64> {
         self.owners.iter().map(|owner| (&owner.address, owner.epoch)).collect()
     }
 
-    /// Every node of the last view that was up to date: whom else to ask for one.
+    /// Returns every node of the last view that was not stale. Each can be asked for its view.
     pub(crate) fn known(&self) -> &[Arc<Peer>] {
         &self.known
     }
 
-    /// How many replicas the primaries have, by their addresses: those that are away included, and the primary of before until it is
-    /// back. Also of those without slots, which may be getting some.
+    /// Returns the number of replicas of each primary, by address. Replicas that are away count too, and so does the
+    /// former primary until it is back. Primaries without slots are included, because they may be getting some.
     pub(crate) fn replicas(&self) -> HashMap<&Address, usize> {
         let counts = self.shards.others(&self.known);
         let count = |id: &Arc<str>| counts.get(id).copied().unwrap_or(0);
@@ -131,7 +134,7 @@ impl SlotMap {
         for peer in self.known.iter().filter(|peer| peer.primary.is_none()) {
             replicas.extend(peer.address.as_ref().map(|address| (address, count(&peer.id))));
         }
-        // Of one that no view has told of yet, as many as any has.
+        // A primary that no view has reported yet is assumed to have the largest replica count of any shard.
         let most = counts.values().copied().max().unwrap_or(0);
         for Owner { id, address, .. } in &self.owners {
             let count = id.as_ref().map_or(most, count);
@@ -141,15 +144,17 @@ impl SlotMap {
         replicas
     }
 
-    /// An address as views have it, where it is another one of a node that they know.
+    /// Returns the address under which views know the node at this address. A node may have a host name and an IP
+    /// address.
     pub(crate) fn as_known(&self, address: &Address) -> Address {
         let peer = self.known.iter().find(|peer| peer.is_at(address));
         peer.and_then(|peer| peer.address.as_ref()).unwrap_or(address).clone()
     }
 
-    /// Takes over what a view knows better. Nothing where it is of another cluster, of which a node may have got the address of
-    /// one of ours: none of its nodes is known here, and its epochs mean nothing. When all of ours are gone for good, and such a
-    /// cluster stands in their place, it takes a new map.
+    /// Merges a view. Returns `None` if it is of another cluster.
+    ///
+    /// A node of another cluster may have taken the address of one of ours. None of its nodes is known here, and its
+    /// epochs mean nothing. If all our nodes are replaced by such a cluster, a new map (a new client) is needed.
     pub(crate) fn merge(&mut self, view: &SlotView) -> Option<Changes> {
         if !self.is_kin(view) {
             return None;
@@ -172,10 +177,10 @@ impl SlotMap {
             }
         }
         slots.sort_unstable();
-        // Only a new owner changes the map.
+        // Without a new owner, nothing has changed.
         let changes = if self.owners.len() > known_owners { self.changes(slots, &before) } else { Changes::default() };
         if view.epoch() >= self.known.iter().map(|peer| peer.epoch).max().unwrap_or(0) {
-            // Those who have lost all slots are none of these any more.
+            // Asked for after the merge: nodes that have lost all their slots are not among the owners any more.
             let owners = self.owner_ids();
             self.shards.hear(&owners, &self.known, view);
             self.known = view.peers().to_vec();
@@ -183,12 +188,12 @@ impl SlotMap {
         Some(changes)
     }
 
-    /// Believes a `MOVED` that answered a command which was sent when the slot was at that generation. Nothing changes where it
-    /// has moved since: the first of many commands that are redirected together has changed the map for all of them, and of a
-    /// redirect that is older than the map nobody knows whether it is still right.
+    /// Applies a `MOVED` that answered a command sent when the slot was at generation `seen`. Does nothing if the
+    /// slot has moved since. If many commands are redirected together, the first redirect has changed the map for all
+    /// of them. A redirect that is older than the map may be wrong by now.
     pub(crate) fn patch(&mut self, slot: u16, seen: u32, to: &Address) -> Changes {
         let epoch = self.epoch(slot).unwrap_or(0);
-        // By the address under which views know it, so that it is the same member.
+        // Views may know the node by another address. Their address is used, so that the member is the same.
         let peer = self.known.iter().find(|peer| peer.is_at(to));
         let (id, address) = match peer {
             Some(peer) => (Some(Arc::clone(&peer.id)), peer.address.as_ref().unwrap_or(to)),
@@ -201,14 +206,14 @@ impl SlotMap {
         let before = self.addresses();
         let mut slots = Vec::new();
         let index = self.owners.iter().position(|known| *known == owner);
-        // As in `enlist`.
+        // The index fits, as in `enlist`.
         let index = index.and_then(|index| u16::try_from(index).ok()).unwrap_or_else(|| self.enlist(owner));
         self.put(slot, index, &mut slots);
         self.changes(slots, &before)
     }
 
-    /// The ids of those that are gone by a view: who have slots, and are not listed; and who count as replicas because they went away,
-    /// and are not listed as away.
+    /// Returns the ids of nodes that are gone by this view: nodes with slots that are not listed, and nodes that
+    /// count as replicas because they went away, and that are not listed as away.
     pub(crate) fn gone_in(&self, view: &SlotView) -> HashSet<Arc<str>> {
         let listed: HashSet<_> = view.peers().iter().map(|peer| &peer.id).collect();
         let owners = self.owner_ids();
@@ -217,8 +222,8 @@ impl SlotMap {
         gone
     }
 
-    /// Takes a node for one that has left the cluster: whoever claims its slots has them, whatever its epoch is, and it is nobody's
-    /// replica.
+    /// Treats a node as one that has left the cluster. Any claim to its slots wins, whatever its epoch, and the node
+    /// is no replica any more.
     pub(crate) fn orphan(&mut self, id: &str) {
         self.shards.forget(id);
         for owner in self.owners.iter_mut().filter(|owner| owner.id.as_deref() == Some(id)) {
@@ -226,7 +231,7 @@ impl SlotMap {
         }
     }
 
-    /// True when a view is of this cluster: a node of it is known, or nothing is known yet.
+    /// True if a view is of this cluster: it lists a known node, or no node is known yet.
     pub(crate) fn is_kin(&self, view: &SlotView) -> bool {
         let known: HashSet<_> = self.known.iter().map(|peer| &peer.id).collect();
         known.is_empty() || view.peers().iter().any(|peer| known.contains(&peer.id))
@@ -240,12 +245,13 @@ impl SlotMap {
         self.owners.get(usize::from(*self.owner_of.get(usize::from(slot))?))
     }
 
-    /// Cuts a range of slots into runs that have one owner each. A range has few runs, so that comparing them is cheap.
+    /// Cuts a range of slots into runs with one owner each. A range has few runs, so comparing runs instead of slots
+    /// is cheap.
     fn runs(&self, (first, last): (u16, u16)) -> Vec<RangeInclusive<u16>> {
         let owner_of = self.owner_of.get(usize::from(first)..=usize::from(last)).unwrap_or_default();
         let mut start = first;
         let run = |run: &[u16]| {
-            // A run is no longer than the range that it is part of.
+            // A run is no longer than its range.
             let end = u16::try_from(run.len()).map_or(last, |length| start + (length - 1));
             let slots = start..=end;
             start = end.saturating_add(1);
@@ -256,11 +262,11 @@ impl SlotMap {
 
     fn enlist(&mut self, owner: Owner) -> u16 {
         self.owners.push(owner);
-        // Those before have a slot each, and those of one view as well: twice as many as slots at the most.
+        // The index fits: there are at most as many old owners as slots, and as many new ones from the view.
         u16::try_from(self.owners.len() - 1).unwrap_or(NOBODY)
     }
 
-    /// Gives a slot to an owner, and notes it where its address is another.
+    /// Gives a slot to an owner. Notes the slot as changed if the address differs.
     fn put(&mut self, slot: u16, index: u16, changed: &mut Vec<u16>) {
         let before = self.primary(slot).cloned();
         let at = usize::from(slot);
@@ -271,14 +277,14 @@ impl SlotMap {
         }
     }
 
-    /// Drops the owners without slots, and tells what became of the addresses.
+    /// Drops the owners without slots, and computes what changed.
     fn changes(&mut self, slots: Vec<u16>, before: &[Address]) -> Changes {
         let mut renumbered = vec![NOBODY; self.owners.len()];
         let mut owners = Vec::new();
         for index in self.owner_of.iter_mut().filter(|index| **index != NOBODY) {
             let old = usize::from(*index);
             if renumbered[old] == NOBODY {
-                // No more than there are slots.
+                // There are no more owners than slots.
                 renumbered[old] = u16::try_from(owners.len()).unwrap_or(NOBODY);
                 owners.push(self.owners[old].clone());
             }
@@ -294,7 +300,7 @@ impl SlotMap {
 }
 
 impl Owner {
-    /// True when this owner's slot is the other's by what a view says.
+    /// True if a view that names `other` for this owner's slot overrules this owner.
     fn yields_to(&self, other: &Self, is_linked: bool, holds_hearsay: bool) -> bool {
         if self.is_hearsay && holds_hearsay {
             return other.epoch > self.epoch;
@@ -302,13 +308,12 @@ impl Owner {
         if self.is_hearsay || other.epoch != self.epoch {
             return other.epoch >= self.epoch;
         }
-        // The same node at another address has the same epoch as before. Whoever is connected with it knows where it is.
+        // The node has a new address, and still the same epoch. A node that is connected to it knows where it is.
         self.id == other.id && self.address != other.address && is_linked
     }
 }
 
 impl Changes {
-    /// True when nothing is other than before.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

@@ -1,6 +1,6 @@
-//! What one server says of its cluster: the reply to `CLUSTER NODES`, the only one that tells config epochs.
+//! A server's view of its cluster: its reply to `CLUSTER NODES`, the only reply that contains config epochs.
 //!
-//! A line a node: id, address, flags, primary, ping, pong, epoch, link, and the slots of a primary:
+//! Each node has a line: id, address, flags, primary, ping, pong, epoch, link, and a primary's slots:
 //!
 //! ```text
 //! 07c3.. 10.0.0.7:6379@16379,n7.example myself,master - 0 0 3 connected 0-5460 5462 [93-<-1f2e..] [95->-2a3b..]
@@ -11,16 +11,16 @@ use std::sync::Arc;
 use super::SLOTS;
 use crate::topology::address::{Address, digits};
 
-/// The longest reply that is read: a thousand nodes with all slots in pieces come to a tenth of it.
+/// Longest reply that is accepted, in bytes. A thousand nodes with all slots scattered need a tenth of it.
 const LONGEST: usize = 4 << 20;
 
-/// The most nodes: a primary for each slot.
+/// Largest number of nodes that is accepted: a primary for each slot.
 const MOST: usize = SLOTS as usize;
 
-/// The longest id of a node; Redis's have 40 digits.
+/// Longest node id that is accepted. Redis's ids have 40 digits.
 const LONGEST_ID: usize = 64;
 
-/// A server's picture of its cluster, which may be out of date.
+/// A server's view of its cluster. It may be stale.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlotView {
     peers: Vec<Arc<Peer>>,
@@ -28,51 +28,52 @@ pub(crate) struct SlotView {
     open: Vec<Open>,
 }
 
-/// A node as another one knows it.
+/// A node, as the queried node knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) id: Arc<str>,
-    /// Unknown to some nodes while they get to know each other.
+    /// `None` while nodes get to know each other.
     pub(crate) address: Option<Address>,
-    /// The same under the host name that it announces. A cluster may prefer that in redirects.
+    /// The address under the host name that the node announces. A cluster may use it in redirects.
     pub(crate) alias: Option<Address>,
-    /// True when the asked node is connected with it, or is it.
+    /// True if the queried node is connected to this node, or is this node.
     pub(crate) is_linked: bool,
-    /// True when the asked node takes it to be away, cannot reach it, or still waits for its answer to a ping. False if another node is at
-    /// its address, because it will not come back.
+    /// True if the queried node considers this node down, cannot reach it, or waits for its reply to a ping. False if
+    /// another node has taken its address, because then it will not come back.
     pub(crate) is_away: bool,
-    /// The config epoch, of a replica that of its primary: it rises with every failover and every slot that is taken over.
+    /// The config epoch; for a replica, its primary's. It rises with every failover and every slot that is taken
+    /// over.
     pub(crate) epoch: u64,
-    /// Of a replica, its primary's id.
+    /// The id of a replica's primary.
     pub(crate) primary: Option<Arc<str>>,
 }
 
 impl Peer {
-    /// True when this is its address, by number or by name.
+    /// True if this is the node's address, by IP address or by host name.
     pub(super) fn is_at(&self, address: &Address) -> bool {
         self.address.as_ref() == Some(address) || self.alias.as_ref() == Some(address)
     }
 }
 
-/// The slots that a primary has, as the asked node knows it.
+/// The slots of a primary, as the queried node knows them.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
     pub(super) peer: Arc<Peer>,
-    /// First and last of each piece.
+    /// First and last slot of each range.
     pub(super) ranges: Vec<(u16, u16)>,
 }
 
-/// A slot that is being moved. Only the two nodes between which it is say so, each for itself.
+/// A slot that is being moved. Only the source and the target of the move report it, each for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     pub(crate) slot: u16,
-    /// Away from the asked node; else to it.
+    /// True if the slot moves away from the queried node; false if it moves there.
     pub(crate) is_leaving: bool,
-    /// The node at the other end.
+    /// The node at the other end of the move.
     pub(crate) other: Arc<str>,
 }
 
-/// Why a text is no reply to `CLUSTER NODES`. The text itself is not repeated: it may hold anything.
+/// Why a text is no reply to `CLUSTER NODES`. The error does not repeat the text, which may contain anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoView {
     #[error("the list of nodes is too long for a cluster's")]
@@ -86,7 +87,7 @@ pub(crate) enum NoView {
 }
 
 impl SlotView {
-    /// Reads what the node at `asked_host` replied. Where an address has no host, it is that one.
+    /// Parses the reply of the node at `asked_host`. An address without a host has that host.
     pub(crate) fn parse(text: &str, asked_host: &str) -> Result<Self, NoView> {
         if text.len() > LONGEST {
             return Err(NoView::TooLong);
@@ -101,7 +102,7 @@ impl SlotView {
         if reading.asked != 1 {
             return Err(NoView::NoMyself);
         }
-        // More slots than there are would have ended this before: what is sorted here is not long.
+        // This sort is short: more ranges than slots would have been an error already.
         reading.taken.sort_unstable();
         if reading.taken.windows(2).any(|pair| pair[0].1 >= pair[1].0) {
             return Err(NoView::Overlap);
@@ -109,22 +110,21 @@ impl SlotView {
         Ok(reading.view)
     }
 
-    /// Every node that is known there, with those that have no slots. Nodes that are no members yet are left out.
+    /// Returns every node in the view, also nodes without slots. Nodes that have not joined yet are left out.
     pub(crate) fn peers(&self) -> &[Arc<Peer>] {
         &self.peers
     }
 
-    /// True if any node announces this host name.
     pub(crate) fn announces(&self, host: &str) -> bool {
         self.peers.iter().filter_map(|peer| peer.alias.as_ref()).any(|name| name.host() == host)
     }
 
-    /// True if any node announces a host name.
     pub(crate) fn has_names(&self) -> bool {
         self.peers.iter().any(|peer| peer.alias.is_some())
     }
 
-    /// The same view with nodes addressed by the host names that they announce. Their addresses become their aliases.
+    /// Returns the same view with nodes addressed by the host names that they announce. Their addresses become their
+    /// aliases.
     pub(crate) fn by_name(mut self) -> Self {
         let named = |peer: &Arc<Peer>| match &peer.alias {
             Some(name) => {
@@ -140,24 +140,23 @@ impl SlotView {
         self
     }
 
-    /// The slots that are being moved from the asked node, or to it.
+    /// Returns the slots that are being moved from or to the queried node.
     pub(crate) fn open(&self) -> &[Open] {
         &self.open
     }
 
-    /// The highest epoch in it.
+    /// Returns the highest epoch in the view.
     pub(crate) fn epoch(&self) -> u64 {
         self.peers.iter().map(|peer| peer.epoch).max().unwrap_or(0)
     }
 }
 
-/// A reply that is being read.
 #[derive(Default)]
 struct Reading<'a> {
     asked_host: &'a str,
-    /// How many nodes are said to be the asked one.
+    /// Number of nodes that are marked as the queried one.
     asked: usize,
-    /// Every piece of slots so far, and how many slots these are.
+    /// Every range of slots so far, and the number of slots in them.
     taken: Vec<(u16, u16)>,
     count: usize,
     view: SlotView,
@@ -182,7 +181,7 @@ impl Reading<'_> {
                 None => ranges.push(self.range(token)?),
             }
         }
-        // A node that was met just now, under an id of chance.
+        // A node that has just been met has a temporary, random id.
         if has(&["handshake"]) && ranges.is_empty() {
             return Ok(());
         }
@@ -195,7 +194,7 @@ impl Reading<'_> {
         let is_silent = !is_asked && unanswered_ping != "0";
         let is_away = !has(&["noaddr"]) && (!is_linked || is_silent || has(&["fail", "fail?"]));
         let peer = Arc::new(Peer { id, address, alias, is_linked, is_away, epoch, primary });
-        // Without an address there is nowhere to go for them.
+        // A primary without an address cannot be reached, so its slots are of no use.
         if !ranges.is_empty() && peer.address.is_some() {
             self.view.claims.push(Claim { peer: Arc::clone(&peer), ranges });
         }
@@ -203,7 +202,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// From `ip:port@bus,hostname,aux=value`, of which the last three may be missing.
+    /// Parses `ip:port@bus,hostname,aux=value`. The last three parts may be missing.
     fn place(&self, text: &str) -> Result<(Option<Address>, Option<Address>), &'static str> {
         let mut parts = text.split(',');
         let endpoint = parts.next().unwrap_or_default();
@@ -218,7 +217,7 @@ impl Reading<'_> {
         }
     }
 
-    /// From `5` or `5-7`.
+    /// Parses `5` or `5-7`.
     fn range(&mut self, text: &str) -> Result<(u16, u16), &'static str> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (first, last) = digits(first).zip(digits(last)).ok_or("a slot that is no number")?;
@@ -234,7 +233,7 @@ impl Reading<'_> {
     }
 }
 
-/// From `93->-id]`, away from the asked node, or `93-<-id]`, to it.
+/// Parses `93->-id]` (away from the queried node) or `93-<-id]` (to it).
 fn open(text: &str) -> Result<Open, &'static str> {
     let text = text.strip_suffix(']').ok_or("a slot that is half open")?;
     let (away, to) = (text.split_once("->-"), text.split_once("-<-"));

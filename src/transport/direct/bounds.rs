@@ -1,21 +1,21 @@
-//! How long the reply at the head of a buffer is, found without recursion and without reading anything twice. The parser behind it
-//! sees whole replies only, of a bounded size, depth and count of parts, whatever a server sends.
+//! Finds the end of the reply at the head of a buffer, without recursion and without reading a byte twice. So the
+//! parser sees only complete replies, limited in size, depth and number of parts, whatever a server sends.
 
 use std::fmt;
 
-/// The longest reply that is taken: the listing of a lock with a million holders is shorter.
+/// Maximum length of a reply. The list of a lock with a million holders is shorter.
 const LONGEST: usize = 64 << 20;
 
-/// How many parts a reply may have.
+/// Maximum number of parts of a reply.
 const PARTS: usize = 4 << 20;
 
-/// How deep lists may lie within lists.
+/// Maximum depth of lists within lists.
 const DEPTH: usize = 16;
 
-/// The longest line: a status, an error, a number.
+/// Maximum length of a line: a status, an error, a number.
 const LINE: usize = 64 << 10;
 
-/// What a server sent is no reply, or too large a one.
+/// Input that is no reply, or too large a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Garbage(pub(super) &'static str);
 
@@ -27,21 +27,21 @@ impl fmt::Display for Garbage {
 
 impl std::error::Error for Garbage {}
 
-/// How far the reply at the head of the buffer has been looked at.
+/// Progress of the scan.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     at: usize,
-    /// Where the end of the line at `at` has been looked for so far.
+    /// The end of the line at `at` was searched for up to here.
     looked: usize,
     parts: usize,
-    /// How many parts are still to come in each list that is open, the outermost first.
+    /// Number of missing parts of each open list, the outermost first.
     open: Vec<usize>,
-    /// A null was found that only the second version of the protocol has.
+    /// True after a null that only RESP2 has.
     pub(super) is_resp2: bool,
 }
 
 impl Bounds {
-    /// The length of the reply that `input` begins with, as soon as all of it is there.
+    /// Returns the length of the first reply in `input`, once all of it is there.
     pub(super) fn of(&mut self, input: &[u8]) -> Result<Option<usize>, Garbage> {
         loop {
             let Some(line) = self.line(input)? else { return Ok(None) };
@@ -54,7 +54,7 @@ impl Bounds {
                     None if *kind == b'$' => self.is_resp2 = true,
                     None => return Err(Garbage("a length below zero")),
                     Some(length) => {
-                        // Longer than the longest is refused before it is there.
+                        // Refused by its announced length, before the bytes arrive.
                         if length > LONGEST - self.at.min(LONGEST) {
                             return Err(Garbage("a reply that is too long"));
                         }
@@ -94,7 +94,7 @@ impl Bounds {
         }
     }
 
-    /// Counts a part that has ended, and the lists that end with it. True at the end of the reply.
+    /// Counts an ended part, and the lists that end with it. Returns true at the end of the reply.
     fn part_ends(&mut self) -> bool {
         while let Some(left) = self.open.last_mut() {
             *left -= 1;
@@ -106,7 +106,7 @@ impl Bounds {
         true
     }
 
-    /// The line at `at`, without its end.
+    /// Returns the line at `at`, without its line end.
     fn line<'a>(&mut self, input: &'a [u8]) -> Result<Option<&'a [u8]>, Garbage> {
         let from = self.looked.max(self.at);
         let found = input.get(from..).unwrap_or_default().iter().position(|byte| *byte == b'\n').map(|n| from + n);
@@ -122,7 +122,7 @@ impl Bounds {
     }
 }
 
-/// A length: None for -1.
+/// Parses a length. Returns `None` for -1.
 fn length(text: &[u8]) -> Result<Option<usize>, Garbage> {
     if text == b"-1" {
         return Ok(None);
@@ -188,7 +188,7 @@ mod tests {
         ] {
             assert!(Bounds::default().of(odd.as_bytes()).is_err(), "{:?}", &odd[..odd.len().min(30)]);
         }
-        // Many lists, each of them small.
+        // Many small lists.
         let wide = format!("*16\r\n{}", "*1\r\n".repeat(14));
         assert_eq!(Bounds::default().of(wide.as_bytes()), Ok(None));
     }

@@ -1,5 +1,7 @@
-//! One connection for commands, as its callers see it. They write to the socket themselves as long as few commands are under way;
-//! the connection's own task (`driver.rs`) reads the replies, and writes what piles up.
+//! One connection for commands, as its callers see it.
+//!
+//! While few commands are in flight, callers write to the socket themselves. The connection's task (`driver.rs`) reads
+//! the replies, and writes the bytes that pile up.
 
 use std::io;
 use std::sync::Arc;
@@ -20,17 +22,17 @@ use super::wire::Answer;
 use crate::error::passing::Passing;
 use crate::transport::{Call, Fault, FaultKind};
 
-/// With more commands under way than this, writing is left to the connection's task: what comes meanwhile goes out with it.
+/// With more commands in flight than this, callers leave writing to the connection's task, which writes them in
+/// batches.
 const FEW: usize = 4;
 
-/// One connection for commands. Survives its sockets.
+/// One connection for commands. It outlives its sockets.
 #[derive(Debug)]
 pub(super) struct Connection {
     state: Mutex<State>,
-    /// The connection's task, and whether there is something for it to do.
+    /// Waker of the connection's task, and whether there is work for that task.
     pub(super) driver: AtomicWaker,
     pub(super) attention: AtomicBool,
-    /// For one command.
     timeout: Duration,
 }
 
@@ -39,11 +41,11 @@ pub(super) struct State {
     link: Link,
     pipeline: Pipeline,
     silence: Silence,
-    /// Why there is no connection, while there is none.
+    /// Reason why there is no connection. `None` while there is one.
     trouble: Option<Trouble>,
-    /// Writing has failed; the connection's task sees to it.
+    /// Error of a failed write, until the connection's task handles it.
     failed: Option<io::Error>,
-    /// The socket takes no more for now.
+    /// True while the socket has no room.
     is_full: bool,
 }
 
@@ -68,24 +70,23 @@ impl Connection {
         Arc::new(Self { state: Mutex::new(state), driver, attention, timeout })
     }
 
-    /// Runs a call: nothing is sent before the first poll.
+    /// Runs a call. Nothing is sent before the first poll.
     pub(super) fn run(self: &Arc<Self>, call: Call, script_cache: bool) -> Exchange {
         Exchange::new(Arc::clone(self), call, script_cache)
     }
 
-    /// For one command.
     pub(super) const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Sends a command, of which `write` appends the bytes.
+    /// Sends a command. `write` appends its bytes.
     pub(super) fn send(
         &self,
         deadline: Instant,
         context: &Context<'_>,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Ticket, Fault> {
-        // Wakers are somebody else's code: made and dropped outside of the lock.
+        // Wakers are foreign code, so they are cloned and dropped outside of the lock.
         let waker = context.waker().clone();
         let (ticket, wants_driver) = {
             let mut state = self.state.lock();
@@ -105,7 +106,7 @@ impl Connection {
         Ok(ticket)
     }
 
-    /// Sends so many commands together: by one connection, or not at all. `write` appends the bytes of all of them.
+    /// Sends `count` commands on one connection, or none of them. `write` appends all their bytes.
     pub(super) fn send_together(
         &self,
         deadline: Instant,
@@ -127,48 +128,44 @@ impl Connection {
         Ok(tickets)
     }
 
-    /// What a command has come to, as whoever waits for it asks.
     pub(super) fn poll_answer(&self, ticket: Ticket, context: &Context<'_>) -> Poll<Outcome> {
         let mut is_replaced = false;
         loop {
             match self.look(ticket, context.waker()) {
                 Look::Done(outcome) => return Poll::Ready(outcome),
                 Look::Waits => return Poll::Pending,
-                // Two wakers of one task may be told apart: there is nothing to be had by another replacement.
+                // Two wakers of one task may compare as different. Another replacement would not help.
                 Look::WakesAnother if is_replaced => return Poll::Pending,
                 Look::WakesAnother => {
                     self.wake_instead(ticket, context.waker().clone());
-                    // The answer may have come in between.
+                    // The answer may have arrived before the waker was replaced.
                     is_replaced = true;
                 }
             }
         }
     }
 
-    /// How a command stands.
     fn look(&self, ticket: Ticket, waker: &Waker) -> Look {
         self.state.lock().pipeline.look(ticket, waker)
     }
 
-    /// Somebody else waits for it now.
+    /// Replaces the waker of a command. The old waker is dropped outside of the lock.
     fn wake_instead(&self, ticket: Ticket, waker: Waker) {
         let other = self.state.lock().pipeline.wake_instead(ticket, waker);
         drop(other);
     }
 
-    /// Nobody waits for this command any more.
     pub(super) fn abandon(&self, ticket: Ticket) {
         let waker = self.state.lock().pipeline.abandon(ticket);
         drop(waker);
     }
 
-    /// Has the connection's task look at the state.
     fn attend(&self) {
         self.attention.store(true, Ordering::Release);
         self.driver.wake();
     }
 
-    /// The connection stands: what waits for it goes out.
+    /// Notes that the connection is up, and writes the commands that wait for it.
     pub(super) fn up(&self, writer: Writer) {
         let mut state = self.state.lock();
         if matches!(state.link, Link::Ended(_)) {
@@ -181,7 +178,7 @@ impl Connection {
         self.attention.store(true, Ordering::Release);
     }
 
-    /// The connection is gone. Commands that have left are lost; those that have not wait for the next one.
+    /// Notes that the connection is gone. Sent commands are lost; unsent commands wait for the next connection.
     pub(super) fn down(&self, why: Trouble) {
         let mut wakers = Vec::new();
         let socket = {
@@ -198,17 +195,15 @@ impl Connection {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Connecting has failed once more.
     pub(super) fn troubled(&self, why: Trouble) {
         self.state.lock().trouble = Some(why);
     }
 
-    /// Why there is no connection, while there is none.
     pub(super) fn trouble(&self) -> Option<String> {
         self.state.lock().trouble.as_ref().map(|trouble| trouble.message.clone())
     }
 
-    /// There will be no connection any more.
+    /// Ends the connection for good.
     pub(super) fn end(&self, kind: FaultKind) {
         let mut wakers = Vec::new();
         let before = {
@@ -223,7 +218,7 @@ impl Connection {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Hands on what the server has answered. False when it has answered what nobody asked.
+    /// Passes answers on to their callers. Returns false if the server has sent an answer without a command.
     pub(super) fn answered(&self, answers: &mut Vec<Answer>, wakers: &mut Vec<Waker>) -> bool {
         let mut state = self.state.lock();
         let (mut is_right, mut in_time) = (true, false);
@@ -241,8 +236,8 @@ impl Connection {
         is_right
     }
 
-    /// Writes what has piled up, as far as the socket has room: true where it has none for all. An error says that the connection
-    /// is gone.
+    /// Writes the bytes that have piled up while the socket has room. Returns true if it has no room for all. An error
+    /// means that the connection is gone.
     pub(super) fn poll_write(&self, context: &mut Context<'_>) -> io::Result<bool> {
         let mut state = self.state.lock();
         loop {
@@ -264,19 +259,18 @@ impl Connection {
         }
     }
 
-    /// When the next command runs out of time.
     pub(super) fn due(&self) -> Option<Instant> {
         self.state.lock().pipeline.due()
     }
 
-    /// Ends commands whose time is up. True when the connection is to be taken for dead.
+    /// Fails commands whose time is up. Returns true if the connection is dead.
     pub(super) fn expire(&self, now: Instant) -> bool {
         let mut wakers = Vec::new();
         let is_dead = {
             let mut state = self.state.lock();
             let is_up = matches!(state.link, Link::Up(_));
             let message = match &state.trouble {
-                // The reason says more than that time is up: a refused login, say.
+                // The reason says more than a timeout does, for example that the login was refused.
                 Some(trouble) => trouble.message.clone(),
                 None if is_up => "the server takes no more commands".to_owned(),
                 None => "there is no connection to the server yet".to_owned(),
@@ -292,7 +286,7 @@ impl Connection {
 }
 
 impl State {
-    /// Writes as much as the socket takes.
+    /// Writes until the socket has no room.
     fn write(&mut self) {
         let Link::Up(writer) = &self.link else { return };
         while !self.is_full && self.failed.is_none() && !self.pipeline.unwritten().is_empty() {
@@ -316,7 +310,7 @@ fn ended(kind: FaultKind) -> Fault {
     Fault::new(kind, message)
 }
 
-/// True where the server that gives this error is one that was demoted: a new connection may lead to the one that was promoted.
+/// True for an error of a demoted server. A new connection may lead to the promoted one.
 pub(super) fn is_demoted(answer: &Answer) -> bool {
     answer.as_ref().is_err_and(|error| Passing::of(error).is_some_and(|row| row.is_replica))
 }

@@ -1,4 +1,4 @@
-//! Opening a connection: the socket, the login, the database.
+//! Opens a connection: the socket, the login, the database.
 
 use std::io;
 use std::sync::Arc;
@@ -15,15 +15,14 @@ use crate::error::{Error, Step};
 use crate::transport::FOREIGN;
 use crate::transport::tls::{self, Secured};
 
-/// Where to connect, and as whom.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) place: Place,
-    /// How TLS is spoken there; None in plain.
+    /// TLS settings; `None` for a connection without TLS.
     pub(crate) tls: Option<Secured>,
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
-    /// Asked before each login, whose answer comes instead of both.
+    /// Queried before each login. Its answer replaces both user and password.
     pub(crate) credentials: Option<Provider>,
     pub(crate) database: u8,
 }
@@ -34,11 +33,11 @@ pub(super) struct Dialer {
     pub(super) target: Target,
     pub(super) within: Duration,
     pub(super) user_timeout: Duration,
-    /// The name by which the server lists the connection; empty for none.
+    /// Name under which the server lists the connection; empty for none.
     pub(super) name: String,
     /// The server, as errors name it.
     pub(super) server: String,
-    /// A connection has come to stand before.
+    /// True once a connection was up.
     has_stood: AtomicBool,
 }
 
@@ -51,30 +50,29 @@ impl Dialer {
     }
 }
 
-/// A connection that stands.
 pub(super) struct Opened {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
     pub(super) input: Input,
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Clone, Debug)]
 pub(super) struct Trouble {
     pub(super) message: String,
     pub(super) source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     pub(super) hope: Hope,
-    /// The other side has ended the connection.
+    /// True if the server has closed the connection.
     is_broken_off: bool,
 }
 
-/// Whether waiting may heal what keeps a connection from coming to stand.
+/// Whether a retry may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hope {
     Some,
-    /// What is wrong with certificates, who speaks TLS, or a port that is not Redis': somebody has to set it right.
+    /// A problem with certificates or TLS, or a port that is not Redis'. The setup has to be fixed.
     None,
-    /// A login or a database that does not exist, as the server says.
+    /// The server has refused the login or the database.
     Refused,
 }
 
@@ -83,7 +81,7 @@ impl Trouble {
         Self { message: message.into(), source: None, hope: Hope::Some, is_broken_off: false }
     }
 
-    /// The same trouble, with the server's name in front of its message.
+    /// Puts the server's name in front of the message.
     pub(super) fn at(mut self, server: &str) -> Self {
         if !self.message.starts_with(server) {
             self.message = format!("{server}: {}", self.message);
@@ -91,7 +89,6 @@ impl Trouble {
         self
     }
 
-    /// What whoever connects is told.
     pub(super) fn into_error(self) -> Error {
         if self.hope == Hope::Refused {
             return Error::server(self.message);
@@ -118,7 +115,7 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// What a server says to a login or a database that it does not have.
+/// Starts of the errors by which a server refuses a login or a database for good.
 const FINAL: [&str; 8] = [
     "NOAUTH",
     "WRONGPASS",
@@ -130,7 +127,8 @@ const FINAL: [&str; 8] = [
     "ERR invalid DB index",
 ];
 
-/// Refusal of a part of the login. The arguments that the server repeats may be the password.
+/// Handles a refusal during the login. The arguments that the server repeats are removed: they may contain the
+/// password.
 fn refused(mut message: String) -> Trouble {
     message.truncate(without_arguments(&message).len());
     let is_final = FINAL.iter().any(|text| message.starts_with(text));
@@ -139,17 +137,17 @@ fn refused(mut message: String) -> Trouble {
 }
 
 impl Dialer {
-    /// One try. None: it took too long.
+    /// Tries to connect once. Returns `None` after a timeout.
     pub(super) async fn open(&self) -> Option<Result<Opened, Trouble>> {
         let opened = tokio::time::timeout(self.within, self.open_unbounded()).await.ok()?;
-        // The text of a refusal begins with the server's error code, so no name is put in front of it.
+        // A refusal begins with the server's error code, so no name is put in front of it.
         Some(opened.map_err(|trouble| if trouble.hope == Hope::Refused { trouble } else { trouble.at(&self.server) }))
     }
 
     async fn open_unbounded(&self) -> Result<Opened, Trouble> {
         let Target { username, password, credentials, database, .. } = &self.target;
         let (username, password) = match credentials {
-            // Before there is a socket, which would idle meanwhile.
+            // Queried before the socket exists, which would idle meanwhile.
             Some(provider) => {
                 let Credentials { username, password } = provider.ask(self.within).await.map_err(Trouble::new)?;
                 (username, Some(password))
@@ -168,7 +166,7 @@ impl Dialer {
         }
     }
 
-    /// A server that breaks off at the login, and has never done otherwise, may want TLS.
+    /// Adds a hint: a server that closes connections at the login, and never accepted one, may want TLS.
     fn with_hint(&self, mut trouble: Trouble) -> Trouble {
         let has_stood = self.has_stood.load(Ordering::Relaxed);
         if trouble.is_broken_off
@@ -204,7 +202,7 @@ impl Opened {
         match self.ask(&hello).await? {
             Ok(_) => {}
             Err(error) if is_unknown(&error) => {
-                // Older than Redis 6, or something between us and the server: the second version of the protocol.
+                // A server before Redis 6, or a proxy. Continues with RESP2.
                 if let Some((_, password)) = login {
                     let mut auth: Vec<&[u8]> = vec![b"AUTH"];
                     auth.extend(user.map(|user| user.0.as_bytes()));
@@ -212,10 +210,10 @@ impl Opened {
                     self.ask(&auth).await?.map_err(refused)?;
                 }
                 if !name.is_empty() {
-                    // For those who look at the server: where it does not take that, nothing is lost.
+                    // The name is only for operators, so a refusal is ignored.
                     let _ = self.ask(&[b"CLIENT", b"SETNAME", name.as_bytes()]).await?;
                 }
-                // Whether it lets us in without one.
+                // Checks that the server accepts commands: it may require a login.
                 self.ask(&[b"PING"]).await?.map_err(refused)?;
             }
             Err(error) => return Err(refused(error)),
@@ -226,12 +224,12 @@ impl Opened {
         Ok(())
     }
 
-    /// Sends a command and waits for its reply; nothing else is under way.
+    /// Sends a command and waits for its reply. No other command is in flight.
     async fn ask(&mut self, words: &[&[u8]]) -> Result<Answer, Trouble> {
         let mut out = Vec::new();
         write_words(&mut out, words);
         let written = self.write(&out).await;
-        // What the server had to say before it closed the connection counts for more.
+        // A failed write is reported only if there is no reply: the server may have said why it closed the connection.
         loop {
             if self.input.is_foreign() {
                 return Err(Trouble { hope: Hope::None, ..Trouble::new(FOREIGN) });
@@ -276,16 +274,18 @@ fn is_unknown(error: &str) -> bool {
         .any(|text| error.starts_with(text))
 }
 
-/// The pauses between tries to connect: none at first, then from 20 ms to 2 s, doubled each time, a quarter of each random.
+/// Back-off between attempts to connect: no pause at first, then 20 ms, doubled each time up to 2 s. Each pause is
+/// shortened at random by up to a quarter.
 #[derive(Debug, Default)]
 pub(super) struct Pauses(u32);
 
-/// A connection that has stood for so long was a good one: the next is made at once.
+/// After a connection that was up for this long, the next attempt follows at once.
 const GOOD: Duration = Duration::from_secs(1);
 
 impl Pauses {
-    /// After a connection that stood for so long, and was of use or not. Behind one that was of none the pauses grow on, to
-    /// 320 ms: a server that takes connections and nothing else is not asked for fifty in a second, and is found soon when it is well.
+    /// Sets the next pause after a connection that was up for `long`. If it was of no use, the pauses keep growing, but
+    /// only up to 320 ms. So a server that accepts connections and does nothing else is not dialled fifty times a
+    /// second, and its recovery is noticed soon.
     pub(super) fn stood(&mut self, long: Duration, was_of_use: bool) {
         self.0 = match (long >= GOOD, was_of_use) {
             (true, _) => 0,
@@ -303,7 +303,7 @@ impl Pauses {
     }
 }
 
-/// Opens so many connections: done when all stand. Tried again until the time is up, but for what is final.
+/// Opens `count` connections. Returns once all are up. Retries until the time is up, unless the error is final.
 pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened>, Error> {
     let latest = parking_lot::Mutex::new(None);
     let one = async || {

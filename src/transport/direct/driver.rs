@@ -1,5 +1,8 @@
-//! The task of a connection for commands: connects, reads replies, writes what its callers could not, ends what has had no answer
-//! in time, and connects anew.
+//! The task of a connection for commands.
+//!
+//! 1. It connects, with a back-off.
+//! 2. It reads replies, writes the bytes that callers left, and fails commands whose time is up.
+//! 3. When the connection is broken or dead, or its server was demoted, it starts again.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -20,7 +23,7 @@ use crate::transport::demotions::Demotions;
 use crate::transport::outage::Outage;
 use crate::transport::{FaultKind, Listener};
 
-/// Ends what waits for a connection whose task is dropped: its runtime has ended, or the client was shut down.
+/// Fails waiting commands when the connection's task is dropped: its runtime has ended, or the client was shut down.
 struct EndOnDrop(Arc<Connection>);
 
 impl Drop for EndOnDrop {
@@ -29,8 +32,8 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Keeps the connection for as long as the client lives. `first`: a connection that is already up. `demotions`: those that the connections
-/// to this endpoint have met.
+/// Keeps the connection up while the client lives. `first`: a connection that is already up. `demotions`: reports of
+/// all connections to this endpoint.
 pub(super) async fn drive(
     connection: Arc<Connection>,
     dialer: Arc<Dialer>,
@@ -52,7 +55,8 @@ pub(super) async fn drive(
         };
         let Opened { reader, writer, input } = opened;
         connection.up(writer);
-        // Where another connection has reported since the refusal, this one was dialled after that, and has found the same server.
+        // Reports only if no other connection has done so since the refusal. Otherwise this connection was dialled
+        // after that report, and has reached the same server.
         if met.take().is_some_and(|count| count == demotions.dialed()) {
             demotions.report();
         }
@@ -75,7 +79,7 @@ async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses, 
         demotions.dials();
         match dialer.open().await {
             Some(Ok(opened)) if !demotions.is_behind() => return opened,
-            // A demotion was reported meanwhile. This connection may lead to the server that was demoted.
+            // A demotion was reported meanwhile. This connection may lead to the demoted server.
             Some(Ok(_)) => {}
             Some(Err(trouble)) => connection.troubled(trouble.at(&dialer.server)),
             None => connection.troubled(Trouble::new("the server does not answer to a login").at(&dialer.server)),
@@ -83,7 +87,7 @@ async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses, 
     }
 }
 
-/// Reads and writes until the connection is gone. Returns why it is gone, and its last state.
+/// Reads and writes until the connection is gone. Returns the reason, and the connection's last state.
 async fn serve(
     connection: &Connection,
     limits: &mut Limits,
@@ -106,7 +110,7 @@ async fn serve(
     };
     let why = poll_fn(|context| {
         connection.driver.register(context.waker());
-        // Polled once, to be woken by a report: each poll takes a lock.
+        // Polled once, to be woken by a report. Each poll takes a lock.
         let is_first = !std::mem::replace(&mut is_registered, true);
         if is_first && reported.as_mut().poll(context).is_ready() || demotions.is_behind() {
             return Poll::Ready(follows());
@@ -130,7 +134,7 @@ async fn serve(
     (why, served)
 }
 
-/// Another connection to the endpoint has met a demotion.
+/// Reason for a reconnect after another connection to the endpoint has met a demotion.
 fn follows() -> Trouble {
     tracing::warn!("a connection for commands follows another one, whose server was demoted: reconnecting");
     Trouble::new("the connection was given up: its server was demoted, as another connection has found")
@@ -142,16 +146,16 @@ struct Served {
     answers: Vec<Answer>,
     wakers: Vec<Waker>,
     has_yielded: bool,
-    /// The socket had no room for all.
+    /// The socket had no room for all bytes.
     is_blocked: bool,
-    /// The server has answered what was asked.
+    /// The server has answered a command, other than with a refusal by a replica.
     is_of_use: bool,
-    /// Its server was demoted.
+    /// The server was demoted.
     is_demoted: bool,
 }
 
 impl Served {
-    /// Reads all there is, and hands it on.
+    /// Reads all available replies, and passes them on.
     fn read(
         &mut self,
         connection: &Connection,
@@ -166,14 +170,14 @@ impl Served {
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Err(error.into()),
             }
-            // Looked at after the read: these replies may be about locks that were acquired at the new primary since.
+            // Checked after the read: these replies may be about locks that were acquired at the new primary since.
             if demotions.is_behind() {
                 return Err(follows());
             }
             let garbage = loop {
                 match self.input.next() {
                     Ok(Some(Incoming::Reply(answer))) => self.answers.push(answer),
-                    // Nobody asks for messages here.
+                    // This connection has no subscriptions.
                     Ok(Some(Incoming::Push(_))) => {}
                     Ok(None) => break None,
                     Err(garbage) => break Some(garbage),
@@ -196,7 +200,7 @@ impl Served {
         }
     }
 
-    /// Lets all run that are ready, so that what they have to say goes out together; then writes.
+    /// Yields once, so that all ready tasks can add their commands to one write. Then writes.
     fn write(&mut self, connection: &Connection, context: &mut Context<'_>) -> io::Result<()> {
         self.has_yielded = !self.has_yielded && !self.is_blocked;
         if self.has_yielded {
@@ -208,25 +212,26 @@ impl Served {
     }
 }
 
-/// The limits of the commands of one connection, by one timer.
+/// Deadlines of the commands of one connection. They share one timer.
 #[derive(Default)]
 struct Limits {
     sleep: Option<Pin<Box<Sleep>>>,
-    /// What the timer is set to.
+    /// Deadline that the timer is set to.
     due: Option<Instant>,
-    /// The limit was found to have passed in a standstill: answers that are here unread have a moment more to be read.
+    /// True if the deadline passed in a standstill of this process. Answers that have arrived unread get a moment to be
+    /// read.
     recovers: bool,
 }
 
 impl Limits {
-    /// The next limit may be another one.
+    /// Has the deadline read again, because the earliest one may have changed.
     fn look(&mut self) {
         if !self.recovers {
             self.due = None;
         }
     }
 
-    /// Ends commands whose time is up. True when the connection is to be taken for dead.
+    /// Fails commands whose time is up. Returns true if the connection is dead.
     fn poll(&mut self, connection: &Connection, context: &mut Context<'_>) -> bool {
         loop {
             if self.due.is_none() {
@@ -259,7 +264,7 @@ impl Limits {
         }
     }
 
-    /// Some work, beside which limits hold.
+    /// Runs some work, while deadlines stay in force.
     async fn beside<T>(&mut self, connection: &Connection, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! One call: its command, and a second one with the script's source where the server does not know the script.
+//! One call: its command, and a second command with the script's source if the server does not know the script.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,22 +13,21 @@ use super::pipeline::Ticket;
 use super::wire::write_call;
 use crate::transport::{Call, Fault, FaultKind, Reply};
 
-/// How a call is sent.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Command(&'static str),
     Hash,
     Source,
-    /// It was answered.
+    /// The call was answered.
     Over,
 }
 
-/// A call under way. Dropped, it goes on without anybody who hears of it.
+/// A call in flight. If it is dropped, the command still runs, and its answer is discarded.
 pub(super) struct Exchange {
     connection: Arc<Connection>,
     call: Call,
     stage: Stage,
-    /// Of both commands together, where the first one was in vain.
+    /// Common deadline of both commands.
     deadline: Option<Instant>,
     ticket: Option<Ticket>,
 }
@@ -104,7 +103,6 @@ impl Drop for Exchange {
     }
 }
 
-/// What the server's error says of its command.
 pub(super) fn refusal(message: String) -> Fault {
     let is_elsewhere = matches!(message.split(' ').next(), Some("MOVED" | "ASK" | "TRYAGAIN"));
     Fault::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, message)

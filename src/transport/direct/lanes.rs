@@ -1,8 +1,12 @@
-//! Lanes: connections for what replicas have to acknowledge.
+//! Lanes: connections for calls that replicas must acknowledge.
 //!
-//! `WAIT` blocks its connection, and covers the writes of that connection only. So what is to be acknowledged goes by connections of its
-//! own, of which each carries one group at a time: the calls that have gathered, and one `WAIT` behind them, written at once. Replies
-//! are handed on as they come, before the `WAIT` has ended.
+//! `WAIT` blocks its connection, and covers only the writes of that connection. So these calls have connections of
+//! their own, called lanes:
+//!
+//! 1. A call is queued. If all lanes are busy, another one is opened.
+//! 2. A free lane takes a group: the queued calls, and one `WAIT` behind them, written at once.
+//! 3. Each reply is passed on as it arrives, before the `WAIT` has ended.
+//! 4. The number of replicas from `WAIT` is passed on to the calls that acquired or prolonged a hold.
 //!
 //! ```text
 //!    calls ──► queue ──► lane 1   EVALSHA EVALSHA EVALSHA WAIT │ next group
@@ -10,10 +14,11 @@
 //!                   ╰──► lane 3   (made when both others are busy)
 //! ```
 //!
-//! A group goes by one connection as a whole or not at all (`Pipeline::push_together`): one that breaks in between fails all of the group
-//! that has no answer yet, its `WAIT` too. None is sent again on another connection, where it would vouch for nothing.
+//! A group is sent as a whole on one connection, or not at all (`Pipeline::push_together`). If the connection breaks,
+//! the unanswered part of the group fails, with its `WAIT`. Nothing is sent again on another connection, where a `WAIT`
+//! would not cover the first writes.
 //!
-//! A script that the server does not know is sent by its source in a group of its own, with a `WAIT` of its own.
+//! A script that the server does not know is sent by its source, in a second group with a `WAIT` of its own.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
@@ -42,14 +47,15 @@ use crate::runtime::standstill::within;
 use crate::transport::demotions::Demotions;
 use crate::transport::{Acknowledge, Call, Fault, FaultKind, Replied, Reply};
 
-/// How many lanes there are at the most.
+/// Maximum number of lanes.
 const MOST: usize = 3;
 
-/// The most calls of a group, and about so many bytes: as long as a group runs others of the server's clients wait.
+/// Maximum number of calls in a group, and their approximate maximum in bytes. While a group runs, the server's other
+/// clients wait.
 const CALLS: usize = 64;
 const BYTES: usize = 64 << 10;
 
-/// The lanes to one server, made when they are first used.
+/// The lanes to one server. They are opened when they are needed.
 pub(crate) struct Lanes {
     shared: Arc<Shared>,
 }
@@ -59,11 +65,11 @@ struct Shared {
     demotions: Demotions,
     script_cache: bool,
     command_timeout: Duration,
-    /// Those who keep a lane each. None once they were ended. Taken before `state`.
+    /// One task per lane. `None` once the lanes have ended. Locked before `state`.
     tasks: Mutex<Option<Vec<JoinHandle<()>>>>,
     runtime: Handle,
     state: Mutex<State>,
-    /// Somebody has come into the queue.
+    /// Notified when a call is queued.
     came: Notify,
     next: AtomicU64,
     is_ended: AtomicBool,
@@ -72,28 +78,27 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Queued>,
-    /// How many lanes carry a group.
+    /// Number of lanes that carry a group.
     busy: usize,
 }
 
-/// A call that is to be sent.
 struct Queued {
     number: u64,
     call: Call,
     how: Acknowledge,
-    /// Told when a lane takes it.
+    /// Notified when a lane takes the call.
     sent: Option<oneshot::Sender<()>>,
     answer: oneshot::Sender<Result<Replied, Fault>>,
 }
 
-/// How the scripts of a group are named.
+/// How the scripts of a group are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Naming {
     Hash,
     Source,
 }
 
-/// A lane carries a group until this is dropped.
+/// Marks a lane as busy until it is dropped.
 struct Busy<'a>(&'a Shared);
 
 impl Drop for Busy<'_> {
@@ -103,8 +108,7 @@ impl Drop for Busy<'_> {
 }
 
 impl Lanes {
-    /// To the server that connections are made to by this.
-    /// `demotions`: those that the connections to that server have met.
+    /// Lanes to the server of this dialer. `demotions`: reports of all connections to that server.
     pub(super) fn over(dialer: Arc<Dialer>, options: &Options, demotions: Demotions) -> Self {
         let shared = Shared {
             dialer,
@@ -125,7 +129,7 @@ impl Lanes {
         Self::over(Arc::new(Dialer::new(target, options)), options, demotions)
     }
 
-    /// As [`Transport::run_acknowledged`]: nothing is sent before the first poll.
+    /// Runs a call as [`Transport::run_acknowledged`] does. Nothing is sent before the first poll.
     ///
     /// [`Transport::run_acknowledged`]: crate::transport::Transport::run_acknowledged
     pub(crate) fn run(
@@ -145,7 +149,7 @@ impl Lanes {
                 if shared.give_up(number) {
                     return Err(Fault::new(FaultKind::NotSent, "what was sent before is not acknowledged yet"));
                 }
-                // A lane has taken it, perhaps just now: it has the time of its group.
+                // A lane has taken the call, perhaps just now. The call has the time limit of its group.
                 outcome = within(limit, replied).await;
             }
             match outcome {
@@ -156,18 +160,18 @@ impl Lanes {
         })
     }
 
-    /// Ends them. Their sockets are gone when these tasks are.
+    /// Ends the lanes, and returns their tasks. A lane's socket is closed when its task has ended.
     pub(crate) fn end(&self) -> Vec<JoinHandle<()>> {
         self.shared.is_ended.store(true, Ordering::Relaxed);
         let tasks = self.shared.tasks.lock().take().unwrap_or_default();
         for task in &tasks {
             task.abort();
         }
-        // Of these it is known that they have not run: where only this server is left they find another one.
+        // These calls have not run. If only this server has left, they are sent to another one.
         let queue = std::mem::take(&mut self.shared.state.lock().queue);
         for queued in queue {
             let fault = Fault::new(FaultKind::NotSent, "the connections to this server have ended");
-            // Refused where nobody waits any more.
+            // Fails if the caller is gone.
             let _ = queued.answer.send(Err(fault));
         }
         tasks
@@ -180,7 +184,7 @@ impl Drop for Lanes {
     }
 }
 
-/// Keeps a lane.
+/// The task of one lane.
 async fn keep(shared: Arc<Shared>) {
     let connection = Connection::new(shared.command_timeout);
     let (dialer, demotions) = (Arc::clone(&shared.dialer), shared.demotions.clone());
@@ -196,7 +200,7 @@ async fn keep(shared: Arc<Shared>) {
             }
         }
     };
-    // One task for both: a reply is read and handed on in one poll.
+    // One task for both: a reply is read and passed on in one poll.
     tokio::select! {
         biased;
         () = driving => {}
@@ -205,10 +209,10 @@ async fn keep(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Has a lane carry a call, another one where all that there are carry a group.
+    /// Queues a call. Opens another lane if all lanes are busy.
     fn queue(self: &Arc<Self>, queued: Queued) -> Result<(), Fault> {
         let mut tasks = self.tasks.lock();
-        // Who ends them takes these first, and clears the queue then.
+        // `end` takes the tasks before it clears the queue, so no call is queued after that.
         let Some(tasks) = tasks.as_mut() else { return Err(self.ended()) };
         self.open_lane(tasks);
         self.state.lock().queue.push_back(queued);
@@ -216,12 +220,12 @@ impl Shared {
         Ok(())
     }
 
-    /// How long a group may take.
+    /// Time limit of a group.
     fn limit(&self, within: Duration) -> Duration {
         self.command_timeout.saturating_add(within)
     }
 
-    /// The lanes have ended: by the client's end, or with its runtime.
+    /// The fault after the lanes have ended, with the client or with its runtime.
     fn ended(&self) -> Fault {
         if self.is_ended.load(Ordering::Relaxed) {
             return Fault::new(FaultKind::Closed, "the client is shut down");
@@ -229,7 +233,7 @@ impl Shared {
         Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")
     }
 
-    /// Nobody waits for this call any more. False where a lane has taken it.
+    /// Removes a call that its caller has given up. Returns false if a lane has taken it.
     fn give_up(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         let before = state.queue.len();
@@ -237,7 +241,7 @@ impl Shared {
         state.queue.len() < before
     }
 
-    /// Has another lane carry what one group was too small for.
+    /// Lets another lane carry the calls that did not fit into a group.
     fn share_rest(self: &Arc<Self>) {
         if !self.state.lock().queue.is_empty() {
             if let Some(tasks) = self.tasks.lock().as_mut() {
@@ -247,7 +251,7 @@ impl Shared {
         }
     }
 
-    /// Makes another lane where all that there are carry a group, unless there are as many as there may be.
+    /// Opens another lane if all lanes are busy, up to `MOST`.
     fn open_lane(self: &Arc<Self>, tasks: &mut Vec<JoinHandle<()>>) {
         if tasks.len() < MOST && self.state.lock().busy == tasks.len() {
             tasks.push(self.runtime.spawn(keep(Arc::clone(self))));
@@ -271,10 +275,12 @@ impl Shared {
         }
     }
 
-    /// Sends a group and hands on what it comes to. Returns those whose script the server does not know by its hash.
+    /// Sends a group, and passes its outcomes on. Returns the calls whose scripts the server does not know by their
+    /// hashes.
     ///
-    /// `known`: the scripts that it has answered here before. Others go by their text: a server that has just become the primary knows
-    /// none, and would refuse them at once, but be asked again only when replicas, of which it has none yet, were waited for in vain.
+    /// `known`: scripts that the server has answered on this lane. Other scripts are sent by their source. A server
+    /// that was just promoted knows no scripts and has no replicas yet. It would refuse hashes at once, but the second
+    /// group could only follow after the first `WAIT` has timed out.
     async fn carry(
         &self,
         connection: &Connection,
@@ -289,7 +295,7 @@ impl Shared {
         let commands: usize = group.iter().map(|queued| 1 + usize::from(queued.how.asking)).sum();
         let write = |out: &mut Vec<u8>| {
             for (at, queued) in group.iter().enumerate() {
-                // The first of a group tells it to those behind it.
+                // The first call of a script in a group loads the script for the calls behind it.
                 let tells = |before: &Queued| before.script() == queued.script();
                 let is_known = known.contains(&queued.script()) || group[..at].iter().any(tells);
                 queued.write(out, if is_known { naming } else { Naming::Source });
@@ -314,7 +320,7 @@ impl Shared {
         let (mut unknown, mut waiting) = (Vec::new(), Vec::new());
         for queued in group {
             if queued.how.asking {
-                // Where that is refused, the call behind it is as well.
+                // If `ASKING` is refused, the call behind it is refused too.
                 let _ = tickets.next().await;
             }
             let outcome = match tickets.next().await {
@@ -336,7 +342,7 @@ impl Shared {
             Err(fault) => Err(fault),
         };
         for one in waiting {
-            // Refused where nobody waits any more.
+            // Fails if the caller is gone.
             let _ = one.send(acknowledged.clone());
         }
         unknown
@@ -344,14 +350,14 @@ impl Shared {
 }
 
 impl State {
-    /// What goes out next. Calls whose callers went away before they were sent never are.
+    /// Takes the next group from the queue. Calls whose callers are gone are removed unsent.
     fn take_group(&mut self) -> Vec<Queued> {
         let (mut group, mut bytes): (Vec<Queued>, usize) = (Vec::new(), 0);
         while group.len() < CALLS && bytes < BYTES {
             let Some(mut queued) = self.queue.pop_front() else { break };
             if !queued.answer.is_closed() {
                 if let Some(sent) = queued.sent.take() {
-                    // Refused where nobody waits any more.
+                    // Fails if the caller is gone.
                     let _ = sent.send(());
                 }
                 bytes += queued.call.size();
@@ -363,7 +369,7 @@ impl State {
 }
 
 impl Queued {
-    /// What its script is known by.
+    /// Hash of the call's script.
     fn script(&self) -> Bytes {
         self.call.script.sha()
     }
@@ -380,7 +386,7 @@ impl Queued {
         }
     }
 
-    /// Hands on what the call came to. Returns who is to hear of the acknowledgement.
+    /// Passes the call's outcome on. Returns the sender for the acknowledgement, if the caller needs it.
     fn hand_on(self, outcome: Result<Reply, Fault>) -> Option<oneshot::Sender<Result<usize, Fault>>> {
         let gains = self.call.script.gains.unwrap_or(|_| false);
         let (replied, waiting) = match outcome {
@@ -392,13 +398,13 @@ impl Queued {
             }
             outcome => (outcome.map(|reply| Replied { reply, acknowledged: None }), None),
         };
-        // Refused where nobody waits any more.
+        // Fails if the caller is gone.
         let _ = self.answer.send(replied);
         waiting
     }
 }
 
-/// The commands of a group that have no answer yet. Dropped, they go on without anybody who hears of them.
+/// Commands of a group without an answer. If dropped, the commands still run, and their answers are discarded.
 struct Tickets<'a> {
     connection: &'a Connection,
     left: VecDeque<Ticket>,

@@ -1,4 +1,4 @@
-//! The connection for messages, as those see it who subscribe.
+//! The connection for messages, as its subscribers see it.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::runtime::standstill::within;
 use crate::transport::demotions::Demotions;
 use crate::transport::{Fault, FaultKind, Listener};
 
-/// The connection to one server for messages: it comes to stand when it can, and is kept.
+/// The connection for messages to one server. It comes up when it can, and is replaced when it breaks.
 pub(crate) struct MessageLine {
     changes: mpsc::UnboundedSender<Change>,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
@@ -26,12 +26,12 @@ pub(crate) struct MessageLine {
 }
 
 impl MessageLine {
-    /// `sharded`: its channels belong to slots. `demotions`: those that connections for commands have met.
+    /// `sharded`: each channel belongs to one slot. `demotions`: reports of the connections for commands.
     pub(crate) fn to(target: Target, options: &Options, sharded: bool, demotions: Demotions) -> Self {
         Self::over(Arc::new(Dialer::new(target, options)), options, sharded, Arc::default(), None, demotions)
     }
 
-    /// `first`: a connection that stands already.
+    /// `first`: a connection that is already up.
     pub(super) fn over(
         dialer: Arc<Dialer>,
         options: &Options,
@@ -57,7 +57,7 @@ impl MessageLine {
         Self { changes, listener, task, subscribe_timeout: options.subscribe_timeout }
     }
 
-    /// As [`Transport::subscribe`].
+    /// Subscribes as [`Transport::subscribe`] does.
     ///
     /// [`Transport::subscribe`]: crate::transport::Transport::subscribe
     pub(crate) fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
@@ -70,18 +70,18 @@ impl MessageLine {
             match within(limit, confirmed).await {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) => Err(Fault::new(FaultKind::Lost, "the connection for messages is gone")),
-                // Not ended: somebody may have had it before.
+                // Not unsubscribed: another caller may have subscribed before.
                 None => Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")),
             }
         })
     }
 
-    /// As [`Transport::unsubscribe`].
+    /// Unsubscribes as [`Transport::unsubscribe`] does.
     ///
     /// [`Transport::unsubscribe`]: crate::transport::Transport::unsubscribe
     pub(crate) fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
         let (done, confirmed) = oneshot::channel();
-        // Refused when the connection is gone for good, and the subscription with it.
+        // Fails if the connection has ended for good, and the subscription with it.
         let _ = self.changes.send(Change::Unsubscribe(channel, done));
         let limit = self.subscribe_timeout;
         Box::pin(async move {
@@ -89,20 +89,20 @@ impl MessageLine {
         })
     }
 
-    /// As [`Transport::forget`].
+    /// Forgets a subscription as [`Transport::forget`] does.
     ///
     /// [`Transport::forget`]: crate::transport::Transport::forget
     pub(crate) fn forget(&self, channel: &Bytes) {
-        // Refused when the connection is gone for good.
+        // Fails if the connection has ended for good.
         let _ = self.changes.send(Change::Forget(channel.clone()));
     }
 
-    /// Sets who hears messages. Called once, before the first subscription.
+    /// Sets the receiver of messages. Called once, before the first subscription.
     pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
         let _ = self.listener.set(listener);
     }
 
-    /// Ends it. Its socket is gone when the task is that this returns.
+    /// Ends the connection, and returns its task. The socket is closed when the task has ended.
     pub(crate) fn end(&self) -> Option<JoinHandle<()>> {
         let task = self.task.lock().take();
         if let Some(task) = &task {
@@ -122,7 +122,7 @@ impl MessageLine {
 
 impl Drop for MessageLine {
     fn drop(&mut self) {
-        // Closed by the engine in every case but one: the runtime was gone before. Then this is gone as well.
+        // The engine has ended the connection, unless the runtime ended first. Then the task is gone as well.
         self.end();
     }
 }

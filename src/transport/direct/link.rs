@@ -1,4 +1,4 @@
-//! Sockets: over TCP or a file, the half that one task reads from and the half that whoever has something to say writes to.
+//! Sockets over TCP or a Unix path. The reading half belongs to one task. Any task may use the writing half.
 
 use std::fmt;
 use std::io;
@@ -29,12 +29,12 @@ impl fmt::Display for Place {
     }
 }
 
-/// After so long without a word the other side is asked whether it is there, and how often.
+/// TCP keepalive: idle time before the first probe, and interval between probes.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 
 pub(super) type Reader = Box<dyn AsyncRead + Send + Sync + Unpin>;
 
-/// Written to from any task.
+/// The half for writing, from any task.
 #[derive(Debug)]
 pub(super) enum Writer {
     Tcp(tcp::OwnedWriteHalf),
@@ -45,7 +45,7 @@ pub(super) enum Writer {
 }
 
 impl Writer {
-    /// Writes what the socket has room for. Over TLS, what was taken may be on its way for a while longer ([`Writer::is_behind`]).
+    /// Writes while the socket has room. Over TLS, accepted bytes may leave later ([`Writer::is_behind`]).
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(half) => half.try_write(bytes),
@@ -56,7 +56,7 @@ impl Writer {
         }
     }
 
-    /// True where something that was taken has not left yet: then there is no room, and [`Writer::poll_room`] sees to it.
+    /// True if accepted bytes have not left yet. Then there is no room, and [`Writer::poll_room`] sends them.
     pub(super) fn is_behind(&self) -> bool {
         match self {
             #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
@@ -65,7 +65,7 @@ impl Writer {
         }
     }
 
-    /// Ready when there may be room again, and nothing that was taken is left here.
+    /// Ready when all accepted bytes have left, and there may be room again.
     pub(super) fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
@@ -77,8 +77,8 @@ impl Writer {
     }
 }
 
-/// Connects. `user_timeout`: for how long what was sent may go without the kernel's acknowledgement. `within`: how long all of
-/// connecting may take.
+/// Connects. `user_timeout`: how long sent bytes may stay unacknowledged by the other kernel (`TCP_USER_TIMEOUT`).
+/// `within`: time limit for all of connecting.
 pub(super) async fn connect(target: &Target, user_timeout: Duration, within: Duration) -> io::Result<(Reader, Writer)> {
     match (&target.place, &target.tls) {
         (Place::Tcp(host, port), None) => {

@@ -1,4 +1,13 @@
-//! The connection for messages: one task subscribes, hands every message on, and notices a connection that has fallen silent.
+//! The task of the connection for messages.
+//!
+//! 1. It connects, with a back-off. Changes that are requested meanwhile are noted.
+//! 2. It subscribes to all wanted channels, each by a command of its own, and sends a `PING`.
+//! 3. After the reply to the `PING`, all subscriptions have been answered. The listener is told that messages may have
+//!    been missed.
+//! 4. It passes messages on, and carries out changes. It sends a `PING` from time to time to detect a silent
+//!    connection.
+//! 5. When the connection breaks, is silent, or has to follow a demotion, it starts again. If step 3 is not reached
+//!    within `deaf_after`, the listener is told, once per outage.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::{Future, poll_fn};
@@ -20,22 +29,22 @@ use crate::transport::demotions::Demotions;
 use crate::transport::outage::Outage;
 use crate::transport::{Fault, FaultKind, Listener, Reply};
 
-/// So many changes are seen to between two reads.
+/// Maximum number of changes between two reads.
 const CHANGES_AT_ONCE: usize = 64;
 
-/// What is kept of the room for answers that are awaited, and for bytes to be written, when there are none.
+/// Capacity that is kept when there is nothing to do: expected answers, and bytes to write.
 const FEW: usize = 64;
 const BYTES_KEPT: usize = 16 << 10;
 
-/// A change of what is subscribed to. Whoever asks for it is told when the server has confirmed it.
+/// A requested change of the subscriptions. The sender is notified when the server has confirmed it.
 pub(super) enum Change {
     Subscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
     Unsubscribe(Bytes, oneshot::Sender<Result<(), Fault>>),
-    /// It has ended: nothing is sent for it.
+    /// The subscription has ended, so nothing is sent.
     Forget(Bytes),
 }
 
-/// What the server is to answer next.
+/// The next answer that the server owes.
 enum Expected {
     Subscribed(Bytes),
     Unsubscribed(Bytes, oneshot::Sender<Result<(), Fault>>),
@@ -47,38 +56,38 @@ pub(super) struct Messages {
     pub(super) dialer: Arc<Dialer>,
     pub(super) listener: Arc<OnceLock<Weak<dyn Listener>>>,
     pub(super) ping_interval: Duration,
-    /// How long the answer to a ping may take.
+    /// Time limit for the reply to a `PING`.
     pub(super) ping_timeout: Duration,
-    /// Channels are a slot's own.
+    /// True if each channel belongs to one slot.
     pub(super) sharded: bool,
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
-    /// Demotions that connections for commands have met.
+    /// Reports of demotions by the connections for commands.
     pub(super) demotions: Demotions,
-    /// Time without a connection after which waiters are told.
+    /// Time without a connection after which the listener is told.
     pub(super) deaf_after: Duration,
-    /// Timer that runs out when waiters must be told.
+    /// Timer for `deaf_after`.
     pub(super) away: Option<Pin<Box<Sleep>>>,
-    /// True once waiters were told, until all subscriptions are confirmed again: they are told once per outage.
+    /// True from when the listener was told until all subscriptions are confirmed again: it is told once per outage.
     pub(super) was_deaf: bool,
 }
 
-/// A connection that stands, and what is under way on it.
+/// A connection that is up, and its commands in flight.
 struct Standing {
     opened: Opened,
     out: Vec<u8>,
     expected: VecDeque<Expected>,
-    /// How many of them are answers to subscribing to a channel.
+    /// Number of expected answers to subscribing, per channel.
     subscribing: HashMap<Bytes, usize>,
-    /// When a ping, or the next of the subscriptions before it, is overdue.
+    /// Ends when the `PING`, or the next subscription before it, is overdue.
     overdue: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// How long each of them may take.
+    /// Time limit of each of these.
     timeout: Duration,
-    /// Subscriptions are being made anew: once they stand, every waiter has to look for itself.
+    /// True while subscriptions are being renewed. When that is done, every waiter has to ask the server once.
     is_anew: bool,
     kind: &'static Kind,
 }
 
-/// Which channels they are: the words by which a server speaks of them.
+/// The server's words for one kind of channel.
 #[derive(Debug)]
 struct Kind {
     subscribe: &'static [u8],
@@ -106,14 +115,14 @@ static SHARDED: Kind = Kind {
 #[derive(Default)]
 struct Channels {
     wanted: HashSet<Bytes>,
-    /// Who waits until a channel's subscription is confirmed.
+    /// Callers that wait for the confirmation of a channel's subscription.
     waiting: HashMap<Bytes, Vec<oneshot::Sender<Result<(), Fault>>>>,
-    /// How much of what was asked of all connections so far has been answered.
+    /// Number of answers on all connections so far.
     answered: u64,
 }
 
 impl Messages {
-    /// Keeps the connection for as long as anybody may ask something of it. `first`: a connection that stands already.
+    /// Keeps the connection up while changes can be requested. `first`: a connection that is already up.
     pub(super) async fn run(mut self, first: Option<Opened>) {
         let (mut channels, mut pauses, mut outage) = (Channels::default(), Pauses::default(), Outage::default());
         let mut next = first;
@@ -139,7 +148,7 @@ impl Messages {
         }
     }
 
-    /// Connects. What is asked meanwhile is done when the connection stands. None: nobody can ask any more.
+    /// Connects. Changes that are requested meanwhile are noted. Returns `None` if none can be requested any more.
     async fn connect(&mut self, channels: &mut Channels, pauses: &mut Pauses) -> Option<Opened> {
         let (dialer, mut demotions) = (Arc::clone(&self.dialer), self.demotions.clone());
         let mut connecting = Box::pin(async move {
@@ -172,7 +181,8 @@ impl Messages {
         }
     }
 
-    /// Serves a connection until it is gone: why it is. None: nobody can ask any more.
+    /// Serves a connection until it is gone, and returns the reason. Returns `None` if no changes can be requested any
+    /// more.
     async fn serve(
         &mut self,
         opened: Opened,
@@ -201,14 +211,14 @@ impl Messages {
         loop {
             let read = standing.read_all(channels, &self.listener);
             if !standing.is_anew {
-                // All subscriptions stand: from here on it is as before the break.
+                // All subscriptions have been answered, so the outage is over.
                 outage.ends(&self.listener);
                 (self.away, self.was_deaf) = (None, false);
             }
             if let Err(why) = read {
                 return Some(why);
             }
-            // While messages flood in, there is always something to read below.
+            // During a flood of messages, the `select!` below always reads and never takes a change.
             for change in std::iter::from_fn(|| self.changes.try_recv().ok()).take(CHANGES_AT_ONCE) {
                 standing.take(channels, change);
             }
@@ -260,7 +270,7 @@ impl Messages {
     }
 }
 
-/// Waits until the sleep ends; forever if there is none.
+/// Waits for the end of the sleep, or for ever if there is none.
 async fn is_over(sleep: &mut Option<Pin<Box<Sleep>>>) {
     match sleep {
         Some(sleep) => sleep.await,
@@ -269,13 +279,13 @@ async fn is_over(sleep: &mut Option<Pin<Box<Sleep>>>) {
 }
 
 impl Channels {
-    /// Gives back what a crowd has filled.
+    /// Releases memory that a crowd of subscriptions has used.
     fn slim(&mut self) {
         slim_set(&mut self.wanted);
         slim(&mut self.waiting);
     }
 
-    /// What is wanted of a connection that does not stand yet.
+    /// Notes a change while there is no connection.
     fn note(&mut self, change: Change) {
         match change {
             Change::Subscribe(channel, done) => {
@@ -288,7 +298,7 @@ impl Channels {
             Change::Unsubscribe(channel, done) => {
                 self.wanted.remove(&channel);
                 self.waiting.remove(&channel);
-                // With the connection the subscription is gone.
+                // The subscription is gone with the connection.
                 let _ = done.send(Ok(()));
             }
         }
@@ -302,7 +312,7 @@ impl Channels {
 }
 
 impl Standing {
-    /// One channel a command: each has one reply, be it an error.
+    /// Sends one command per channel, so each command has exactly one reply, even if it is an error.
     fn subscribe(&mut self, channel: Bytes) {
         write_words(&mut self.out, &[self.kind.subscribe, &channel]);
         *self.subscribing.entry(channel.clone()).or_default() += 1;
@@ -336,14 +346,14 @@ impl Standing {
         }
     }
 
-    /// Takes in all that is here.
+    /// Handles everything that was received.
     fn read_all(&mut self, channels: &mut Channels, listener: &OnceLock<Weak<dyn Listener>>) -> Result<(), Trouble> {
         let answered = channels.answered;
         loop {
             let incoming = self.opened.input.next().map_err(|garbage| Trouble::new(garbage.to_string()))?;
             let Some(Incoming::Reply(answer) | Incoming::Push(answer)) = incoming else {
                 if self.overdue.is_some() && channels.answered > answered {
-                    // It is at work: a crowd of subscriptions takes its time.
+                    // The server is at work: a crowd of subscriptions takes time.
                     self.overdue = Some(Box::pin(limit_over(self.timeout)));
                 }
                 return Ok(());
@@ -355,7 +365,7 @@ impl Standing {
                 continue;
             }
             if let Some(channel) = self.ended(&answer, channels) {
-                // The slot of the channel has left this server.
+                // The channel's slot has left this server.
                 if let Some(listener) = listener.get().and_then(Weak::upgrade) {
                     listener.ended(&channel);
                 }
@@ -375,8 +385,8 @@ impl Standing {
         }
     }
 
-    /// The channel whose subscription the server has ended although nobody asked it to: it does when it loses the slot. Where
-    /// somebody has asked meanwhile, the answer to that is taken for this one.
+    /// Returns the channel of a subscription that the server has ended by itself, as it does when it loses the slot. If
+    /// the next expected answer is to an unsubscribe from that channel, this push counts as that answer.
     fn ended(&self, answer: &Answer, channels: &mut Channels) -> Option<Bytes> {
         let Ok(Reply::List(parts)) = answer else { return None };
         let [Reply::Text(kind), Reply::Text(channel), _] = parts.as_slice() else { return None };
@@ -390,7 +400,8 @@ impl Standing {
         Some(channel.clone())
     }
 
-    /// Takes what is no message for the answer to what was asked first. The channel whose subscription could not be made anew by that.
+    /// Takes an answer that is no message as the answer to the oldest request. Returns the channel if its subscription
+    /// could not be renewed.
     fn expected(&mut self, answer: &Answer, channels: &mut Channels) -> Result<Option<Bytes>, Trouble> {
         let expected = self.expected.pop_front().ok_or_else(odd)?;
         let outcome = match answer {
@@ -399,18 +410,18 @@ impl Standing {
         };
         channels.answered += 1;
         match expected {
-            // Who may not ping has had an answer all the same.
+            // An error is an answer too: the login may not use `PING`.
             Expected::Pong => self.overdue = None,
             Expected::Subscribed(channel) => {
                 let pending = self.subscribing.remove(&channel).unwrap_or(1) - 1;
                 if pending > 0 {
-                    // Nobody is told before the last of several that were asked for.
+                    // Callers are told only after the last of several requests for the channel.
                     self.subscribing.insert(channel, pending);
                     return Ok(None);
                 }
                 match &outcome {
                     Err(_) if channels.waiting.contains_key(&channel) => drop(channels.wanted.remove(&channel)),
-                    // Still wanted by those who had it before: the next connection tries again, if not they.
+                    // Earlier callers still want the channel. They, or the next connection, try again.
                     Err(Fault { message: error, .. }) => {
                         tracing::warn!(error, "a subscription could not be made anew: waiters look for themselves");
                         return Ok(Some(channel));
@@ -434,7 +445,7 @@ impl Standing {
 }
 
 impl Expected {
-    /// True where this reply confirms it.
+    /// True if this reply confirms the request.
     fn is_by(&self, reply: &Reply, of: &Kind) -> bool {
         let parts = if let Reply::List(parts) = reply { parts.as_slice() } else { &[] };
         match (self, parts) {
@@ -444,7 +455,7 @@ impl Expected {
             (Self::Unsubscribed(channel, _), [Reply::Text(kind), Reply::Text(which), _]) => {
                 kind == of.unsubscribed && which == channel
             }
-            // In the second version of the protocol, with subscriptions, it is a list.
+            // With RESP2, the reply is a list while there are subscriptions.
             (Self::Pong, [Reply::Text(kind), _]) => kind == "pong",
             (Self::Pong, []) => matches!(reply, Reply::Text(text) if text == "PONG"),
             _ => false,
@@ -456,7 +467,7 @@ fn odd() -> Trouble {
     Trouble::new("the server has answered what nobody asked")
 }
 
-/// The channel and the payload of a message.
+/// Returns the channel and the payload of a message.
 fn message<'a>(answer: &'a Answer, of: &Kind) -> Option<(&'a [u8], &'a [u8])> {
     match answer.as_ref().ok()? {
         Reply::List(parts) => match parts.as_slice() {
@@ -469,7 +480,7 @@ fn message<'a>(answer: &'a Answer, of: &Kind) -> Option<(&'a [u8], &'a [u8])> {
     }
 }
 
-/// Writes what the socket takes; true where it takes no more.
+/// Writes until the socket has no room. Returns true if bytes are left.
 fn write(writer: &super::link::Writer, out: &mut Vec<u8>) -> io::Result<bool> {
     while !out.is_empty() {
         match writer.try_write(out) {

@@ -1,8 +1,8 @@
-//! One Redis server over connections of this crate's own: a pool of them for commands, one for messages.
+//! One Redis server over connections of this crate's own: a pool for commands, one connection for messages.
 //!
-//! A command goes from its caller's task straight into the socket, and its reply from the connection's task straight to whoever
-//! waits: no queue, no channel and no timer of its own in between. What has never left is told apart from what is in doubt byte
-//! by byte (`pipeline.rs`).
+//! The caller's task writes a command straight to the socket, and the connection's task passes the reply straight to
+//! the caller. There is no queue, channel or timer per command in between. A command that never left is told apart from
+//! one in doubt by counting bytes (`pipeline.rs`).
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,11 +45,10 @@ pub(crate) use lanes::Lanes;
 pub(crate) use line::MessageLine;
 pub(crate) use link::Place;
 
-/// One server.
 pub(crate) struct Direct {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
-    /// None: nobody subscribes to anything.
+    /// `None` if nobody subscribes here ([`Direct::for_commands`]).
     messages: Option<MessageLine>,
     lanes: Lanes,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -58,13 +57,13 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can. `sharded`: its channels
-    /// are a slot's own.
+    /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up when
+    /// they can. `sharded`: each channel belongs to one slot.
     pub(crate) async fn connect(target: Target, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
         Self::open(target, options, lazily, Some(sharded)).await
     }
 
-    /// As `connect`, without a connection for messages.
+    /// Connects without a connection for messages. Returns once every connection is up.
     pub(crate) async fn for_commands(target: Target, options: &Options) -> Result<Self> {
         Self::open(target, options, false, None).await
     }
@@ -185,7 +184,7 @@ impl Transport for Direct {
         tasks.extend(self.messages.as_ref().and_then(MessageLine::end));
         tasks.extend(self.lanes.end());
         Box::pin(async move {
-            // They end at their next poll, and their sockets with them.
+            // Each aborted task ends at its next poll, and closes its socket.
             let _ = tokio::time::timeout(within.min(Duration::from_secs(1)), futures::future::join_all(tasks)).await;
         })
     }
@@ -193,7 +192,7 @@ impl Transport for Direct {
 
 impl Drop for Direct {
     fn drop(&mut self) {
-        // Closed by the engine in every case but one: the runtime was gone before. Then these are gone as well.
+        // The engine has closed the connections, unless the runtime ended first. Then the tasks are gone as well.
         for task in self.tasks.get_mut().drain(..) {
             task.abort();
         }

@@ -1,7 +1,8 @@
-//! The commands of one connection: what is still to be written, whose reply comes next, and what became of each. No I/O, no clock.
+//! The commands of one connection: bytes to write, expected replies, and outcomes. No I/O, no clock.
 //!
-//! Commands are counted in bytes of one endless stream: a command of which the first byte has not been written has never left, and
-//! stays for the next connection; one that has been written, be it in part, is lost with its own.
+//! Commands have positions in one endless stream of bytes. When a connection breaks:
+//! - A command whose first byte was not written has never left. It stays for the next connection.
+//! - A command that was written, even in part, is lost with its connection.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -11,14 +12,14 @@ use tokio::time::Instant;
 use super::wire::Answer;
 use crate::transport::{Fault, FaultKind};
 
-/// What became of a command: the server's answer, or why there is none.
+/// Outcome of a command: the server's answer, or the reason why there is none.
 pub(super) type Outcome = Result<Answer, Fault>;
 
-/// After a crowd the tables are made anew, smaller.
+/// Number of entries, and of bytes below, that are kept after a crowd of commands.
 const KEPT: usize = 1024;
 const BYTES_KEPT: usize = 64 << 10;
 
-/// A command whose outcome somebody waits for.
+/// A command whose caller waits for the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(usize);
 
@@ -29,24 +30,23 @@ enum Entry {
     Done(Outcome),
 }
 
-/// How a command stands.
 #[derive(Debug)]
 pub(super) enum Look {
     Done(Outcome),
     Waits,
-    /// It waits, but would wake somebody else.
+    /// The command waits, but with a waker of another task.
     WakesAnother,
 }
 
 /// A command that the server has not answered.
 #[derive(Debug)]
 struct Sent {
-    /// Who waits for it; None when nobody does any more.
+    /// The caller that waits; `None` if there is none any more.
     ticket: Option<Ticket>,
-    /// Where in the stream it begins.
+    /// Position of the first byte in the stream.
     start: u64,
     deadline: Instant,
-    /// False once it is known to have had no answer in time.
+    /// False once the deadline has passed without an answer.
     is_due: bool,
 }
 
@@ -54,17 +54,17 @@ struct Sent {
 pub(super) struct Pipeline {
     entries: Vec<Entry>,
     free: Vec<usize>,
-    /// In the order in which they are answered.
+    /// Commands in the order of their answers.
     order: VecDeque<Sent>,
     out: Vec<u8>,
-    /// How much of `out` has been written.
+    /// Number of written bytes of `out`.
     written: usize,
-    /// Where in the stream `out` begins.
+    /// Position of `out` in the stream.
     base: u64,
     due: Option<Instant>,
 }
 
-/// How many commands ran out of time, after they were sent and before.
+/// Number of commands that ran out of time, sent and unsent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Expired {
     pub(super) sent: usize,
@@ -72,15 +72,15 @@ pub(super) struct Expired {
 }
 
 impl Pipeline {
-    /// Takes a command in. `write` appends its bytes. True when its deadline is the next one.
+    /// Adds a command. `write` appends its bytes. Returns true if its deadline is the earliest.
     pub(super) fn push(&mut self, deadline: Instant, waker: Waker, write: impl FnOnce(&mut Vec<u8>)) -> (Ticket, bool) {
         let start = self.base + self.out.len() as u64;
         write(&mut self.out);
         self.enter(start, deadline, waker)
     }
 
-    /// As `push`, for commands that go by one connection together or not at all: they count as one that begins where the first of them
-    /// does. `wakers`: one for each.
+    /// Adds commands that must share one connection, or not be sent. They count as one command, which begins with the
+    /// first. `wakers` has one for each.
     pub(super) fn push_together(
         &mut self,
         deadline: Instant,
@@ -112,12 +112,11 @@ impl Pipeline {
         (ticket, is_next)
     }
 
-    /// How many commands have no answer yet.
+    /// Number of commands without an answer.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// The bytes that are to be written.
     pub(super) fn unwritten(&self) -> &[u8] {
         &self.out[self.written..]
     }
@@ -130,19 +129,19 @@ impl Pipeline {
             self.out.clear();
             self.out.shrink_to(BYTES_KEPT);
         } else if self.written > BYTES_KEPT && self.written > self.out.len() / 2 {
-            // A socket that is always behind: what has been written must not pile up.
+            // Written bytes must not pile up if the socket is always behind.
             self.out.drain(..self.written);
             self.base += self.written as u64;
             self.written = 0;
         }
     }
 
-    /// When the next command runs out of time.
+    /// The earliest deadline.
     pub(super) const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// How a command stands, as whoever has this waker asks. Once its outcome is told, its ticket is void.
+    /// Returns the state of a command to the task with this waker. The ticket is void once the outcome is returned.
     pub(super) fn look(&mut self, ticket: Ticket, waker: &Waker) -> Look {
         match &mut self.entries[ticket.0] {
             Entry::Waiting(known) if known.will_wake(waker) => Look::Waits,
@@ -152,13 +151,13 @@ impl Pipeline {
                     self.free_entry(ticket);
                     Look::Done(outcome)
                 }
-                // A ticket is used by one who throws it away then.
+                // Not reached: a caller discards its ticket with the outcome.
                 _ => Look::Done(Err(Fault::new(FaultKind::Lost, "asked for twice"))),
             },
         }
     }
 
-    /// Somebody else waits for it now. Returns the waker that is not needed, to be dropped outside of any lock.
+    /// Replaces the waker of a waiting command. Returns the unneeded waker, to drop it outside of any lock.
     pub(super) fn wake_instead(&mut self, ticket: Ticket, waker: Waker) -> Waker {
         match &mut self.entries[ticket.0] {
             Entry::Waiting(known) => std::mem::replace(known, waker),
@@ -166,14 +165,14 @@ impl Pipeline {
         }
     }
 
-    /// Nobody waits for this command any more. It is answered all the same. Returns a waker that is to be dropped outside of any
-    /// lock.
+    /// Notes that no caller waits for this command any more. The answer is still expected. Returns a waker, to drop it
+    /// outside of any lock.
     pub(super) fn abandon(&mut self, ticket: Ticket) -> Option<Waker> {
         let entry = std::mem::replace(&mut self.entries[ticket.0], Entry::Free);
         let mut waker = None;
         if let Entry::Waiting(waiting) = entry {
             waker = Some(waiting);
-            // From the end: what is given up came last more often than first.
+            // From the end: most abandoned commands are recent.
             if let Some(sent) = self.order.iter_mut().rev().find(|sent| sent.ticket == Some(ticket)) {
                 sent.ticket = None;
             }
@@ -189,9 +188,10 @@ impl Pipeline {
         }
     }
 
-    /// The server's answer to the next command: whether it came in time. None when nothing was asked.
+    /// Takes the server's answer to the next command. Returns whether it came in time, or `None` if there is no such
+    /// command.
     pub(super) fn answer(&mut self, answer: Answer, wakers: &mut Vec<Waker>) -> Option<bool> {
-        // A reply to a command that has not been written answers nothing.
+        // A reply cannot answer a command that was not written.
         let written = self.base + self.written as u64;
         let sent = self.order.pop_front_if(|sent| sent.start < written)?;
         if let Some(ticket) = sent.ticket {
@@ -209,7 +209,8 @@ impl Pipeline {
         }
     }
 
-    /// The connection is gone: commands of which anything was written get this fault; others are kept, for the next one.
+    /// Handles a broken connection. Commands that were written, even in part, fail with this fault. Others stay for the
+    /// next connection.
     pub(super) fn broken(&mut self, fault: &Fault, wakers: &mut Vec<Waker>) {
         let written = self.base + self.written as u64;
         while let Some(sent) = self.order.pop_front_if(|sent| sent.start < written) {
@@ -217,14 +218,14 @@ impl Pipeline {
                 self.done(ticket, Err(fault.clone()), wakers);
             }
         }
-        // What is left of a command that was cut off goes with it.
+        // The unwritten rest of a command that was cut off is removed too.
         let end = self.base + self.out.len() as u64;
         let kept = self.order.front().map_or(end, |first| first.start);
         self.out.drain(..usize::try_from(kept - self.base).unwrap_or(self.out.len()));
         (self.base, self.written) = (kept, 0);
     }
 
-    /// Nothing will be written or answered any more.
+    /// Fails all commands: nothing will be written or answered any more.
     pub(super) fn ended(&mut self, fault: &Fault, wakers: &mut Vec<Waker>) {
         while let Some(sent) = self.order.pop_front() {
             if let Some(ticket) = sent.ticket {
@@ -234,8 +235,8 @@ impl Pipeline {
         (self.out, self.written, self.due) = (Vec::new(), 0, None);
     }
 
-    /// Commands whose time is up. Those that have never left never will; the answer to another is awaited for its place in the
-    /// order only.
+    /// Fails commands whose time is up. An unsent command is removed and never sent. A sent command keeps its place in
+    /// the order, so that its late answer is discarded.
     pub(super) fn expire(&mut self, now: Instant, unsent: &Fault, wakers: &mut Vec<Waker>) -> Expired {
         if self.due.is_none_or(|due| due > now) {
             return Expired::default();
@@ -260,7 +261,7 @@ impl Pipeline {
                     sent.is_due = false;
                 } else {
                     expired.unsent += 1;
-                    // Its bytes go.
+                    // The command's bytes are removed.
                     let (from, to) = (self.place(sent.start), self.place(end));
                     out.extend_from_slice(&self.out[at..from]);
                     (at, cut) = (to, cut + (end - sent.start));

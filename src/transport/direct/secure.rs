@@ -1,5 +1,5 @@
-//! A socket with TLS over it, by rustls: read by one task, written to from any. What rustls has taken is encrypted and in its own
-//! buffer, and counts as sent.
+//! A socket with TLS by rustls. One task reads it, and any task writes to it. Bytes that rustls has accepted are
+//! encrypted in its own buffer, and count as sent.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 
 use crate::transport::tls::{PLAIN, SILENT, Secured, quoted, speaks_plain};
 
-/// So much is handed to rustls at a time, a record: what has no room in the socket is not taken for sent for longer than that.
+/// Maximum number of bytes passed to rustls at a time: one record. So at most one record counts as sent without being
+/// in the socket.
 const RECORD: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(super) struct Secure {
     session: Mutex<ClientConnection>,
 }
 
-/// The socket, as rustls reads and writes it: what does not go at once is `WouldBlock`.
+/// The socket, as rustls reads and writes it. It returns `WouldBlock` instead of waiting.
 struct Socket<'a>(&'a TcpStream);
 
 impl Read for Socket<'_> {
@@ -43,8 +44,8 @@ impl Write for Socket<'_> {
 }
 
 impl Secure {
-    /// Shakes hands. `place`: where the socket leads to. `within`: how long all of connecting may take, of which this has half, so that
-    /// what is wrong can be found out and told.
+    /// Performs the handshake. `place`: the address of the server. `within`: time limit for all of connecting. The
+    /// handshake gets half of it, so there is time to find out why a handshake has failed.
     pub(super) async fn over(
         socket: TcpStream,
         tls: &Secured,
@@ -76,22 +77,24 @@ impl Secure {
         }
     }
 
-    /// Takes what there is room for.
+    /// Accepts at most one record, if there is room.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut session = self.session.lock();
         self.flush(&mut session)?;
         let taken = session.writer().write(&bytes[..bytes.len().min(RECORD)])?;
-        // It may have left by now, whatever comes of the rest: an error that lasts is found by the next to write or to read.
+        // The bytes may have left by now, so an error here does not count. The next write or read finds an error that
+        // lasts.
         let _ = self.flush(&mut session);
         Ok(taken)
     }
 
-    /// True where something that was taken has not left yet.
+    /// True if accepted bytes have not left yet.
     pub(super) fn is_behind(&self) -> bool {
         self.session.lock().wants_write()
     }
 
-    /// Has leave what was taken: ready when all has left, and there may be room for more. Of one task, that which reads.
+    /// Sends accepted bytes. Ready when all have left, and there may be room for more. Only the task that reads calls
+    /// this.
     pub(super) fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.socket.poll_write_ready(context))?;
@@ -114,7 +117,7 @@ impl Secure {
         Ok(())
     }
 
-    /// Reads from the socket once, and has rustls see to it: how many bytes came, none at the end.
+    /// Reads from the socket once, and lets rustls process the bytes. Returns their number, 0 at the end of the stream.
     fn poll_take_in(&self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_read_ready(context))?;
@@ -127,7 +130,7 @@ impl Secure {
                 Err(error) => return Poll::Ready(Err(error)),
             };
             let outcome = session.process_new_packets();
-            // Answers of rustls' own, and what it tells the server of an error.
+            // Sends rustls' own answers, and the alert after an error.
             let _ = self.flush(&mut session);
             return Poll::Ready(match outcome {
                 Ok(_) => Ok(bytes),
@@ -137,7 +140,7 @@ impl Secure {
     }
 }
 
-/// What comes in, decrypted.
+/// The decrypted bytes.
 pub(super) struct Reader(pub(super) Arc<Secure>);
 
 impl AsyncRead for Reader {
@@ -153,8 +156,8 @@ impl AsyncRead for Reader {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
-            // What is left to send, an answer of rustls' own perhaps, goes out as soon as it can. Where it cannot any more, what the
-            // server said last tells why.
+            // Sends accepted bytes, perhaps an answer of rustls' own. An error is ignored, because the server's last
+            // message tells why.
             if secure.is_behind() {
                 let _ = secure.poll_room(context);
             }
@@ -177,7 +180,7 @@ mod tests {
     use super::*;
     use crate::config::Tls;
 
-    /// A certificate and its authority.
+    /// Creates a certificate and its authority.
     fn certify(at: &Path) {
         let openssl = |args: &str| {
             let made = Command::new("openssl").args(args.split(' ')).current_dir(at).output();
@@ -190,7 +193,8 @@ mod tests {
         openssl("x509 -req -in request -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names -out cert.pem");
     }
 
-    /// What was taken and has no room in the socket is known, leaves when there is room, and arrives; and so does the other direction.
+    /// Accepted bytes that the socket has no room for are reported, leave when there is room, and arrive. Bytes of the
+    /// other direction arrive too.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_taken_leaves_when_there_is_room() {
         let dir = tempfile::tempdir().unwrap();

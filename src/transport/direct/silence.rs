@@ -1,29 +1,30 @@
-//! When a connection for commands is taken for dead.
+//! Decides when a connection for commands is dead.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many commands in a row must have run out of time.
+/// Number of timeouts in a row after which a silent connection is dead.
 const TIMEOUTS_TOLERATED: usize = 2;
 
-/// What is known of a connection's silence. Two commands that were sent together are one sign of it: a connection that has answered
-/// while they were under way is slow, not dead.
+/// Silence of a connection. The connection is dead after two timeouts in a row and a whole command timeout without an
+/// answer in time. A connection that answered other commands meanwhile is slow, not dead, even if many commands time
+/// out together.
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// Since the last answer that came in time.
+    /// Number of timeouts since the last answer in time.
     timeouts: usize,
     since: Instant,
 }
 
 impl Silence {
-    /// A connection that has just been made, or has answered in time. A late answer says nothing: where one is missing for good,
-    /// all behind it come too late.
+    /// A connection that is new, or has answered in time. Late answers do not count: if one answer is missing for good,
+    /// all answers behind it are late.
     pub(super) const fn heard(now: Instant) -> Self {
         Self { timeouts: 0, since: now }
     }
 
-    /// So many commands more have run out of time, each after `timeout`. True when the connection is to be taken for dead.
+    /// Counts commands that ran out of time, each after `timeout`. Returns true if the connection is dead.
     pub(super) fn is_dead(&mut self, timeouts: usize, timeout: Duration, now: Instant) -> bool {
         self.timeouts += timeouts;
         timeouts > 0 && self.timeouts >= TIMEOUTS_TOLERATED && now.saturating_duration_since(self.since) >= timeout

@@ -1,4 +1,4 @@
-//! The transport against servers that do what a test has them do.
+//! The transport against fake servers.
 
 use std::pin::Pin;
 use std::sync::atomic::AtomicU32;
@@ -22,7 +22,7 @@ fn call(word: impl Into<Bytes>) -> Call {
     Call { script: &SCRIPT, keys: 0, words: vec![Arg::Text(word.into())] }
 }
 
-/// More than the sockets between two processes hold.
+/// Larger than the socket buffers between two processes.
 fn huge() -> Call {
     call(vec![b'x'; 32 << 20])
 }
@@ -39,7 +39,7 @@ impl Server {
         Target { place, tls: None, username: None, password: None, credentials: None, database: 0 }
     }
 
-    /// A client with one connection for commands, and that connection; the one for messages is left alone.
+    /// A client with a connection for commands and one for messages, and the server's ends of both, in any order.
     async fn connect(&self, timeout: Duration) -> (Direct, Peer, Peer) {
         let options = Options { command_timeout: timeout, ..Options::default() };
         let (direct, first, second) =
@@ -58,11 +58,10 @@ impl Server {
     }
 }
 
-/// The server's end of a connection.
 struct Peer(BufReader<TcpStream>);
 
 impl Peer {
-    /// The next command.
+    /// Reads the next command.
     async fn words(&mut self) -> Vec<Vec<u8>> {
         let mut words = Vec::new();
         for _ in 0..self.number().await {
@@ -80,7 +79,7 @@ impl Peer {
         line[1..].trim().parse().unwrap()
     }
 
-    /// The last word of the next command.
+    /// Reads the next command, and returns its last word.
     async fn word(&mut self) -> Vec<u8> {
         self.words().await.pop().unwrap()
     }
@@ -94,7 +93,8 @@ fn sent(mut exchange: Pin<&mut (impl Future<Output = Result<Reply, Fault>> + ?Si
     assert!(exchange.as_mut().poll(&mut Context::from_waker(noop_waker_ref())).is_pending());
 }
 
-/// The two connections of a client come in any order: which one is for commands shows when one comes.
+/// Sorts the two connections of a client, which arrive in any order. The connection that receives a command is returned
+/// first.
 async fn commands(direct: &Direct, first: Peer, second: Peer) -> (Peer, Peer) {
     let (mut first, mut second) = (first, second);
     let mut asked = direct.run(call("which"));
@@ -119,7 +119,7 @@ async fn what_was_written_in_part_is_lost_and_what_never_left_goes_out_anew() {
     let (mut cut, mut next) = (direct.run(huge()), direct.run(call("next")));
     sent(cut.as_mut());
     sent(next.as_mut());
-    // Some of it has come.
+    // Part of the command has arrived.
     assert!(commands.number().await > 0);
     drop(commands);
     let fault = cut.await.unwrap_err();
@@ -141,7 +141,7 @@ async fn a_future_that_is_dropped_in_the_middle_of_its_command_shifts_no_reply()
     sent(next.as_mut());
     assert_eq!(commands.word().await.len(), 32 << 20);
     assert_eq!(commands.word().await, b"next");
-    // Byte by byte.
+    // The reply arrives byte by byte.
     for byte in ":4\r\n$3\r\na\r\n\r\n".split_inclusive("") {
         commands.say(byte).await;
     }
@@ -171,7 +171,7 @@ async fn a_server_that_takes_nothing_has_not_been_sent_anything() {
     sent(cut.as_mut());
     let (cut, next) = tokio::join!(cut, next);
     assert_eq!((cut.unwrap_err().kind, next.unwrap_err().kind), (FaultKind::TimedOut, FaultKind::NotSent));
-    // Both together have the connection made anew.
+    // The two timeouts together have the connection replaced.
     let mut anew = server.accept().await;
     let mut last = direct.run(call("last"));
     sent(last.as_mut());
@@ -191,7 +191,7 @@ async fn what_waits_for_a_connection_is_known_not_to_have_been_sent() {
     let target = server.target();
     drop((commands, server));
     let fault = loop {
-        // The first may be lost with the connection.
+        // The first call may be lost with the connection.
         let fault = direct.run(call("a")).await.unwrap_err();
         if fault.kind != FaultKind::Lost {
             break fault;
@@ -230,7 +230,7 @@ impl Listener for Heard {
     }
 }
 
-/// A connection for messages alone, which tells `listener`, and connects when it can.
+/// A connection for messages alone, which reports to `listener` and comes up when it can.
 fn messages_of(server: &Server, options: &Options, listener: Weak<dyn Listener>, demotions: &Demotions) -> MessageLine {
     let dialer = Arc::new(Dialer::new(server.target(), options));
     let line = MessageLine::over(dialer, options, false, Arc::default(), None, demotions.clone());
@@ -287,14 +287,14 @@ async fn messages_follow_a_demotion_unless_they_connected_after_it() {
 
 const REFUSED: &str = "-READONLY You can't write against a read only replica.\r\n";
 
-/// Two connections for commands, and no other. The first one is asked first.
+/// A client with two connections for commands and no other. The next command goes to the first.
 async fn two_connections(server: &Server) -> (Direct, [Peer; 2]) {
     let options = Options { pool_size: 2, command_timeout: Duration::from_secs(3_600), ..Options::default() };
     let both = async { (server.accept().await, server.accept().await) };
     let (direct, (first, second)) = tokio::join!(Direct::for_commands(server.target(), &options), both);
     let direct = direct.unwrap();
     let (first, second) = commands(&direct, first, second).await;
-    // The next command is for the second one.
+    // This command goes to the second connection.
     let mut asked = direct.run(call("second"));
     sent(asked.as_mut());
     let mut second = second;
@@ -304,7 +304,7 @@ async fn two_connections(server: &Server) -> (Direct, [Peer; 2]) {
     (direct, [first, second])
 }
 
-/// A refusal of the first connection has the second one replaced, once, after the first one is up again.
+/// After a refusal, the first connection is replaced. Once it is up, the second one is replaced, once.
 #[tokio::test]
 async fn a_connection_follows_a_demotion_that_another_one_has_met() {
     let server = Server::start().await;
@@ -336,7 +336,7 @@ async fn a_connection_follows_a_demotion_that_another_one_has_met() {
     assert!(tokio::time::timeout(ms(100), server.0.accept()).await.is_err(), "nobody reports once more");
 }
 
-/// The reply of the old primary is in the socket when the report comes.
+/// When the report comes, the reply of the old primary is in the socket.
 #[tokio::test]
 async fn no_reply_is_handed_on_that_was_read_after_the_report_of_a_demotion() {
     let server = Server::start().await;
@@ -355,7 +355,7 @@ async fn no_reply_is_handed_on_that_was_read_after_the_report_of_a_demotion() {
     assert_eq!(asked.await.unwrap_err().kind, FaultKind::Lost);
 }
 
-/// A server that knows neither `HELLO` nor `AUTH` repeats their arguments.
+/// A server that knows neither `HELLO` nor `AUTH` repeats their arguments in its error.
 #[tokio::test]
 async fn refused_login_does_not_repeat_the_password() {
     let server = Server::start().await;
@@ -387,7 +387,7 @@ async fn subscriptions_are_confirmed_by_the_server_and_made_anew() {
     assert!(tokio::time::timeout(ms(50), subscribing.as_mut()).await.is_err(), "it was only sent");
     messages.say(">3\r\n+subscribe\r\n+c\r\n:1\r\n>3\r\n+message\r\n+c\r\n+0\r\n").await;
     subscribing.await.unwrap();
-    // One that is refused is told, and not made anew.
+    // A refused subscription is reported, and not renewed.
     let refused = direct.subscribe(Bytes::from_static(b"d"));
     assert_eq!(messages.word().await, b"d");
     messages.say("-NOPERM no\r\n").await;
@@ -398,7 +398,7 @@ async fn subscriptions_are_confirmed_by_the_server_and_made_anew() {
     assert_eq!(messages.words().await, [b"PING"]);
     messages.say(">3\r\n+subscribe\r\n+c\r\n:1\r\n").await;
     assert_eq!(heard.missed.load(Ordering::SeqCst), 0);
-    // Where `PING` is not allowed, the answer is one all the same.
+    // A refused `PING` is an answer too.
     messages.say("-NOPERM no\r\n*3\r\n+message\r\n+c\r\n+1\r\n").await;
     let ended = direct.unsubscribe(Bytes::from_static(b"c"));
     assert_eq!(messages.words().await, [&b"UNSUBSCRIBE"[..], b"c"]);
@@ -408,7 +408,7 @@ async fn subscriptions_are_confirmed_by_the_server_and_made_anew() {
     assert_eq!((heard.missed.load(Ordering::SeqCst), heard.reconnected.load(Ordering::SeqCst)), (1, 0));
 }
 
-/// Two names may share a channel, and each subscribes for itself.
+/// Two names may share a channel, and each name subscribes for itself.
 #[tokio::test]
 async fn a_subscription_that_is_not_confirmed_in_time_takes_nothing_from_whoever_has_it_already() {
     let server = Server::start().await;
@@ -428,13 +428,13 @@ async fn a_subscription_that_is_not_confirmed_in_time_takes_nothing_from_whoever
     messages.say(">3\r\n+subscribe\r\n+c\r\n:1\r\n").await;
     let _other = direct.subscribe(Bytes::from_static(b"d"));
     assert_eq!(messages.words().await, [&b"SUBSCRIBE"[..], b"d"], "the first one hears no message any more");
-    // Whoever has no use for it any more ends it.
+    // A caller that does not need the channel ends the subscription.
     let ended = direct.unsubscribe(c());
     assert_eq!(messages.words().await, [&b"UNSUBSCRIBE"[..], b"c"]);
     drop(ended);
 }
 
-/// Older than Redis 6, or something in between that is.
+/// The server is older than Redis 6, or there is an old proxy in front of it.
 #[tokio::test]
 async fn a_server_without_hello_is_spoken_to_in_the_second_version() {
     let server = Server::start().await;
@@ -468,7 +468,7 @@ async fn a_server_without_hello_is_spoken_to_in_the_second_version() {
     subscribing.await.unwrap();
 }
 
-/// A server that takes connections and is of no use: the pauses grow, up to 320 ms.
+/// The server accepts connections and does nothing else. The pauses grow up to 320 ms.
 #[tokio::test]
 async fn a_server_of_no_use_is_left_alone_more_and_more() {
     const SPAN: Duration = Duration::from_secs(4);
@@ -483,12 +483,13 @@ async fn a_server_of_no_use_is_left_alone_more_and_more() {
         }
     };
     assert!(tokio::time::timeout(SPAN, connecting).await.is_err());
-    // Two that double their pauses from 20 ms: some 18 each in 4 s; at 20 ms it would be 230.
+    // Two connections double their pauses from 20 ms: about 18 attempts each in 4 s. With constant pauses of 20 ms it
+    // would be 230 each.
     assert!((4..=60).contains(&count), "{count} connections in {SPAN:?}");
     drop(direct);
 }
 
-/// Nothing that a server sends is taken for the ground to use memory or stack without bound.
+/// No reply makes the client use memory or stack without bound.
 #[tokio::test]
 async fn hostile_replies_end_the_connection() {
     let deep = "*1\r\n".repeat(1 << 20);
@@ -500,12 +501,12 @@ async fn hostile_replies_end_the_connection() {
         let mut asked = direct.run(call("a"));
         sent(asked.as_mut());
         commands.word().await;
-        // Closed before all of it is written.
+        // The client may close the connection before all is written.
         let _ = commands.0.write_all(odd.as_bytes()).await;
         let outcome = asked.await;
         let is_answered = odd.starts_with(':') && outcome.is_ok();
         assert!(is_answered || outcome.is_err_and(|fault| fault.kind == FaultKind::Lost));
-        // Made anew.
+        // The connection is replaced.
         server.accept().await;
     }
 }

@@ -1,4 +1,4 @@
-//! The bytes of commands and of replies.
+//! Encodes commands, and decodes replies of RESP2 and RESP3.
 
 use std::collections::HashMap;
 
@@ -10,50 +10,49 @@ use resp3::types::RangeFrame as New;
 use super::bounds::{Bounds, Garbage};
 use crate::transport::{Arg, Call, Reply};
 
-/// A reply: what the server says, or the text of its error.
+/// A reply, or the text of the server's error.
 pub(super) type Answer = Result<Reply, String>;
 
-/// What comes in.
 #[derive(Debug, PartialEq)]
 pub(super) enum Incoming {
     /// The reply to the next command.
     Reply(Answer),
-    /// What nobody has asked for: messages, and the confirmations of subscriptions.
+    /// A message or the confirmation of a subscription, which answers no command.
     Push(Answer),
 }
 
-/// Room for replies once there are any. Released when it has grown much beyond that.
+/// Initial size of the buffer for replies. A buffer that has held more than `MOST_KEPT` is released.
 const ROOM: usize = 4 << 10;
 const MOST_KEPT: usize = 64 << 10;
 
-/// Bytes that came in, and how far they have been looked at.
+/// Received bytes, and how far they were scanned.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     bytes: BytesMut,
     bounds: Bounds,
-    /// The most that has been here at a time since the buffer was made.
+    /// Maximum number of bytes held since the buffer was created.
     longest: usize,
 }
 
 impl Input {
-    /// Where to read to.
+    /// Returns the buffer to read into, with free space.
     pub(super) fn room(&mut self) -> &mut BytesMut {
         self.longest = self.longest.max(self.bytes.len());
         if self.bytes.is_empty() && self.longest > MOST_KEPT {
             (self.bytes, self.longest) = (BytesMut::new(), 0);
         }
-        // A long reply has room for as much again, so that it is not moved for each piece of it.
+        // The buffer doubles for a long reply, so that the reply is not moved for each of its pieces.
         let more = if self.bytes.len() < ROOM / 2 { ROOM - self.bytes.len() } else { self.bytes.len() };
         self.bytes.reserve(more);
         &mut self.bytes
     }
 
-    /// True when no reply begins with what is there.
+    /// True if the bytes are not the beginning of a reply.
     pub(super) fn is_foreign(&self) -> bool {
         self.bytes.first().is_some_and(|byte| !b"+-:$*_#,!=(%~|>".contains(byte))
     }
 
-    /// The next thing that is there as a whole.
+    /// Returns the next complete reply or push.
     pub(super) fn next(&mut self) -> Result<Option<Incoming>, Garbage> {
         if self.bytes.is_empty() {
             return Ok(None);
@@ -68,7 +67,7 @@ impl Input {
 
 fn incoming(bytes: &[u8], is_resp2: bool) -> Result<Incoming, Garbage> {
     const ODD: Garbage = Garbage("it cannot be read");
-    // The commonest by far, without the parser's tables.
+    // The most frequent replies, without the parser's tables.
     match bytes {
         b"_\r\n" | b"$-1\r\n" | b"*-1\r\n" => return Ok(Incoming::Reply(Ok(Reply::Nil))),
         b"+OK\r\n" => return Ok(Incoming::Reply(Ok(Reply::Text(Bytes::from_static(b"OK"))))),
@@ -85,17 +84,17 @@ fn incoming(bytes: &[u8], is_resp2: bool) -> Result<Incoming, Garbage> {
     })
 }
 
-/// An error within a list is the error of the whole.
+/// Reads a list. An error inside a list is the error of the list.
 fn list<T>(parts: Vec<T>, read: impl Fn(T) -> Answer) -> Answer {
     parts.into_iter().map(read).collect::<Result<_, _>>().map(Reply::List)
 }
 
-/// Copied: a small reply must not keep the buffer that it came in.
+/// Copies a text, so that a small reply does not keep the whole buffer.
 fn text(bytes: &[u8], (from, to): (usize, usize)) -> Bytes {
     Bytes::copy_from_slice(bytes.get(from..to).unwrap_or_default())
 }
 
-/// The longest text of an error that is told to a caller.
+/// Maximum length of an error's text, in bytes.
 const LONGEST_ERROR: usize = 4 << 10;
 
 fn error(bytes: &[u8], (from, to): (usize, usize)) -> String {
@@ -131,7 +130,6 @@ fn new(frame: New, bytes: &[u8]) -> Answer {
     })
 }
 
-/// Appends a command of these words.
 pub(super) fn write_words(out: &mut Vec<u8>, words: &[&[u8]]) {
     write_head(out, b'*', words.len());
     for word in words {
@@ -139,7 +137,8 @@ pub(super) fn write_words(out: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-/// Appends a command with the keys and arguments of a call. `script`: its source or its hash, for a command that runs a script.
+/// Appends a command with the keys and arguments of a call. `script` is the source or the hash, for a command that runs
+/// one.
 pub(super) fn write_call(out: &mut Vec<u8>, command: &str, script: Option<&[u8]>, call: &Call) {
     let before = if script.is_some() { 3 } else { 1 };
     write_head(out, b'*', call.words.len() + before);
@@ -175,7 +174,7 @@ mod tests {
 
     fn read(bytes: &[u8]) -> Result<Vec<Incoming>, Garbage> {
         let (mut input, mut all) = (Input::default(), Vec::new());
-        // Byte by byte: replies come in pieces of any size.
+        // Byte by byte: replies arrive in pieces of any size.
         for byte in bytes {
             input.room().extend_from_slice(&[*byte]);
             while let Some(incoming) = input.next()? {

@@ -1,4 +1,4 @@
-//! Connecting: from a URL and the options to a [`Node`].
+//! Connects to a server: from a URL and options to a [`Node`].
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -29,20 +29,19 @@ use crate::transport::demotions::Demotions;
 use crate::transport::direct::{Lanes, MessageLine, Place, Target};
 use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
 
-/// Where to connect, and as whom.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Endpoint {
     pub(crate) url: Secret,
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
-    /// Asked before each login, whose answer comes instead of both.
+    /// Queried before each login. Its answer replaces both user and password.
     pub(crate) credentials: Option<Provider>,
     pub(crate) tls: Option<Tls>,
     pub(crate) database: Option<u8>,
 }
 
 impl Endpoint {
-    /// Reads the URL. Errors never repeat it: it may hold a password.
+    /// Parses the URL. Errors never repeat it, because it may contain a password.
     fn plain_config(&self) -> Result<Config> {
         let (scheme, rest) =
             self.url.0.split_once("://").ok_or_else(|| {
@@ -76,9 +75,9 @@ impl Endpoint {
                 }
             }
             "rediss" | "valkeys" if !BUILT_IN => return Err(not_built_in()),
-            // Read as one without TLS: fred would have rustls choose its cryptography, which panics where it cannot.
+            // Parsed as a URL without TLS: otherwise fred would let rustls choose a crypto provider, which may panic.
             "rediss" | "valkeys" | "redis" | "valkey" => read(rest)?,
-            // Not repeated: what stands there may be anything, a piece of a password with `://` in it too.
+            // The scheme is not repeated: it may be anything, even part of a password that contains `://`.
             _ => {
                 return Err(Error::config(
                     "the URL's scheme is unknown: use redis://, rediss://, unix://, redis-cluster://, redis-sentinel:// or redis-replicated://",
@@ -105,7 +104,7 @@ impl Endpoint {
         Ok(config)
     }
 
-    /// As `plain_config`, for a connection of fred's; and what one of our own over TLS is made with.
+    /// Builds fred's configuration, and the TLS settings for connections of our own, if they can use TLS.
     fn config(&self, within: Duration) -> Result<(Config, Option<Secured>)> {
         let mut config = self.plain_config()?;
         let secured =
@@ -116,7 +115,7 @@ impl Endpoint {
             config.credential_provider = Some(Arc::new(Asked { provider, within }));
         }
         config.version = RespVersion::RESP3;
-        // Commands wait for a reconnect, up to their timeout, rather than fail the instant a connection is away.
+        // While a connection is down, commands wait for a reconnect up to their timeout, instead of failing at once.
         config.fail_fast = false;
         Ok((config, secured))
     }
@@ -125,7 +124,6 @@ impl Endpoint {
         ["rediss://", "valkeys://"].iter().any(|scheme| self.url.0.starts_with(scheme))
     }
 
-    /// As whom to connect, and to which database.
     pub(crate) fn login(&self) -> Result<(Login, Option<u8>)> {
         let config = self.plain_config()?;
         let (username, password) = (config.username.map(Secret), config.password.map(Secret));
@@ -133,7 +131,7 @@ impl Endpoint {
         Ok((login, config.database))
     }
 
-    /// Where a connection without fred leads to. None over the TLS of the platform's library, which is fred's.
+    /// Target of a connection without fred. `None` over native-tls, which only fred supports.
     pub(crate) fn direct(&self) -> Result<Option<Target>> {
         let mut config = self.plain_config()?;
         if !self.is_tls() {
@@ -160,7 +158,7 @@ impl Endpoint {
     }
 }
 
-/// Reads the part after `://` of the URL of one server.
+/// Parses the part after `://` of the URL of one server.
 fn read(rest: &str) -> Result<Config> {
     let (url, database) = url::one_server(rest)?;
     let config = Config::from_url_centralized(&url).map_err(|_| {
@@ -171,17 +169,17 @@ fn read(rest: &str) -> Result<Config> {
     Ok(Config { database, ..config })
 }
 
-/// How many events of a connection may lie unread in each of fred's eight channels for them, whose places are all made at connect.
-/// Whoever reads them needs to know that there were some, not how many.
+/// Capacity of each of fred's eight event channels per connection, which are allocated in full at connect. A reader
+/// needs to know that there were events, not how many.
 const EVENTS: usize = 16;
 
-/// The same for the connection for messages: more than one read of its socket brings, so that a reader that is due gets all. Where
-/// one falls behind further, every waiter looks for itself ([`dispatch`]).
+/// The same for the connection for messages. One read of its socket brings fewer, so a reader that is on time gets all
+/// of them. If a reader falls further behind, every waiter asks the server itself ([`dispatch`]).
 const MESSAGES: usize = 512;
 
 impl Node {
-    /// Connects. Done when every connection stands; `lazily`: at once, and they come to stand when they can. `sharded`: its channels
-    /// are a slot's own.
+    /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up when
+    /// they can. `sharded`: each channel belongs to one slot.
     pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
         let (config, secured) = target.config(options.connect_timeout)?;
         let server = server(&config);
@@ -191,16 +189,17 @@ impl Node {
         let connection = ConnectionConfig {
             connection_timeout: options.connect_timeout,
             internal_command_timeout: options.connect_timeout,
-            // A script in flight when the connection breaks must not be sent again behind our back.
+            // If the connection breaks, fred must not send a script in flight again.
             max_command_attempts: 1,
             unresponsive: UnresponsiveConfig {
-                // Later than the timeout of the command itself, which tells the caller more.
+                // Later than the command's own timeout, which tells the caller more.
                 max_timeout: Some(options.command_timeout * 3 / 2),
                 interval: (options.command_timeout / 4).max(Duration::from_millis(10)),
             },
             tcp: TcpConfig { nodelay: Some(true), user_timeout: Some(options.user_timeout()), ..TcpConfig::default() },
-            // fred would break the connection at the first such reply and give it to every command under way, also to
-            // those that the server carries out. Ours go one by one, and heal the connection where that helps.
+            // At the first such reply fred would break the connection, and fail every command in flight with it, even
+            // commands that the server carries out. Our code handles such replies one by one, and reconnects if that
+            // helps.
             reconnect_errors: Vec::new(),
             ..ConnectionConfig::default()
         };
@@ -213,7 +212,8 @@ impl Node {
         let make = |places| {
             Client::new(config.clone(), Some(performance(places)), Some(connection.clone()), Some(policy.clone()))
         };
-        // fred does not report that a server ended or refused a subscription: it gives the refusal to the next command, or to none.
+        // fred does not report that a server ended or refused a subscription. It gives the refusal to the next command,
+        // or to none.
         let own_messages =
             if secured.is_some() || !target.is_tls() { target.target(target.plain_config()?, secured) } else { None };
         let (listener, demotions) = (Arc::new(OnceLock::new()), Demotions::default());
@@ -248,7 +248,7 @@ impl Node {
             biased;
             () = std::future::ready(()), if lazily => Ok(()),
             outcome = connected => outcome.map(drop),
-            // Tried again for ever by fred: only a refused login is final, and what is wrong with TLS.
+            // fred retries for ever: only a refused login and a lasting problem with TLS are final.
             (error, ..) = errors => Err(error),
             () = plain => Err(fred::error::Error::new(ErrorKind::IO, quoted(PLAIN))),
             () = tokio::time::sleep(options.connect_timeout) => Err(fred::error::Error::new(ErrorKind::Timeout, "")),
@@ -263,14 +263,14 @@ impl Node {
             Err(error) => Some(refused(&error, &server, is_plain)),
         };
         if let Some(error) = error {
-            // Each would go on trying for ever.
+            // Without this, fred would retry for ever.
             for task in node.connect_tasks.lock().drain(..) {
                 task.abort();
             }
             return Err(error.at(Some(&Arc::from(server))));
         }
         {
-            // Each hears from here on, whenever its task comes to run: what came before that would be lost.
+            // The receivers are created here, not in the tasks: an event before a task's first poll would be lost.
             let (mut tasks, name) = (node.tasks.lock(), Arc::<str>::from(&*options.client_name));
             tasks.extend(
                 clients.iter().map(|client| tokio::spawn(name_connection((*client).clone(), Arc::clone(&name)))),
@@ -311,7 +311,7 @@ fn server(config: &Config) -> String {
     }
 }
 
-/// The first error of a connection that no waiting heals. Those that may pass are left in `latest`.
+/// Returns the first error that no retry can fix. Stores other errors in `latest`.
 async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::error::Error>>) -> fred::error::Error {
     loop {
         match errors.recv().await {
@@ -323,7 +323,8 @@ async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::erro
     }
 }
 
-/// A login or a database that does not exist, or TLS that somebody has to set right.
+/// True for an error that no retry can fix, such as a missing login or database, a server without `HELLO`, or a lasting
+/// problem with TLS.
 fn is_final(error: &fred::error::Error) -> bool {
     matches!(error.kind(), ErrorKind::Auth | ErrorKind::Config | ErrorKind::Url | ErrorKind::Protocol)
         || trouble_of_tls(error).is_some_and(|meaning| meaning.lasts)
@@ -331,13 +332,14 @@ fn is_final(error: &fred::error::Error) -> bool {
         || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
 }
 
-/// Undoes percent-encoding, as reading the other kinds of URL does.
+/// Undoes percent-encoding, as fred does for the other kinds of URL.
 fn decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// Waits until it is known that a server of which TLS is wanted answers in plain: asked when half the time for connecting is over, for
-/// to a handshake it may say nothing. `config`: None where TLS is not wanted.
+/// Returns once a server that should use TLS has answered without TLS; otherwise never. The server is asked when half
+/// of the time for connecting is over, because it may not answer a TLS handshake at all. `config`: `None` if no TLS is
+/// wanted.
 async fn answers_in_plain(config: Option<&Config>, within: Duration) {
     if let Some(Config { server: ServerConfig::Centralized { server }, .. }) = config {
         tokio::time::sleep(within / 2).await;
@@ -348,7 +350,7 @@ async fn answers_in_plain(config: Option<&Config>, within: Duration) {
     std::future::pending().await
 }
 
-/// `is_plain`: TLS was not wanted.
+/// Converts fred's error. `is_plain`: the connection is TCP without TLS.
 fn refused(error: &fred::error::Error, server: &str, is_plain: bool) -> Error {
     let mut message = told(error);
     let details = error.details();

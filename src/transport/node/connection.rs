@@ -1,4 +1,4 @@
-//! One connection for commands: what is sent on it, and when it is taken for dead.
+//! One connection for commands over fred. It is replaced if it is dead or if its server was demoted.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,28 +26,27 @@ use crate::transport::demotions::Demotions;
 use crate::transport::outage::Outage;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply};
 
-/// After so many timeouts in a row a connection is taken for dead: fred itself notices only silent ones that are not
-/// being written to.
+/// Number of timeouts in a row after which a connection counts as dead. fred itself detects only silent connections
+/// that nothing is written to.
 const TIMEOUTS_TOLERATED: u32 = 2;
 
-/// One connection for commands.
 pub(super) struct Connection {
     pub(super) client: Client,
     /// The server, as errors name it.
     server: Box<str>,
-    /// Number of times that it was reported to be up.
+    /// Number of times that the connection was reported to be up.
     stood: AtomicU32,
-    /// For one command.
     timeout: Duration,
-    /// How many commands in a row had no answer.
+    /// Number of commands in a row that timed out.
     timeouts: AtomicU32,
-    /// Notified when the connection is to be broken and made anew.
+    /// Notified when the connection has to be replaced.
     heal: Notify,
-    /// Demotions that the connections to this endpoint have met.
+    /// Reports of demotions on all connections to this endpoint.
     demotions: Demotions,
-    /// Number of reported demotions that this connection has followed. `DEMOTED` after a `READONLY`, until the connection is replaced.
+    /// Number of reported demotions that this connection has followed. `DEMOTED` after a `READONLY`, until the
+    /// connection is replaced.
     followed: watch::Sender<u64>,
-    /// Why there is no connection, while there is none.
+    /// Reason why there is no connection. `None` while there is one.
     trouble: Mutex<Option<fred::error::Error>>,
 }
 
@@ -63,24 +62,24 @@ impl Connection {
         Arc::new(Self { client, server, stood, timeout, timeouts, heal, demotions, followed, trouble })
     }
 
-    /// None while the connection is up.
+    /// Returns `None` while the connection is up.
     fn away(&self) -> Option<Away> {
         if self.client.is_connected() {
             return None;
         }
-        // Receiver and count come before the second look, so that a reconnect after that look is noticed.
+        // Receiver and count are read before the second check, so a reconnect after that check is noticed.
         let away = Away { reconnects: self.client.reconnect_rx(), stood: self.stood.load(Ordering::Acquire) };
         (!self.client.is_connected()).then_some(away)
     }
 
-    /// Why there is no connection, while there is none.
+    /// Returns the reason why there is no connection, as a message and as fred's error.
     pub(super) fn trouble(&self) -> Option<(String, fred::error::Error)> {
         let trouble = self.trouble.lock().clone()?;
         Some((format!("{}: {}", self.server, told(&trouble)), trouble))
     }
 
-    /// Sends a command once. `script`: its source or its hash, for a command that runs a script; the words of the call go to the
-    /// script then.
+    /// Sends a command once. If it runs a script, `script` is the source or the hash, and the call's words are for the
+    /// script.
     async fn send(
         &self,
         command: &'static str,
@@ -97,7 +96,7 @@ impl Connection {
             Arg::Int(int) => Value::Integer(*int),
         }));
         let sent = self.client.custom(CustomCommand::new_static(command, ClusterHash::FirstKey, false), words);
-        // Boxed: it has kilobytes, which would be copied with everything that it is put into.
+        // Boxed: this future has kilobytes, which would be copied with each future around it.
         let sent = Box::pin(sent);
         unhurried(sent, self.timeout + OVERDUE).await
     }
@@ -110,7 +109,7 @@ impl Connection {
         }
         if outcome.as_ref().is_err_and(|error| error.details().starts_with("NOSCRIPT")) {
             let eval = self.send("EVAL", Some(Bytes::from_static(call.script.source.as_bytes())), call);
-            // Both together have the time of one.
+            // Both commands together have the time limit of one.
             outcome = within(self.timeout.saturating_sub(began.elapsed()), eval)
                 .await
                 .unwrap_or_else(|| Err(fred::error::Error::new(ErrorKind::Timeout, "no answer in time")));
@@ -118,8 +117,8 @@ impl Connection {
         outcome
     }
 
-    /// Waits until this connection has followed every demotion, so that no command is sent to a server that was demoted. Returns how many
-    /// there were; None if that takes too long.
+    /// Waits until this connection has followed every demotion, so no command is sent to a demoted server. Returns the
+    /// number of demotions, or `None` if that takes too long.
     async fn follows(&self) -> Option<u64> {
         let has_followed = |followed: &u64| *followed == self.demotions.count();
         let at_once = *self.followed.borrow();
@@ -132,8 +131,8 @@ impl Connection {
         within(self.timeout, waiting).await?
     }
 
-    /// Notes that the server was demoted. `followed`: what [`follows`](Self::follows) gave before the refused command was sent. False if
-    /// the connection is being replaced already, or was replaced since.
+    /// Notes that the server was demoted. `followed` is the result of [`follows`](Self::follows) before the refused
+    /// command was sent. Returns false if the connection is already being replaced, or was replaced since.
     fn is_demoted(&self, followed: u64) -> bool {
         self.followed.send_if_modified(|now| {
             let is_current = *now == followed && followed == self.demotions.count();
@@ -152,14 +151,14 @@ impl Connection {
                 |(message, trouble)| Fault { source: source(trouble), ..Fault::new(FaultKind::NotSent, message) },
             ));
         };
-        // A script sent by its source times out by a timer of ours, after which fred may still send it.
+        // Without a script cache, our own timer ends the command, and fred may still send it after that.
         let away = if script_cache || call.script.command.is_some() { self.away() } else { None };
         let outcome = match call.script.command {
             Some(command) => self.send(command, None, &call).await,
             None => self.run_script(&call, script_cache).await,
         };
         match outcome {
-            // A demotion was met since it was sent, so perhaps it went to the server that was demoted.
+            // A demotion was reported since the command was sent, so perhaps a demoted server has answered.
             Ok(_) if self.demotions.count() != followed || *self.followed.borrow() != followed => {
                 let message = format!("{}: the connection was given up: its server was demoted", self.server);
                 Err(Fault::new(FaultKind::Lost, message))
@@ -181,14 +180,14 @@ impl Connection {
                 }
                 match fault.kind {
                     FaultKind::TimedOut => {
-                        // The trouble says more than a timeout does: a refused login, for example.
+                        // The reason says more than a timeout does, for example that the login was refused.
                         if let Some((message, trouble)) = self.trouble() {
                             let has_left = away.is_none_or(|away| away.has_ended(self));
                             let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
                             fault = Fault { source: source(trouble), ..Fault::new(kind, message) };
                         }
                     }
-                    // A server's own error begins with its code.
+                    // A server's own error gets no prefix: it begins with its code.
                     FaultKind::Lost if !fault.message.starts_with("CLUSTERDOWN") => {
                         fault.message = format!("{}: {}", self.server, fault.message);
                     }
@@ -200,16 +199,17 @@ impl Connection {
     }
 }
 
-/// Exists for a command that was queued without a connection. fred never writes a command that has timed out. So until a connection is up,
-/// the command has not been sent, and never will be.
+/// Exists for a command that was queued without a connection. fred never writes a command that has timed out. So until
+/// a connection is up, the command has not been sent, and never will be.
 struct Away {
     reconnects: Receiver<Server>,
     stood: u32,
 }
 
 impl Away {
-    /// True if a connection was up since, however briefly. Receiver and count are both needed. fred notifies its receivers before it writes
-    /// queued commands. A reconnect that it notified just before this value was made is in the count within a command's timeout.
+    /// Returns true if a connection was up since, however briefly. Receiver and count are both needed: fred notifies
+    /// its receivers before it writes queued commands, and a reconnect that it notified just before this value was
+    /// created is counted within a command's timeout.
     fn has_ended(&self, connection: &Connection) -> bool {
         !self.reconnects.is_empty()
             || connection.stood.load(Ordering::Acquire) != self.stood
@@ -233,9 +233,9 @@ fn reply(value: Value) -> Reply {
     }
 }
 
-/// Has the server list a connection by this name. Where it does not take that, nothing is lost.
+/// Sets the name under which the server lists the connection. If the server refuses, the connection has no name.
 ///
-/// By `HELLO`, which fred has sent in any case, so that no login has to be allowed more.
+/// This uses `HELLO`, which fred sends in any case, so the login needs no further permission.
 pub(super) async fn name_connection(client: Client, name: Arc<str>) {
     if name.is_empty() {
         return;
@@ -247,8 +247,8 @@ pub(super) async fn name_connection(client: Client, name: Arc<str>) {
     }
 }
 
-/// Tells the listener when a connection for commands is back. Replaces a connection that was taken for dead, and one whose server was
-/// demoted, also when another connection met the demotion.
+/// Reports to the listener when a connection for commands is back. Replaces the connection if it is dead, or if this or
+/// another connection has met a demotion.
 pub(super) async fn keep_connection(
     connection: Arc<Connection>,
     mut reconnects: Receiver<Server>,
@@ -262,7 +262,7 @@ pub(super) async fn keep_connection(
     loop {
         let may_replace = replacing.is_terminated();
         tokio::select! {
-            // What comes of both at once: the connection is back.
+            // If an error and a reconnect are both ready, the reconnect is handled last: the connection is back.
             biased;
             error = errors.recv() => match error {
                 Ok((error, _)) => {
@@ -285,7 +285,7 @@ pub(super) async fn keep_connection(
                 Err(RecvError::Closed) => return,
             },
             _ = replacing.as_mut() => {
-                // Before any command goes by the new connection: commands wait for `followed`.
+                // No command has used the new connection yet: commands wait for `followed`.
                 if *connection.followed.borrow() == DEMOTED {
                     demotions.report();
                 }
@@ -293,7 +293,7 @@ pub(super) async fn keep_connection(
             }
             () = is_due(&connection, &mut demotions), if may_replace => {
                 tracing::warn!("a connection for commands does not answer, or its server was demoted: reconnecting");
-                // One replacement is the answer to both.
+                // One replacement serves both a pending `heal` and a report.
                 let _ = connection.heal.notified().now_or_never();
                 demotions.dials();
                 replacing.set(connection.client.force_reconnection().fuse());
@@ -302,7 +302,6 @@ pub(super) async fn keep_connection(
     }
 }
 
-/// Waits until the connection is to be replaced.
 async fn is_due(connection: &Connection, demotions: &mut Demotions) {
     tokio::select! {
         () = connection.heal.notified() => {}

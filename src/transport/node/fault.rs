@@ -1,4 +1,4 @@
-//! What fred's errors mean for the command that they answer.
+//! Converts fred's errors into faults of their commands.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::error::passing::without_arguments;
 use crate::transport::tls::{Meaning, explain};
 use crate::transport::{Fault, FaultKind};
 
-/// Message for an error of fred. Errors about TLS and about `HELLO` have fixed words.
+/// Message for an error of fred. Errors about TLS and about `HELLO` have fixed texts.
 pub(super) fn told(error: &Error) -> String {
     let said = || match of_system(error.details()) {
         text if refuses_hello(text) => WITHOUT_HELLO.to_owned(),
@@ -18,31 +18,32 @@ pub(super) fn told(error: &Error) -> String {
     trouble_of_tls(error).map_or_else(said, |meaning| meaning.text)
 }
 
-/// fred's error as the source of one of ours. None if its text may repeat the password.
+/// fred's error as the source of one of ours. `None` if its text may repeat the password.
 pub(super) fn source(error: Error) -> Option<Arc<dyn StdError + Send + Sync>> {
     let text = error.details();
     let may_repeat = refuses_hello(text) || without_arguments(text).len() < text.len();
     (!may_repeat).then(|| Arc::new(error) as Arc<_>)
 }
 
-/// The server's own text is left out: it repeats the arguments of `HELLO`, and with them the password.
+/// Replaces the server's text, which repeats the arguments of `HELLO` and with them the password.
 const WITHOUT_HELLO: &str = "the server does not accept HELLO 3, with which fred begins each connection; connections of this crate's own do \
                              without (Builder::direct(true), or direct = true in a file)";
 
-/// True if the server, or a proxy before it, does not know `HELLO`: fred would retry forever.
+/// True if the server, or a proxy in front of it, does not support `HELLO`. fred would retry for ever.
 pub(super) fn refuses_hello(text: &str) -> bool {
     let is_unknown = || text.starts_with("ERR unknown command") && text.to_ascii_lowercase().contains("hello");
     text.starts_with("NOPROTO") || is_unknown()
 }
 
-/// The message of an error of the operating system, or of Rust's library, which fred tells by its `Debug`; any other as it is.
+/// Extracts the message from an error of the operating system or of Rust's library, which fred formats by its `Debug`.
+/// Other texts are returned unchanged.
 fn of_system(details: &str) -> &str {
     let forms = [("Os { ", "message: \""), ("Custom { ", "error: \"")];
     let message = forms.iter().find_map(|(form, field)| details.strip_prefix(form)?.split_once(field));
     message.and_then(|(_, message)| message.strip_suffix("\" }")).unwrap_or(details)
 }
 
-/// What is wrong with TLS; None for an error of another kind.
+/// Returns the meaning of a TLS error, or `None` for another error.
 pub(super) fn trouble_of_tls(error: &Error) -> Option<Meaning> {
     match error.kind() {
         ErrorKind::IO => explain(error.details()),
@@ -52,21 +53,20 @@ pub(super) fn trouble_of_tls(error: &Error) -> Option<Meaning> {
     }
 }
 
-/// What is known of a command by the error that it brought.
 pub(super) fn fault(error: Error) -> Fault {
     let text = error.details();
     let code = text.split(' ').next().unwrap_or_default();
     let is_code = code.len() > 2 && code.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
-    // Before Redis 7 an error that a script caught and hands on has no code, but the place in the script.
+    // Before Redis 7, an error that a script caught and returned has no code. It begins with the place in the script.
     let refused = is_code || code == "@user_script:";
     let kind = match error.kind() {
         ErrorKind::Timeout => FaultKind::TimedOut,
         _ if matches!(code, "MOVED" | "ASK" | "TRYAGAIN") => FaultKind::Elsewhere,
-        // A single CLUSTERDOWN has fred close the connection and give its text to all commands under way, of which some were
-        // carried out.
+        // After a single CLUSTERDOWN, fred closes the connection and fails all commands in flight with that text, even
+        // commands that were carried out.
         ErrorKind::Cluster => FaultKind::Lost,
         _ if code == "CLUSTERDOWN" => FaultKind::Lost,
-        // fred files the server's own WRONGTYPE under the first of these.
+        // fred reports the server's own WRONGTYPE as the first of these kinds.
         ErrorKind::InvalidArgument | ErrorKind::InvalidCommand | ErrorKind::Config if refused => FaultKind::Refused,
         ErrorKind::Config | ErrorKind::Backpressure | ErrorKind::InvalidArgument | ErrorKind::InvalidCommand => {
             FaultKind::NotSent

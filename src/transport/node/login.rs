@@ -1,4 +1,4 @@
-//! How fred logs in: by words that it puts on a line of their own, the same each time or asked for before each login.
+//! fred's login. The credentials are fixed, or queried before each login. fred sends them as an inline command.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -8,18 +8,17 @@ use fred::types::config::{CredentialProvider, Server};
 
 use crate::config::Provider;
 
-/// A provider of credentials, as fred asks one.
 #[derive(Debug)]
 pub(super) struct Login {
     pub(super) provider: Provider,
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub(super) within: Duration,
 }
 
 type Words = (Option<String>, Option<String>);
 
 impl CredentialProvider for Login {
-    // As the macro `async_trait` writes it.
+    // The signature that the macro `async_trait` would generate.
     fn fetch<'a, 'b, 'c>(
         &'a self,
         _server: Option<&'b Server>,
@@ -30,7 +29,7 @@ impl CredentialProvider for Login {
         Self: 'c,
     {
         Box::pin(async move {
-            // Of a kind after which fred goes on trying.
+            // After an error of this kind fred retries.
             let credentials =
                 self.provider.ask(self.within).await.map_err(|why| Error::new(ErrorKind::Unknown, why))?;
             let username = credentials.username.map(|username| word(&username.0));
@@ -39,7 +38,7 @@ impl CredentialProvider for Login {
     }
 }
 
-/// A word as the server reads it on a line of its own: fred sends the login that way. Quoted where it must be.
+/// Quotes a word, if needed, for an inline command. fred sends the login that way.
 pub(super) fn word(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\') || !byte.is_ascii();
     if !text.is_empty() && text.bytes().all(plain) {

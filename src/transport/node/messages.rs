@@ -1,4 +1,4 @@
-//! The connection for messages: hands every one on, and keeps the subscriptions. Used only over native-tls.
+//! fred's connection for messages: passes every message on, and keeps the subscriptions. Used only over native-tls.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -20,12 +20,12 @@ use super::together::MOST;
 use crate::transport::Listener;
 use crate::transport::demotions::Demotions;
 
-/// Channel names are made from `str`s.
+/// Channel names are made from `str`s, so nothing is lost.
 pub(super) fn text(channel: &Bytes) -> String {
     String::from_utf8_lossy(channel).into_owned()
 }
 
-/// Subscribes to channels: `sharded` to those that are a slot's own, each by a command, because fred waits for one reply to each.
+/// Subscribes to channels. Each sharded channel has a command of its own, because fred waits for one reply per command.
 pub(super) async fn subscribe_to(subscriber: &Client, sharded: bool, channels: Vec<String>) -> Result<(), Error> {
     if sharded {
         let each = channels.into_iter().map(|channel| subscriber.ssubscribe(channel));
@@ -34,7 +34,6 @@ pub(super) async fn subscribe_to(subscriber: &Client, sharded: bool, channels: V
     subscriber.subscribe(channels).await
 }
 
-/// Ends subscriptions.
 pub(super) async fn unsubscribe_from(subscriber: &Client, sharded: bool, channels: Vec<String>) -> Result<(), Error> {
     if sharded {
         let each = channels.into_iter().map(|channel| subscriber.sunsubscribe::<String>(channel));
@@ -43,7 +42,7 @@ pub(super) async fn unsubscribe_from(subscriber: &Client, sharded: bool, channel
     subscriber.unsubscribe::<Vec<String>>(channels).await
 }
 
-/// Hands every message on to the listener. Does nothing else, so that it never falls behind for long.
+/// Passes every message on to the listener. Does nothing else, so it never falls behind for long.
 pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: Arc<OnceLock<Weak<dyn Listener>>>) {
     loop {
         let message = messages.recv().await;
@@ -63,8 +62,10 @@ pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: Arc<Once
     }
 }
 
-/// Subscribes to all channels that are wanted, which others change meanwhile by commands of their own: where one of theirs went out
-/// before one of these, the later one is set right by another. False where nothing was wanted.
+/// Subscribes again to all wanted channels. Returns false if there are none.
+///
+/// Other tasks change `wanted` meanwhile, and send commands of their own. Their command may have been sent first, and
+/// then the command here undoes it. So each change of `wanted` is followed by one more command.
 async fn subscribe_anew<E, S, U>(
     wanted: &Mutex<HashSet<Bytes>>,
     subscribe: impl Fn(Vec<String>) -> S,
@@ -78,18 +79,18 @@ where
     let any = !all.is_empty();
     while !all.is_empty() {
         subscribe(all.clone()).await?;
-        // Ended meanwhile, by a command that may have gone out before this one.
+        // No longer wanted: the other task's unsubscribe may have been sent before the subscribe above.
         all.retain(|channel| !wanted.lock().contains(channel.as_bytes()));
         if !all.is_empty() {
             unsubscribe(all.clone()).await?;
-            // Begun anew meanwhile, by a command that may have gone out before this one.
+            // Wanted again: the other task's subscribe may have been sent before the unsubscribe above.
             all.retain(|channel| wanted.lock().contains(channel.as_bytes()));
         }
     }
     Ok(any)
 }
 
-/// Has the connection for messages reconnect where one for commands has met a demotion.
+/// Replaces the connection for messages when a connection for commands has met a demotion.
 pub(super) async fn follow(subscriber: Client, mut demotions: Demotions) {
     loop {
         demotions.reported().await;
@@ -100,7 +101,7 @@ pub(super) async fn follow(subscriber: Client, mut demotions: Demotions) {
     }
 }
 
-/// Keeps the subscriptions alive: makes them anew after a reconnect, and notices a connection that has fallen silent.
+/// Keeps the subscriptions alive: subscribes again after a reconnect, and replaces a silent connection.
 pub(super) async fn keep_listening(
     subscriber: Client,
     mut reconnects: Receiver<Server>,
@@ -122,7 +123,7 @@ pub(super) async fn keep_listening(
                             }
                             for channel in all.into_iter().filter(|_| sharded) {
                                 match subscriber.ssubscribe(channel.clone()).await {
-                                    // Its slot has left this server: it is subscribed to where that is now.
+                                    // The slot has left this server. Its new server gets the subscription.
                                     Err(error) if error.details().starts_with("MOVED") => {
                                         channels.lock().remove(channel.as_bytes());
                                     }
@@ -180,7 +181,7 @@ mod tests {
         fn reconnected(&self) {}
     }
 
-    /// A server with subscriptions, and what is done by others while the nth command is on its way, after it.
+    /// A server with subscriptions. `others` has what another task does while the nth command is in flight.
     struct Subscribed {
         wanted: Mutex<HashSet<Bytes>>,
         there: Mutex<HashSet<String>>,
@@ -189,7 +190,7 @@ mod tests {
 
     impl Subscribed {
         async fn command(&self, on: bool, channels: Vec<String>) -> Result<(), ()> {
-            // What others want is noted, and their command goes out, before this one does.
+            // The wish of the other task is noted, and its command takes effect, before this command does.
             if let Some((wants, channel)) = self.others.lock().pop().flatten() {
                 let bytes = Bytes::from_static(channel.as_bytes());
                 if wants {
@@ -227,8 +228,8 @@ mod tests {
         }
     }
 
-    /// What `payloads` come to where fred keeps so many of them for a reader that is late: what was heard, and how often some
-    /// were missed.
+    /// Sends `payloads` through a channel of this capacity, to a slow reader. Returns the messages that the listener
+    /// got, and how often it was told that some were missed.
     async fn heard(places: usize, payloads: &[&'static str]) -> (Vec<Vec<u8>>, usize) {
         let (sender, messages) = tokio::sync::broadcast::channel(places);
         let heard = Arc::new(Heard::default());
@@ -249,14 +250,13 @@ mod tests {
         (texts, heard.1.load(Ordering::Relaxed))
     }
 
-    /// A client that was just connected, on a busy machine: its first message is here before the task has run that hands it
-    /// on.
+    /// On a busy machine the first message may arrive before the task that passes it on has run.
     #[tokio::test]
     async fn what_came_before_anybody_listened_is_heard() {
         assert_eq!(heard(8, &["0"]).await, (vec![b"0".to_vec()], 0));
     }
 
-    /// More messages than there are places for: those that are left are heard, and of the others all waiters are told.
+    /// There are more messages than places: the listener gets the rest, and all waiters are told to ask the server.
     #[tokio::test]
     async fn what_there_was_no_place_for_has_everybody_look() {
         let (texts, missed) = heard(4, &["0", "1", "2", "3", "4", "5", "6"]).await;

@@ -1,4 +1,4 @@
-//! Subscriptions over a connection of fred's. Used only over native-tls.
+//! Subscriptions over a connection of fred. Used only over native-tls.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use super::together::Together;
 use crate::slim::slim_set;
 use crate::transport::{Fault, FaultKind};
 
-/// The connection, and the channels that are wanted of it.
+/// The connection, and the wanted channels.
 pub(super) struct Subscriptions {
     pub(super) subscriber: Client,
     pub(super) channels: Arc<Mutex<HashSet<Bytes>>>,
-    /// True where channels are a slot's own.
+    /// True if each channel belongs to one slot.
     sharded: bool,
     subscribe_timeout: Duration,
     subscribing: Arc<Together>,
@@ -42,7 +42,8 @@ impl Subscriptions {
             async move {
                 let confirmed = async {
                     subscribe_to(&subscriber, sharded, channels.iter().map(text).collect()).await?;
-                    // fred is done when the command is queued; the reply to a PING behind it says that it took effect.
+                    // fred returns when the command is queued. The reply to a PING behind it confirms that it took
+                    // effect.
                     subscriber.ping::<Value>(None).await
                 };
                 match tokio::time::timeout(limit, confirmed).await {
@@ -54,7 +55,7 @@ impl Subscriptions {
         };
         let subscribing = Arc::clone(&self.subscribing);
         Box::pin(async move {
-            // The wait for those who come before it included.
+            // The limit includes the wait for earlier batches.
             let joined = tokio::time::timeout(limit, subscribing.join(channel, subscribe)).await;
             joined
                 .unwrap_or_else(|_| Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")))
@@ -75,7 +76,7 @@ impl Subscriptions {
                     unsubscribe_from(&subscriber, sharded, channels.iter().map(text).collect()).await?;
                     subscriber.ping::<Value>(None).await
                 };
-                // A failure means a broken connection, and with it the subscription is gone.
+                // A failure means a broken connection, and the subscription is gone with it.
                 let _ = tokio::time::timeout(limit, done).await;
                 Ok(())
             }

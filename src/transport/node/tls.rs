@@ -1,4 +1,4 @@
-//! TLS of fred's connections: by rustls as configured for all of ours, or by the platform's library.
+//! TLS of fred's connections: by rustls, configured as for our own connections, or by the platform's library.
 
 use fred::types::config::Config;
 
@@ -6,22 +6,24 @@ use crate::config::Tls;
 use crate::error::Result;
 use crate::transport::tls::Secured;
 
-/// Has fred speak TLS as it is wanted; what a connection of our own is made with, where there is one.
+/// Configures TLS for fred. Returns the settings for connections of our own, if there are such connections.
 ///
-/// *Errors*: [`Error::Config`](crate::Error::Config) for a file that cannot be read or used.
+/// # Errors
+///
+/// [`Error::Config`](crate::Error::Config) for a file that cannot be read or used.
 #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
 pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
     use fred::types::config::{ServerConfig, TlsConnector};
 
     let ServerConfig::Centralized { server } = &mut config.server else { return Ok(None) };
     let secured = Secured::new(tls, &server.host)?;
-    // As it is told and checked by connections of our own.
+    // The same name as for connections of our own.
     server.tls_server_name = Some(secured.name.to_str().into_owned().into());
     config.tls = Some(TlsConnector::from((*secured.config).clone()).into());
     Ok(Some(secured))
 }
 
-/// As above, by the platform's library. Files are read here, once.
+/// As above, by the platform's library. The files are read here, once.
 #[cfg(feature = "native-tls")]
 pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
     use fred::native_tls::{Certificate, Identity, TlsConnector};
@@ -60,7 +62,7 @@ pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
     Ok(None)
 }
 
-/// Never called: whoever asks for TLS is refused before.
+/// Never called, because a request for TLS is refused earlier.
 #[cfg(not(any(feature = "rustls", feature = "rustls-ring", feature = "native-tls")))]
 pub(super) fn apply(_config: &mut Config, _tls: &Tls) -> Result<Option<Secured>> {
     Err(crate::config::not_built_in())

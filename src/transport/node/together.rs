@@ -1,4 +1,4 @@
-//! Channels that are subscribed to together: a crowd of waiters, each with a channel of its own, is one command for many.
+//! Batches subscriptions: many waiters with a channel each share a few commands.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use crate::transport::{Fault, FaultKind};
 
-/// So many commands are under way at a time: what the client library keeps for each is thousands of bytes.
+/// Maximum number of commands in flight. fred keeps thousands of bytes for each.
 const UNDER_WAY: usize = 16;
-/// The most channels of one command: far below a millisecond of the server's.
+/// Maximum number of channels in one command. The server needs far less than a millisecond for it.
 pub(super) const MOST: usize = 128;
 
 type Outcome = Result<(), Fault>;
@@ -23,10 +23,10 @@ struct Batch {
     outcome: OnceCell<Outcome>,
 }
 
-/// Those who want the same of channels of their own.
+/// Batches calls that each want to subscribe to, or unsubscribe from, a channel.
 #[derive(Debug)]
 pub(super) struct Together {
-    /// The batch that has not been sent yet.
+    /// The batch that still takes channels.
     open: Mutex<Option<Arc<Batch>>>,
     free: Semaphore,
 }
@@ -36,24 +36,26 @@ impl Together {
         Self { open: Mutex::default(), free: Semaphore::new(UNDER_WAY) }
     }
 
-    /// Has `send` called for this channel and for others that are wanted now; by this call, or by that of another channel.
+    /// Calls `send` for this channel and the others of its batch. One call of the batch does so for all.
     ///
-    /// *Cancel safety*: where the call that was to send is dropped, another one of the batch sends; a channel stays in its batch.
+    /// # Cancel safety
+    ///
+    /// If the call that sends is dropped, another call of the batch sends. A channel stays in its batch.
     pub(super) async fn join<F>(&self, channel: Bytes, send: impl Fn(Vec<Bytes>) -> F) -> Outcome
     where
         F: Future<Output = Outcome> + Send,
     {
         let batch = self.enter(&channel);
         let together = async {
-            // Never closed.
+            // Never an error: the semaphore is never closed.
             let _turn = self.free.acquire().await;
             let channels = self.end(&batch);
-            // Boxed only now: who waits for a turn costs little.
+            // Boxed only now, so that a call that waits for its turn is small.
             Box::pin(send(channels)).await
         };
         let outcome = batch.outcome.get_or_init(|| together).await;
         match outcome {
-            // One channel that the login may not use has all refused: then each asks for itself.
+            // The server refuses the whole batch if the login may not use one channel. Then each call sends its own.
             Err(fault)
                 if matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere)
                     && batch.channels.lock().len() > 1 =>
@@ -77,7 +79,7 @@ impl Together {
         batch
     }
 
-    /// Nobody enters this batch any more.
+    /// Closes the batch for further channels, and returns its channels.
     fn end(&self, batch: &Arc<Batch>) -> Vec<Bytes> {
         let mut open = self.open.lock();
         if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, batch)) {

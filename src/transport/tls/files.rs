@@ -1,4 +1,4 @@
-//! Certificates and keys in files, looked at with each handshake.
+//! Certificate and key files, read at each handshake.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,21 @@ use rustls::sign::CertifiedKey;
 
 use crate::config::Tls;
 
-/// What the files say: who is trusted, and who we are.
 #[derive(Clone)]
 pub(super) struct Loaded {
     pub(super) trusted: Arc<WebPkiServerVerifier>,
     pub(super) client: Option<Arc<CertifiedKey>>,
 }
 
-/// The files, and what they said when they were read last.
+/// The files, and their content when they were last read.
 pub(super) struct Files {
     tls: Tls,
     provider: Arc<CryptoProvider>,
-    /// Whom the platform trusts; asked only where no file says who is to be trusted.
+    /// Verifier with the authorities that the platform trusts. Loaded only without a `ca_file`.
     platform: Option<Arc<WebPkiServerVerifier>>,
     known: Mutex<Option<(Contents, Loaded)>>,
 }
 
-/// The bytes of all files.
 #[derive(PartialEq, Eq)]
 struct Contents {
     authorities: Option<Vec<u8>>,
@@ -44,7 +42,7 @@ impl fmt::Debug for Files {
 }
 
 impl Files {
-    /// Reads all. An error says what is wrong, and with which file.
+    /// Reads all files. Errors say what is wrong, and with which file.
     pub(super) fn new(tls: Tls, provider: Arc<CryptoProvider>) -> Result<Self, String> {
         let platform = if tls.ca_file.is_none() { Some(platform(&provider)?) } else { None };
         let files = Self { tls, provider, platform, known: Mutex::default() };
@@ -60,7 +58,7 @@ impl Files {
         self.tls.client_certificate.is_some()
     }
 
-    /// Whom the server's certificate is to be signed by.
+    /// Describes the trusted authorities, for error messages.
     pub(super) fn authorities(&self) -> String {
         match &self.tls.ca_file {
             Some(file) => format!("those in {}", file.display()),
@@ -68,7 +66,7 @@ impl Files {
         }
     }
 
-    /// What the files say now. They are few and small: reading them is nothing beside a handshake.
+    /// Returns the current content. The files are few and small, so reading them costs little next to a handshake.
     pub(super) fn load(&self) -> Result<Loaded, String> {
         let authorities =
             self.tls.ca_file.as_deref().map(|file| read(file, "authorities that are trusted")).transpose()?;
@@ -95,7 +93,7 @@ impl Files {
             (Some(text), Some(file), _) => {
                 let mut roots = RootCertStore::empty();
                 let mut odd = None;
-                // As of the platform's: one of an odd kind among others does no harm.
+                // An unusable certificate among others does no harm, as with the platform's authorities.
                 for certificate in certificates(text, file)? {
                     odd = roots.add(certificate).err().or(odd);
                 }
@@ -120,7 +118,7 @@ impl Files {
         (certificate_file, key_file): &(PathBuf, PathBuf),
     ) -> Result<CertifiedKey, String> {
         let chain = certificates(certificate, certificate_file)?;
-        // What is wrong with a key is not repeated: it may quote the key.
+        // The parser's error is left out: it may quote the key.
         let key = PrivateKeyDer::from_pem_slice(key)
             .map_err(|_| format!("{} has no private key in PEM without a passphrase", key_file.display()))?;
         let key = self
@@ -152,7 +150,7 @@ fn certificates(text: &[u8], file: &Path) -> Result<Vec<CertificateDer<'static>>
     match found {
         Ok(found) if found.is_empty() => Err(format!("{} has no certificate in PEM", file.display())),
         Ok(found) => Ok(found),
-        // Not repeated: the file may be that of a key by mistake.
+        // The parser's error is left out: the file may be a key by mistake.
         Err(_) => Err(format!("{} is no PEM, or is cut off", file.display())),
     }
 }

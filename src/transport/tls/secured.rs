@@ -1,4 +1,4 @@
-//! The configuration of rustls for the connections to one server.
+//! The rustls configuration of the connections to one server.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,18 +21,19 @@ use rustls::crypto::aws_lc_rs as built_in;
 #[cfg(not(feature = "rustls"))]
 use rustls::crypto::ring as built_in;
 
-/// What connections to one server over TLS are made with.
 #[derive(Clone, Debug)]
 pub(crate) struct Secured {
     pub(crate) config: Arc<ClientConfig>,
-    /// What the server's certificate has to be for.
+    /// Name that the server's certificate must be valid for.
     pub(crate) name: ServerName<'static>,
 }
 
 impl Secured {
-    /// `host`: where the server is connected to.
+    /// Builds the settings for the server at `host`.
     ///
-    /// *Errors*: [`Error::Config`] for a file that cannot be read or used, and for a name that can be nobody's.
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a file that cannot be read or used, and for a name that no certificate can have.
     pub(crate) fn new(tls: &Tls, host: &str) -> Result<Self> {
         let name = tls.server_name.as_deref().unwrap_or(host);
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
@@ -53,13 +54,14 @@ impl Secured {
     }
 }
 
-/// What the program has chosen for all users of rustls in it; else what this crate was built with. Asked to choose by
-/// itself, rustls panics where several are in the build, be it by the wish of some other crate.
+/// Returns the crypto provider that the program has installed for all users of rustls, or else the built-in one. rustls
+/// must not choose by itself. It panics if several providers are in the build, perhaps because of another crate.
 fn provider() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(built_in::default_provider()))
 }
 
-/// Looks at the files where rustls asks who is trusted and who we are. Certificates are checked by rustls' own verifier.
+/// Reads the files whenever rustls verifies the server or needs our certificate. Certificates are verified by rustls'
+/// own verifier.
 #[derive(Debug)]
 struct Checks(Files);
 
@@ -72,7 +74,7 @@ impl ServerCertVerifier for Checks {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        // The certificate of our own as well: who asked for it cannot be told what is wrong with it.
+        // This also checks our own certificate, because `resolve` below cannot report errors.
         let loaded = self.0.load().map_err(|why| told(&why))?;
         loaded.trusted.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now).map_err(|error| {
             match error {
@@ -107,7 +109,7 @@ impl ServerCertVerifier for Checks {
 
 impl ResolvesClientCert for Checks {
     fn resolve(&self, _authorities: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        // What is wrong with the files is told where the server's certificate is looked at.
+        // An error in the files is reported by `verify_server_cert`.
         let client = self.0.load().ok()?.client?;
         client.key.choose_scheme(schemes).is_some().then_some(client)
     }
@@ -117,7 +119,7 @@ impl ResolvesClientCert for Checks {
     }
 }
 
-/// What is wrong, in words that arrive as they are.
+/// Our own text, which survives a library's error formatting.
 struct Told(String);
 
 impl fmt::Display for Told {
@@ -138,14 +140,13 @@ fn told(what: &str) -> rustls::Error {
     rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Told(what.to_owned())))))
 }
 
-/// What is wrong with a server's certificate.
 fn wrong(error: &CertificateError, name: &ServerName<'_>, authorities: &str) -> String {
     let days = |seconds: u64| match seconds / 86_400 {
         0 => "less than a day".to_owned(),
         days => format!("{days} days"),
     };
     match error {
-        // A stranger that calls itself as one that is trusted is found out by its signature.
+        // An impostor with the name of a trusted authority fails by its signature.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             format!("the server's certificate is signed by an authority that is not trusted: trusted are {authorities}")
         }
@@ -181,7 +182,7 @@ fn plain(name: &ServerName<'_>) -> String {
     }
 }
 
-/// A name as rustls shows it: `DnsName("localhost")`, `IpAddress(127.0.0.1)`.
+/// Extracts a name from rustls' notation: `DnsName("localhost")`, `IpAddress(127.0.0.1)`.
 fn readable(name: &str) -> &str {
     let inner = name.split_once('(').and_then(|(_, inner)| inner.strip_suffix(')')).unwrap_or(name);
     inner.trim_matches('"')

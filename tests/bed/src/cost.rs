@@ -1,4 +1,5 @@
-//! What each call sends, by the server's own counts: the cost contract is asserted in `cost.rs` of each flavour.
+//! Counts the commands that each call sends, as the server sees them. `cost.rs` of each flavour asserts the cost
+//! contract.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,21 +8,22 @@ use distlock::{Acquire, Backoff, Client, DistLock, Flavour, Guard};
 
 use crate::{Bed, becomes, ends, idle, on_each, secs};
 
-/// Commands of the client's connections, subscriptions and topology, not of an operation. When they are sent depends on the clock.
-/// `tests/client/housekeeping.rs` asserts how many there are.
+/// Commands of the client's connections, subscriptions and topology, not of an operation. They are sent at times that
+/// depend on the clock. `tests/client/housekeeping.rs` asserts how many there are.
 pub const HOUSEKEEPING: [&str; 10] =
     ["ping", "unsubscribe", "sunsubscribe", "punsubscribe", "cluster|", "role", "hello", "auth", "sentinel|", "select"];
 
-/// Commands that operations of clients sent since the last call or the last `reset_stats` of the bed's administrator, by name. Does not
-/// count housekeeping ([`HOUSEKEEPING`]), commands that scripts run, and those of administrators.
+/// Commands that operations of clients sent since the last call or the last `reset_stats` of the bed's administrator,
+/// by name. Does not count housekeeping ([`HOUSEKEEPING`]), commands inside scripts, or commands of administrators.
 ///
 /// # Panics
-/// Where no client was connected after [`Bed::still_builder`]: its timers may add commands.
+/// If no client was connected after [`Bed::still_builder`], because the timers of other clients may add commands.
 pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
     let tape = bed.tape.get().expect("commands are counted from the first client of still_builder() or still_client()");
     let mut sent = tape.sent().await;
     bed.admin.reset_stats().await;
-    // A new connection names itself, and asks for the server's version and for its sharded messages; a spare one quits.
+    // A new connection sets its name, and asks for the server's version and for its sharded messages. A spare
+    // connection quits.
     let is_own = |name: &str| {
         HOUSEKEEPING.iter().chain(&["client", "info", "pubsub", "quit"]).any(|own| name == own.trim_end_matches('|'))
     };
@@ -41,12 +43,12 @@ pub async fn naming(bed: &Bed, word: &str) -> usize {
         .await
 }
 
-/// So many of these, and nothing else.
+/// The expected counts, without commands whose count is 0.
 pub fn only(commands: &[(&str, u64)]) -> BTreeMap<String, u64> {
     commands.iter().filter(|(_, count)| *count > 0).map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// Ten turns given back by hand, and ten by dropping: two commands each.
+/// Ten turns released by `unlock`, and ten by drop, with two commands each.
 pub async fn turns(bed: &Bed, client: &Client, lock: &(impl DistLock + ?Sized)) {
     for by_hand in [true, false] {
         for _ in 0..10 {
@@ -62,7 +64,7 @@ pub async fn turns(bed: &Bed, client: &Client, lock: &(impl DistLock + ?Sized)) 
     }
 }
 
-/// Has every script of a flavour run once, so that each server knows it, and forgets the counts.
+/// Runs every script of a flavour once, so that each server knows it, then resets the counts.
 pub async fn warm(bed: &Bed, client: &Client, flavour: Flavour) {
     for name in on_each("warm") {
         let lock = client.lock(flavour, &name);
@@ -78,7 +80,7 @@ pub async fn warm(bed: &Bed, client: &Client, flavour: Flavour) {
     bed.admin.reset_stats().await;
 }
 
-/// Each step of a lock of a reentrant flavour costs one command, also while the lock is busy.
+/// Checks that each step of a reentrant flavour costs one command, even while the lock is busy.
 pub async fn steps(bed: &Bed, client: &Client, flavour: Flavour) {
     let other = bed.still_client().await;
     let me = client.owner();
@@ -103,7 +105,7 @@ pub async fn steps(bed: &Bed, client: &Client, flavour: Flavour) {
     sent(bed).await;
 }
 
-/// One round of renewals keeps all of `guards`, by so many commands.
+/// Checks that a round of renewals keeps all of `guards`, with so many commands.
 pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64) {
     becomes("commands in flight", 0, async || client.stats().under_way).await;
     sent(bed).await;
@@ -112,11 +114,11 @@ pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64
     assert_eq!(sent(bed).await, only(&[("evalsha", commands)]), "a round for {} holds", guards.len());
 }
 
-/// What it costs to hand a lock over fifty times inside a process.
+/// The commands of fifty hand-offs inside a process.
 pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
     let client = bed.connect(bed.still_builder().handoff_time(secs(600)).handoff_limit(1000)).await;
     let lock: Arc<dyn DistLock> = match flavour {
-        // Spin waiters poll after a backoff. An hour prevents polls on a slow machine.
+        // Spin waiters poll after a back-off. An hour prevents polls on a slow machine.
         Flavour::Spin => Arc::new(client.spin("x").backoff(Backoff::constant(secs(3600)).unwrap())),
         _ => client.lock(flavour, "x"),
     };

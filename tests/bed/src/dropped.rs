@@ -1,4 +1,4 @@
-//! Cancel safety on a real server (C1, C2): whatever is dropped, wherever it stands, leaves nothing behind. Asserted in
+//! Cancel safety on a real server (C1, C2): a future that is dropped at any point leaves nothing behind. Asserted in
 //! `cancel.rs` of each flavour.
 
 use std::time::Duration;
@@ -9,10 +9,9 @@ use distlock_support::Numbers;
 use crate::harm::{cut, cut_at};
 use crate::{Bed, becomes, ends, idle, in_vain, ms, secs};
 
-/// Leases outlast the test: what is left behind is seen.
+/// Leases outlast the test, so that anything left behind is seen.
 const LASTING: Duration = secs(3600);
 
-/// Acquires dropped in all.
 pub const DROPS: u64 = 10_000;
 
 pub async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mut Numbers) -> bool {
@@ -28,11 +27,11 @@ pub async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mu
         Some(outcome) => {
             let guard = match outcome {
                 Ok(Some(guard)) => guard,
-                // A wait of a few milliseconds may end while a command is under way: it is undone.
+                // A wait of a few milliseconds may end while a command is in flight. The command is then undone.
                 Ok(None) | Err(Error::Timeout { step: Step::Command, .. }) => return false,
                 Err(error) => panic!("{error}"),
             };
-            // Half of those that got it drop the unlock half-way, half the guard.
+            // Half of the holders drop the unlock part-way, half drop the guard.
             if numbers.below(2) == 0 {
                 let polls = numbers.below(4);
                 cut(guard.unlock(), polls, Duration::ZERO).await;
@@ -43,7 +42,7 @@ pub async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mu
     }
 }
 
-/// Nothing is held, waited for or under way, and these keys are all there are, with nobody subscribed.
+/// Checks that the client is idle, that only these keys exist, and that no channel has a subscriber.
 pub async fn only_left(bed: &Bed, client: &Client, keys: &[String], when: &str) {
     idle(client).await;
     let left = async || (bed.keys().await, bed.admin.channels().await);
@@ -63,10 +62,10 @@ pub async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
     }
 }
 
-/// Drops an acquire at its first await, the next one at its second, and so on, until one completes. Then does the same with the release
-/// of its guard. After each drop `look` checks what is left; its argument names the await.
+/// Drops an acquire at its first await, the next acquire at its second, and so on, until one completes. Then does the
+/// same with the release of its guard. After each drop `look` checks what is left; its argument names the await.
 ///
-/// On a runtime of one thread: on another an answer may be there before it is waited for.
+/// Requires a runtime of one thread. On another one a reply may arrive before it is awaited.
 pub async fn at_each_await(acquire: impl AsyncFn() -> Result<Option<Guard>>, look: impl AsyncFn(String)) {
     let mut waits = 0;
     let guard = loop {
@@ -99,12 +98,11 @@ pub async fn at_each_await(acquire: impl AsyncFn() -> Result<Option<Guard>>, loo
     }
 }
 
-/// A third of them while the lock is held elsewhere.
+/// Drops `count` acquires in all, a third of them while another client holds the lock.
 pub async fn drops(bed: &Bed, count: u64) {
     const NAMES: u64 = 12;
     let client = bed.connect(bed.builder().watchdog(LASTING).subscription_linger(ms(100))).await;
     let holder = bed.client().await;
-    // Every third name is held by another client throughout.
     let mut held = Vec::new();
     for n in (0..NAMES).step_by(3) {
         held.push(bed.lock(&holder, &format!("c{n}")).lock().await.unwrap());
@@ -124,7 +122,7 @@ pub async fn drops(bed: &Bed, count: u64) {
         .collect();
     let mut dropped = 0;
     for task in tasks {
-        // As long as it takes: the bed's limit ends the test.
+        // Without a limit of its own: the bed's limit ends the test.
         dropped += task.await.unwrap();
     }
     assert!(dropped >= count, "{dropped} dropped");
@@ -134,7 +132,7 @@ pub async fn drops(bed: &Bed, count: u64) {
     nothing_left(bed, &client, NAMES).await;
 }
 
-/// Many local waiters on one name, dropped wherever they are in the queue, while the lock goes round.
+/// Drops many local waiters of one name anywhere in the queue, while the lock is passed around.
 pub async fn waiters_dropped_in_the_queue(bed: &Bed) {
     let client = bed.connect(bed.builder().watchdog(LASTING).subscription_linger(ms(100))).await;
     let tasks: Vec<_> = (0..64)
@@ -145,7 +143,7 @@ pub async fn waiters_dropped_in_the_queue(bed: &Bed) {
                 for _ in 0..50 {
                     acquire_and_drop(&*lock, &client, &mut numbers).await;
                 }
-                // The last one is seen through: nobody is stuck.
+                // The last acquire completes, so no waiter is stuck.
                 let guard = ends("a waiter in the queue", lock.lock()).await;
                 guard.unwrap().unlock().await.unwrap();
             })

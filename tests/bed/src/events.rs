@@ -1,4 +1,4 @@
-//! A subscriber of its own, for counting messages and keyspace events.
+//! A separate subscriber that counts messages and keyspace events.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Subscribes; done when the server has confirmed it.
+    /// Subscribes, and returns once the server has confirmed.
     pub async fn subscribe(server: &RedisServer, channels: &[&str]) -> Self {
         let mut stream = TcpStream::connect(server.addr()).await.unwrap();
         let mut command = format!("*{}\r\n$9\r\nSUBSCRIBE\r\n", channels.len() + 1);
@@ -38,12 +38,12 @@ impl Events {
         Self { heard, task }
     }
 
-    /// How often a message that begins so came on this channel.
+    /// Number of messages on this channel with this prefix.
     pub fn count_of(&self, channel: &str, begins: &str) -> usize {
         self.heard.lock().iter().filter(|(on, what)| on == channel && what.starts_with(begins)).count()
     }
 
-    /// How often this message came on this channel.
+    /// Number of times that this message arrived on this channel.
     pub fn count(&self, channel: &str, message: &str) -> usize {
         self.heard.lock().iter().filter(|(on, what)| on == channel && what == message).count()
     }
@@ -62,7 +62,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// The three parts of a reply to a subscriber; None when the connection has ended.
+    /// The three parts of a message or confirmation; `None` when the connection has ended.
     async fn push(&mut self) -> Option<Vec<String>> {
         let head = self.line().await?;
         assert_eq!(head, "*3");
@@ -94,7 +94,7 @@ impl Wire {
         }
     }
 
-    /// Has at least `n` unread bytes.
+    /// Reads until at least `n` bytes are unread.
     async fn fill(&mut self, n: usize) -> Option<()> {
         while self.bytes.len() - self.at < n {
             let mut chunk = [0; 4096];

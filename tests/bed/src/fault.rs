@@ -1,4 +1,4 @@
-//! What the tests of faults add to the bed: clients that give up soon, and requests told apart by their script.
+//! Helpers for tests of faults: clients with short time limits, and requests that are matched by script.
 
 use std::time::Duration;
 
@@ -9,10 +9,9 @@ use distlock_support::proxy::Matcher;
 use crate::harm::{TIMEOUT, runs};
 use crate::{Bed, PATIENCE, eventually, idle, ms, secs};
 
-/// The watchdog of [`brisk`].
 pub const WATCHDOG: Duration = secs(6);
 
-/// A builder for a client that notices faults and gives up soon.
+/// A builder for a client that notices faults and gives up early.
 pub fn brisk(url: &str) -> Builder {
     crate::builder(url)
         .watchdog(WATCHDOG)
@@ -26,12 +25,12 @@ pub fn brisk(url: &str) -> Builder {
         .ping_interval(ms(500))
 }
 
-/// The requests that run a script of the reentrant lock by its hash.
+/// Matches requests that run a script of the reentrant lock by its hash.
 pub fn script(name: &str) -> Matcher {
     runs(&["common/holds", &format!("reentrant/{name}")])
 }
 
-/// Has every script of the lock run once, so that the server knows it.
+/// Runs every script of the lock once, so that the server knows it.
 pub async fn warm(client: &Client) {
     let lock = client.reentrant("warm");
     let guard = lock.lock().await.expect("lock");
@@ -47,14 +46,15 @@ pub async fn warm(client: &Client) {
     idle(client).await;
 }
 
-/// The hold count in Redis, whoever holds: what is in the one field there is. 0 without a key.
+/// The hold count of the only holder in Redis; 0 without a key.
 pub async fn count(admin: &Admin, key: &str) -> u64 {
     let fields = admin.hgetall(key).await;
     assert!(fields.len() <= 1, "two holders of {key}: {fields:?}");
     fields.values().next().map_or(0, |count| count.parse().expect("a hold count is a number"))
 }
 
-/// The guard of an acquire. The session of this label has no contention, so one lost command must not fail the acquire.
+/// The guard of an acquire. The session of this label has no contention, so one lost command must not fail the
+/// acquire.
 #[track_caller]
 pub fn got(label: &str, what: &str, outcome: Result<Option<Guard>, Error>) -> Guard {
     match outcome {
@@ -63,7 +63,7 @@ pub fn got(label: &str, what: &str, outcome: Result<Option<Guard>, Error>) -> Gu
     }
 }
 
-/// As [`got`], of what it has given back.
+/// Like [`got`], for a release: checks what is left.
 #[track_caller]
 pub fn gave(label: &str, what: &str, outcome: Result<Released, Error>, left: Released) {
     match outcome {
@@ -72,13 +72,13 @@ pub fn gave(label: &str, what: &str, outcome: Result<Released, Error>, left: Rel
     }
 }
 
-/// An error of a command that may have been carried out.
+/// Checks that the error is of a command that may have run.
 #[track_caller]
 pub fn assert_doubt(error: &Error) {
     assert!(error.outcome_unknown() && error.is_retryable(), "{error:?}");
 }
 
-/// The server refused, with this code; nothing is in doubt.
+/// Checks that the server refused with this code, and that nothing is in doubt.
 #[track_caller]
 pub fn refused<T>(outcome: Result<T, Error>, code: &str) {
     match outcome {
@@ -97,7 +97,7 @@ pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, m
     let () = bed.admin.cmd(&["DEL", "key"]).await;
     bed.admin.raw(make).await.expect("it becomes something else");
     let before: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
-    // Who held it has lost it; its neighbour in the same renewal has not.
+    // The hold of `key` is lost. Its neighbour in the same renewal is not.
     let renewed = client.renew_now().await;
     assert_eq!((renewed.renewed, renewed.lost), (1, 1), "{make:?}");
     assert!(matches!(guard.lost().await, Error::Lost { why: Lost::Gone, .. }));
@@ -113,7 +113,7 @@ pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, m
         lock.force_unlock().await.map(drop),
     ];
     if make[0] == "HSET" {
-        // A lock, as far as a release can tell, of somebody else.
+        // For a release, a hash is a lock of another holder.
         assert!(matches!(released, Err(Error::NotHeld { .. })), "{flavour}: {make:?}: {released:?}");
     } else {
         outcomes.push(released);
@@ -125,14 +125,15 @@ pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, m
     }
     let after: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
     assert_eq!(before, after, "{flavour}: {make:?}");
-    // What a lost hold leaves beside its key goes with its lease.
+    // Data of a lost hold besides its key would only expire with its lease.
     let () = bed.admin.cmd(&["FLUSHALL"]).await;
 }
 
-/// An acquire is refused because `most` of `wanted` replicas have acknowledged it. It is repeated where one of them was late.
+/// Checks that an acquire is refused because only `most` of `wanted` replicas acknowledged it. Repeats it if fewer
+/// did, because one was late.
 ///
 /// # Panics
-/// When an acquire ends otherwise, or more than `most` have acknowledged it.
+/// When an acquire ends in another way, or more than `most` replicas acknowledge it.
 pub async fn refused_by(client: &Client, flavour: Flavour, name: &str, (most, wanted): (usize, usize)) {
     let refused = async || {
         let outcome = client.lock(flavour, name).try_lock().await;

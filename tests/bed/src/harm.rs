@@ -1,4 +1,4 @@
-//! Harm to be done: futures dropped half-way, commands that the network treats badly, and how to tell which ones.
+//! Faults: futures that are dropped part-way, commands that the network treats badly, and matchers for these commands.
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -11,10 +11,10 @@ use sha1::{Digest as _, Sha1};
 
 use super::ms;
 
-/// How long a command may take where [`ACTIONS`] are done to it.
+/// Time limit of a command under [`ACTIONS`].
 pub const TIMEOUT: Duration = ms(1000);
 
-/// Every way in which a network treats one command.
+/// Every way in which a network can treat one command.
 pub const ACTIONS: [Action; 9] = [
     Action::SwallowReplyClose,
     Action::SwallowReplyRst,
@@ -24,7 +24,7 @@ pub const ACTIONS: [Action; 9] = [
     Action::Rst,
     Action::Duplicate,
     Action::Delay(ms(50)),
-    // Longer than a command may take.
+    // Longer than the time limit of a command.
     Action::DelayReply(ms(1500)),
 ];
 
@@ -43,7 +43,7 @@ pub async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::O
     tokio::time::timeout(pause, work).await.ok()
 }
 
-/// Drops the future when it is pending for the `n`th time, counted from 0. Its output if it finishes before.
+/// Drops the future when it is pending for the `n`th time, counted from 0. Returns its output if it finishes before.
 pub async fn cut_at<F: Future>(work: F, n: u64) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut waits = 0;
@@ -58,12 +58,11 @@ pub async fn cut_at<F: Future>(work: F, n: u64) -> Option<F::Output> {
     .await
 }
 
-/// The hash by which the script made of these parts of `lua/` is sent: `sha(&["reentrant/acquire"])`.
+/// The hash of the script made of these parts of `lua/`, as in `sha(&["reentrant/acquire"])`.
 pub fn sha(parts: &[impl AsRef<str>]) -> String {
     format!("{:x}", Sha1::digest(text(parts)))
 }
 
-/// The text of the script made of these parts.
 pub fn text(parts: &[impl AsRef<str>]) -> String {
     let read = |part: &str| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../lua/{part}.lua"));
@@ -72,12 +71,12 @@ pub fn text(parts: &[impl AsRef<str>]) -> String {
     parts.iter().map(|part| read(part.as_ref())).collect()
 }
 
-/// The requests that run the script made of these parts by its hash.
+/// Matches requests that run the script made of these parts by its hash.
 pub fn runs(parts: &[impl AsRef<str>]) -> Matcher {
     Matcher::command("EVALSHA").containing(sha(parts))
 }
 
-/// Does every action to every target, all actions at once.
+/// Runs `hit` for every action and target, all actions at once.
 pub async fn in_every_way<T: Copy, F: Future<Output = ()>>(
     targets: impl IntoIterator<Item = T>,
     hit: impl Fn(Action, T) -> F,

@@ -1,4 +1,5 @@
-//! What the integration tests stand on: one server a test, its clients, and the check that nothing is left at the end.
+//! The base of the integration tests: one server for each test, its clients, and a check at the end that nothing is
+//! left.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -34,13 +35,12 @@ pub use place::Place;
 /// Time limit of a whole test body: ten waits of [`PATIENCE`], and more than all rounds of two [`refusal`]s.
 pub const LIMIT: Duration = Duration::from_secs(900);
 
-/// What the counter of a fenced lock begins with.
+/// Prefix of a fenced lock's counter.
 pub const COUNTER: &str = "redisson_lock_token:";
 
-/// Makes a lock of the flavour under test.
 pub type Make = fn(&Client, &str) -> Arc<dyn DistLock>;
 
-/// A server of its own, an administrator's connection, and every client that was connected here.
+/// A server of the test, an administrator's connection, and every client that was connected here.
 pub struct Bed {
     pub server: Place,
     pub admin: Admin,
@@ -61,19 +61,19 @@ impl Bed {
         Self { server, admin, make, baseline, clients, proxies, counts: AtomicBool::default(), tape: OnceCell::new() }
     }
 
-    /// A lock of the flavour under test.
     pub fn lock(&self, client: &Client, name: &str) -> Arc<dyn DistLock> {
         (self.make)(client, name)
     }
 
-    /// A builder with the default options, apart from timeouts that a slow machine keeps.
+    /// A builder with the default options, except for timeouts that a slow machine keeps.
     pub fn builder(&self) -> Builder {
         builder(&self.server.url())
     }
 
-    /// A builder for cost tests. These timers do not fire during a test: renewals, pings, polls of waiters, the end of a subscription,
-    /// scans, and retries after a command timeout. Timers of the flavours stay: a waiter of a fair lock refreshes its place, and what
-    /// is held back for a writer ends after `hold_back`. A test that counts while a task waits sets these, or counts less exactly.
+    /// A builder for cost tests. These timers do not fire during a test: renewals, pings, polls of waiters, the end of
+    /// a subscription, scans, and retries after a command timeout. Timers of flavours remain: a waiter of a fair lock
+    /// refreshes its place, and readers that are held back for a writer retry after `hold_back`. A test that counts
+    /// while a task waits sets these, or counts less exactly.
     ///
     /// Commands are counted ([`cost::sent`]) from the first client that is connected after this call.
     pub fn still_builder(&self) -> Builder {
@@ -88,8 +88,8 @@ impl Bed {
         self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
     }
 
-    /// Connects; the client is shut down at the end of the test. Over several servers, and where commands are counted
-    /// ([`still_builder`](Self::still_builder)), waits until all its connections are open.
+    /// Connects a client, which is shut down at the end of the test. Over several servers, and in tests that count
+    /// commands ([`still_builder`](Self::still_builder)), waits until all its connections are open.
     pub async fn connect(&self, builder: Builder) -> Client {
         let counts = self.counts.load(Ordering::Relaxed);
         if counts {
@@ -109,14 +109,14 @@ impl Bed {
         client
     }
 
-    /// A proxy in front of the server. It stays until the clients are shut down: their background work may still need it.
+    /// A proxy in front of the server. It stays until the clients are shut down, because their background work may
+    /// still need it.
     pub fn proxy(&self) -> Arc<Proxy> {
         let proxy = Arc::new(Proxy::start(self.server.addr()));
         self.proxies.lock().push(Arc::clone(&proxy));
         proxy
     }
 
-    /// A client with the default options.
     pub async fn client(&self) -> Client {
         self.connect(self.builder()).await
     }
@@ -126,19 +126,18 @@ impl Bed {
         self.connect(self.still_builder()).await
     }
 
-    /// A client with a short watchdog.
     pub async fn quick(&self) -> Client {
         self.connect(self.quick_builder()).await
     }
 
-    /// All keys but the counters of fenced locks, which are there to stay.
+    /// All keys except the counters of fenced locks, which stay.
     pub async fn keys(&self) -> Vec<String> {
         let mut keys = self.admin.keys().await;
         keys.retain(|key| !key.starts_with(COUNTER));
         keys
     }
 
-    /// Counters of fenced locks have no end, and nobody who releases a lock takes them away.
+    /// Deletes the counters of fenced locks. They have no expiry, and no release deletes them.
     async fn sweep_counters(&self) {
         for key in self.admin.keys().await.iter().filter(|key| key.starts_with(COUNTER)) {
             assert_eq!(self.admin.pttl(key).await, -1, "{key} has an end");
@@ -146,7 +145,8 @@ impl Bed {
         }
     }
 
-    /// Nothing is held, waited for or under way; and after the shutdown no key, channel, connection or task is left.
+    /// Checks that nothing is held, awaited or in flight, and that no key, channel, connection or task is left after
+    /// the shutdown.
     async fn end(mut self) {
         let clients = std::mem::take(&mut *self.clients.lock());
         for client in &clients {
@@ -154,7 +154,7 @@ impl Bed {
         }
         for client in &clients {
             match client.shutdown(PATIENCE).await {
-                // Closed: the test did it.
+                // `Closed` means that the test shut the client down.
                 Ok(()) | Err(Error::Closed) => {}
                 Err(error) => panic!("shutdown of {client:?}: {error}"),
             }
@@ -170,14 +170,14 @@ impl Bed {
     }
 }
 
-/// A builder over the transport under test (`DISTLOCK_TRANSPORT=direct`: the crate's own connections instead of fred), with timeouts
-/// that a slow machine keeps. A command has 10 s, the most that the default watchdog allows. A longer pause of this process is harmless.
-/// If the server may pause for longer, use [`Bed::still_builder`].
+/// A builder over the transport under test (`DISTLOCK_TRANSPORT=direct`: the crate's own connections instead of fred),
+/// with timeouts that a slow machine keeps. A command has 10 s, the most that the default watchdog allows. A longer
+/// pause of this process is harmless. If the server may pause for longer, use [`Bed::still_builder`].
 pub fn builder(url: &str) -> Builder {
     Client::builder(url).direct(is_direct()).command_timeout(secs(10)).connect_timeout(PATIENCE)
 }
 
-/// True where the transport under test is not fred's.
+/// True if tests use the crate's own connections instead of fred.
 pub fn is_direct() -> bool {
     std::env::var_os("DISTLOCK_TRANSPORT").is_some_and(|transport| transport == "direct")
 }
@@ -188,19 +188,19 @@ pub fn is_direct() -> bool {
 pub enum Topology {
     /// Variable unset: one server.
     Single,
-    /// `cluster`: three primaries, or one where a test looks at its server ([`at_one`]).
+    /// `cluster`: three primaries, or one node if a test inspects its server ([`at_one`]).
     Cluster,
-    /// `sentinel`: a primary with two replicas, looked after by three sentinels.
+    /// `sentinel`: a primary with two replicas, watched by three sentinels.
     Sentinel,
-    /// `replicated`: a primary with two replicas, looked after by nobody.
+    /// `replicated`: a primary with two replicas, without sentinels.
     Replicated,
 }
 
 impl Topology {
-    /// The one that tests run over.
+    /// The topology that tests run over.
     ///
     /// # Panics
-    /// When the environment names another one.
+    /// When the environment names an unknown one.
     pub fn of_tests() -> Self {
         match std::env::var("DISTLOCK_TOPOLOGY").as_deref() {
             Err(_) | Ok("" | "single") => Self::Single,
@@ -212,7 +212,6 @@ impl Topology {
     }
 }
 
-/// True where tests run over clusters.
 pub fn is_cluster() -> bool {
     Topology::of_tests() == Topology::Cluster
 }
@@ -235,12 +234,12 @@ pub fn kin(name: &str) -> String {
     if is_cluster() { format!("{{kin}}{name}") } else { name.to_owned() }
 }
 
-/// Names on each primary: one, where there is one server.
+/// A name for each primary; one name if there is one server.
 pub fn on_each(name: &str) -> Vec<String> {
     if is_cluster() { apart(name).into() } else { vec![name.to_owned()] }
 }
 
-/// Three names; in a cluster each is on a primary of its own.
+/// Three names. In a cluster each is at another primary.
 pub fn apart(name: &str) -> [String; 3] {
     if is_cluster() {
         [0, 8_000, 16_000].map(|slot| distlock_support::cluster::key_in(slot, name))
@@ -265,12 +264,13 @@ pub async fn idle(client: &Client) {
 /// The watchdog of [`Bed::quick`].
 pub const QUICK: Duration = Duration::from_millis(3600);
 
-/// Runs a test body over a flavour, on a plain server or on the topology under test.
+/// Runs a test body over a flavour, on a single server or on the topology under test.
 pub async fn run(make: Make, body: impl AsyncFn(&Bed)) {
     run_anywhere(make, false, &body).await;
 }
 
-/// As [`run`], for a body that inspects its server: a single server, a one-node cluster, or a primary used by no other test.
+/// Like [`run`], for a body that inspects its server: a single server, a one-node cluster, or a primary used by no
+/// other test.
 pub async fn at_one(make: Make, body: impl AsyncFn(&Bed)) {
     run_anywhere(make, true, &body).await;
 }
@@ -299,8 +299,8 @@ async fn run_anywhere(make: Make, at_one: bool, body: &dyn Body) {
     run_over(place, make, async |bed| body.on(bed).await).await;
 }
 
-/// Makes a test of each of these cases: `cases!(body: name = argument, …)`. Write `on two threads,` before the body's name for
-/// a two-thread runtime.
+/// Makes a test of each of these cases: `cases!(body: name = argument, …)`. Write `on two threads,` before the body's
+/// name for a two-thread runtime.
 #[macro_export]
 macro_rules! cases {
     (on two threads, $body:ident: $($name:ident = $case:expr),+ $(,)?) => {
@@ -325,22 +325,19 @@ macro_rules! cases {
     };
 }
 
-/// Runs a test body over the reentrant lock.
 pub async fn reentrant(body: impl AsyncFn(&Bed)) {
     run(|client, name| client.lock(Flavour::Reentrant, name), body).await;
 }
 
-/// Runs a test body over the fair lock.
 pub async fn fair(body: impl AsyncFn(&Bed)) {
     run(|client, name| client.lock(Flavour::Fair, name), body).await;
 }
 
-/// Runs a test body over the writing half of the read-write lock.
+/// Runs a test body over the write half of the read-write lock.
 pub async fn rw(body: impl AsyncFn(&Bed)) {
     run(|client, name| client.lock(Flavour::Write, name), body).await;
 }
 
-/// Runs a test body on a given server.
 pub async fn run_on(server: RedisServer, make: Make, body: impl AsyncFnOnce(&Bed)) {
     run_over(Place::One(server), make, body).await;
 }
@@ -354,7 +351,8 @@ async fn run_over(place: Place, make: Make, body: impl AsyncFnOnce(&Bed)) {
     bed.end().await;
 }
 
-/// Time limit of every wait for an event. Generous, so that a slow machine never fails a test: only an event that never happens does.
+/// Time limit of every wait for an event. So long that a slow machine does not fail a test, only an event that never
+/// happens.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Waits until `condition` holds, checking every 2 ms.
@@ -385,11 +383,12 @@ pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mu
     }
 }
 
-/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` if the wait was too short, and must
-/// release its locks before it does.
+/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` if the wait was too short, and
+/// must release its locks before it does.
 ///
 /// # Panics
-/// After seven rounds, because no machine is 64 times too slow for its first wait; or after a wait of [`PATIENCE`] or more.
+/// After seven rounds, because no machine is 64 times too slow for its first wait; or after a wait of [`PATIENCE`] or
+/// more.
 pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration) -> Option<T>) -> T {
     let mut wait = first;
     for _ in 0..7 {
@@ -404,11 +403,11 @@ pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration)
     panic!("no wait from {first:?} to {wait:?} was long enough")
 }
 
-/// Waits for a lock that somebody else holds, until the wait runs out without it. On a slow machine a command may be in flight at that
-/// moment: the outcome is a command timeout, and the wait is repeated with twice the time.
+/// Waits for a lock that another owner holds, until the wait runs out. On a slow machine a command may be in flight at
+/// that moment. Then the outcome is a command timeout, and the wait is repeated with twice the time.
 ///
 /// # Panics
-/// With any other outcome, and where no wait is long enough.
+/// With any other outcome, and when no wait is long enough.
 pub async fn waits_in_vain(first: Duration, attempt: impl AsyncFn(Duration) -> Result<Option<Guard>>) {
     with_longer_waits(first, async |wait| match attempt(wait).await {
         Ok(None) => Some(()),
@@ -418,10 +417,11 @@ pub async fn waits_in_vain(first: Duration, attempt: impl AsyncFn(Duration) -> R
     .await;
 }
 
-/// The error that connecting fails with. Where the machine was too slow for the expected one, it connects again with twice the time.
+/// Returns the error of a connect that must fail. If the machine was too slow for the expected error, connects again
+/// with twice the time.
 ///
 /// # Panics
-/// When it connects, or when the expected error does not come in five rounds. Each round prints its error.
+/// When the connect succeeds, or when five rounds do not return the expected error. Each round prints its error.
 pub async fn refusal(builder: &Builder, is_expected: impl Fn(&Error) -> bool) -> Error {
     with_longer_waits(secs(6), async |wait| {
         let connecting = builder.clone().connect_timeout(wait).connect();
@@ -437,7 +437,7 @@ pub async fn refusal(builder: &Builder, is_expected: impl Fn(&Error) -> bool) ->
 /// Waits for a future that must end by itself.
 ///
 /// # Panics
-/// After [`PATIENCE`], naming `what` did not end.
+/// After [`PATIENCE`]; the message names `what`.
 pub async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(output) => output,
@@ -445,13 +445,12 @@ pub async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The owner as it stands in Redis. `as_str()` would mark the owner as shared, and its holds would be counted differently.
+/// The owner's text in Redis. `as_str()` would mark the owner as shared, and its holds would be counted differently.
 pub fn text(owner: &Owner) -> String {
     let debug = format!("{owner:?}");
     debug.strip_prefix("Owner(").and_then(|rest| rest.strip_suffix(')')).unwrap().to_owned()
 }
 
-/// Acquires the lock as this owner.
 pub async fn enter(lock: &(impl DistLock + ?Sized), owner: &Owner) -> Guard {
     match lock.acquire(Acquire::new().owner(owner)).await {
         Ok(Some(guard)) => guard,
@@ -459,7 +458,7 @@ pub async fn enter(lock: &(impl DistLock + ?Sized), owner: &Owner) -> Guard {
     }
 }
 
-/// Waits for a lock, and tells when it had it.
+/// Waits for a lock. The task returns the guard, and when it had it.
 pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
     tokio::spawn(async move {
         let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock: {error:?}"));
@@ -467,7 +466,7 @@ pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
     })
 }
 
-/// Waits for a lock, and gives it back at once.
+/// Waits for a lock, and unlocks it at once.
 pub fn passer(lock: impl DistLock + 'static) -> JoinHandle<()> {
     tokio::spawn(async move {
         let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock: {error:?}"));
@@ -475,13 +474,12 @@ pub fn passer(lock: impl DistLock + 'static) -> JoinHandle<()> {
     })
 }
 
-/// Waits until nobody holds the lock.
 pub async fn freed(lock: &Arc<dyn DistLock>) {
     eventually("the lock is free", async || !lock.is_locked().await.unwrap()).await;
 }
 
-/// True if a short wait ended without the lock, or by a command timeout, because a busy machine may not answer within the wait. Where
-/// only the end of the wait is right, use [`waits_in_vain`].
+/// True if a short wait ended without the lock, or by a command timeout, because a busy machine may not answer within
+/// the wait. If only the end of the wait is right, use [`waits_in_vain`].
 pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
     match outcome {
         Ok(None) | Err(Error::Timeout { step: Step::Command, .. }) => true,
@@ -490,28 +488,28 @@ pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
     }
 }
 
-/// When a guard's lease ends. `Guard::deadline` converts between two clocks and may be slightly early, so this takes the latest of
-/// ten reads.
+/// When a guard's lease ends. `Guard::deadline` converts between two clocks and may be slightly early, so this takes
+/// the latest of ten reads.
 pub fn deadline(guard: &Guard) -> Instant {
     (0..10).map(|_| guard.deadline()).max().expect("ten looks")
 }
 
-/// How far a guard's deadline has moved since an earlier look by [`deadline`].
+/// How far a guard's deadline has moved since an earlier read by [`deadline`].
 pub fn moved(guard: &Guard, before: Instant) -> Duration {
     deadline(guard).saturating_duration_since(before)
 }
 
-/// Every flavour that is one lock.
+/// Every flavour that is a single lock.
 pub const FLAVOURS: [Flavour; 7] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
-/// Shuts a client down once it has nothing under way.
+/// Shuts a client down once it is idle.
 pub async fn end(client: Client) {
     idle(&client).await;
     client.shutdown(PATIENCE).await.expect("shutdown of an idle client");
 }
 
-/// How many connections the nodes of a cluster have that are no administrator's, no replica's and no other node's.
+/// Number of connections of a cluster's nodes, without administrators, replicas and other nodes.
 pub async fn connections(cluster: &Cluster) -> usize {
     let mut all = 0;
     for node in cluster.nodes() {
@@ -521,17 +519,15 @@ pub async fn connections(cluster: &Cluster) -> usize {
     all
 }
 
-/// Milliseconds.
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Seconds.
 pub const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// A counter that loses count, and says so, when two are inside at once.
+/// A counter that panics when two tasks are inside at once.
 #[derive(Debug, Default)]
 pub struct Counter {
     count: AtomicU64,
@@ -539,7 +535,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Counts one up, in steps that are not atomic together, with a pause in between.
+    /// Increments in steps that are not atomic together, with a pause in between.
     pub async fn bump(&self, pause: Duration) {
         let others = self.inside.fetch_add(1, Ordering::SeqCst);
         let seen = self.count.load(Ordering::SeqCst);
@@ -553,7 +549,6 @@ impl Counter {
         assert_eq!(others, 0, "exclusion broken: another holder was inside");
     }
 
-    /// How far it has counted.
     pub fn get(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }

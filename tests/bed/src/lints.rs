@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that are no tests of real servers.
+/// Folders without tests of real servers.
 const EXEMPT: [&str; 4] = ["sim", "bed", "support", "mutants"];
 
-/// Files that may read a clock, because they do not assert a fixed limit on how long something took.
+/// Files that may read a clock, because they assert no fixed limit on how long something took.
 const ALLOWED: [(&str, &str); 13] = [
     ("conformance/suite/expiry.rs", "whether a reply came within its lease: else the round is played again"),
     ("histories/partition.rs", "when a fault began, for the report"),
@@ -23,8 +23,8 @@ const ALLOWED: [(&str, &str); 13] = [
     ("sim_fidelity/cluster/net.rs", "how long a server remembers its vote"),
 ];
 
-/// Files that end a wait after a time of their own, or compare times. Remove entries, and add none: wait for an event (`bed::ends`,
-/// `bed::becomes`), and move a rule about time to `sim/timing`.
+/// Files that end a wait after a time of their own, or compare times. Remove entries, and do not add any: wait for an
+/// event (`bed::ends`, `bed::becomes`), and move a rule about time to `sim/timing`.
 const BOUNDED: [(&str, &str); 19] = [
     ("acks/holders.rs", "whether a deadline has moved"),
     ("client/acl.rs", "a time of the server between two others"),
@@ -58,7 +58,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// `Cargo.toml` names the binaries: a folder that it does not name would never run.
+/// `Cargo.toml` names the test binaries. The tests of a folder that it does not name would never run.
 #[test]
 fn every_folder_with_a_main_file_is_a_test_binary() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -71,14 +71,13 @@ fn every_folder_with_a_main_file_is_a_test_binary() {
     }
 }
 
-/// All test code.
 fn code() -> String {
     let mut files = Vec::new();
     sources(Path::new(env!("CARGO_MANIFEST_DIR")), &mut files);
     files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }
 
-/// A page that names a test which was renamed sends its reader nowhere. A name that ends in `..` is the beginning of several.
+/// The page must not name tests that were renamed. A name that ends in `..` is a prefix.
 #[test]
 fn tests_that_the_page_of_faults_names_exist() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/faults.md")).unwrap();
@@ -100,8 +99,8 @@ fn tests_that_the_page_of_faults_names_exist() {
     assert!(missing.is_empty(), "docs/faults.md names tests that do not exist: {missing:#?}");
 }
 
-/// True if this file has a function of this name that is a test: by an attribute, by `bed::cases!`, or by a list of `conformance` or
-/// `interop`.
+/// True if this file has a test function of this name: by an attribute, by `bed::cases!`, or by a list of
+/// `conformance` or `interop`.
 fn has_test(file: &str, name: &str) -> bool {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -116,7 +115,8 @@ fn has_test(file: &str, name: &str) -> bool {
         || lists.iter().any(|list| list.split_whitespace().any(is_listed))
 }
 
-/// The last cell of a row has paths of files, each followed by the names of its tests. A row that says `holds` names at least one test.
+/// The last cell of a row has paths of files, each followed by the names of its tests. A row that says `holds` names
+/// at least one test.
 #[test]
 fn tests_named_on_the_page_of_redissons_tests_exist() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/redisson-tests.md")).unwrap();
@@ -143,7 +143,7 @@ fn tests_named_on_the_page_of_redissons_tests_exist() {
     assert!(named > 0 && wrong.is_empty(), "docs/redisson-tests.md: {wrong:#?}");
 }
 
-/// A filter that no test matches runs nothing, and passes.
+/// A filter that matches no test runs nothing, and passes.
 #[test]
 fn filters_of_x_match_a_test_or_a_module() {
     let x = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../x")).unwrap();
@@ -163,7 +163,7 @@ fn filters_of_x_match_a_test_or_a_module() {
     assert!(unknown.is_empty(), "x filters by names that no test has: {unknown:#?}");
 }
 
-/// A directory that `tempfile` alone looks after stays when the process of the tests is killed.
+/// `tempfile` alone does not remove a directory when the test process is killed.
 #[test]
 fn directories_of_tests_are_made_by_the_reaper() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -174,7 +174,7 @@ fn directories_of_tests_are_made_by_the_reaper() {
     assert!(files.is_empty(), "these make directories by themselves (use support::reaper::Folder): {files:#?}");
 }
 
-/// The test files of real servers that have such a line, as paths below `tests/`.
+/// The test files of real servers with at least one such line, as paths below `tests/`.
 fn files_with(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
@@ -189,7 +189,7 @@ fn files_with(is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     files.iter().map(|file| file.strip_prefix(tests).unwrap().to_str().unwrap().replace('\\', "/")).collect()
 }
 
-/// These files are on the list, and no others.
+/// Checks that the list names exactly these files.
 fn are_listed(files: &[String], list: &[(&str, &str)], what: &str) {
     let wrong: Vec<_> = files.iter().filter(|file| list.iter().all(|(listed, _)| listed != file)).collect();
     assert!(wrong.is_empty(), "these {what}: {wrong:#?}");
@@ -197,7 +197,7 @@ fn are_listed(files: &[String], list: &[(&str, &str)], what: &str) {
     assert!(stale.is_empty(), "take these off the list of files that {what}: {stale:?}");
 }
 
-/// A slow machine would make them red. Rules about time are in tests/sim.
+/// A slow machine would fail such tests. Rules about time are in tests/sim.
 #[test]
 fn tests_of_real_servers_read_no_clock() {
     let reads =
@@ -210,7 +210,7 @@ fn tests_of_real_servers_read_no_clock() {
 fn tests_of_real_servers_set_no_bounds_of_their_own() {
     let bounds = |line: &str| {
         let sets = ["time::timeout(", ".within(", "cmd(&[\"TIME\"", "deadline(&", ".deadline()"];
-        // A slow machine makes none of these red: limits that are generous, and events that must not come.
+        // A slow machine does not fail these: generous limits, and events that must not happen.
         let harmless = ["PATIENCE", "LIMIT", "None", "is_err()", "fn "];
         sets.iter().any(|word| line.contains(word)) && !harmless.iter().any(|word| line.contains(word))
     };

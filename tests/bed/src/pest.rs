@@ -1,4 +1,4 @@
-//! Connections that are closed by the server, and scripts that it forgets, over and over, under tasks that want a lock.
+//! Connections that the server closes, and scripts that it forgets, again and again, while tasks want a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,13 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::{Bed, Counter};
 
-/// What a [`Pest`] does.
 #[derive(Clone, Copy, Debug)]
 pub enum Deed {
     Kill(&'static str),
     Flush,
 }
 
-/// Does something to the server again and again until it is told to stop.
+/// Repeats actions on the server until it is stopped.
 pub struct Pest {
     stop: Arc<AtomicBool>,
     task: JoinHandle<u64>,
@@ -46,14 +45,14 @@ impl Pest {
         Self { stop, task }
     }
 
-    /// Ends it; how often it struck.
+    /// Stops it. Returns how many actions took effect.
     pub async fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.unwrap()
     }
 }
 
-/// Has `tasks` tasks of these clients take one reentrant lock `rounds` times each.
+/// Runs `tasks` tasks of these clients. Each task acquires one reentrant lock `rounds` times.
 ///
 /// # Panics
 /// When two are inside at once, or a task fails.
@@ -61,7 +60,7 @@ pub async fn contend(clients: &[Client], tasks: usize, rounds: usize, hold: Dura
     contend_for(Flavour::Reentrant, clients, tasks, rounds, hold).await;
 }
 
-/// As [`contend`], for a lock of this flavour.
+/// Like [`contend`], for a lock of this flavour.
 pub async fn contend_for(flavour: Flavour, clients: &[Client], tasks: usize, rounds: usize, hold: Duration) {
     let counter = Arc::new(Counter::default());
     let mut running = JoinSet::new();

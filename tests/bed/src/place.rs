@@ -1,5 +1,5 @@
-//! What a test runs on: a server of its own, or a cluster of three primaries or a primary with replicas, which tests use one after
-//! the other.
+//! The servers that a test runs on: its own server, or a cluster of three primaries or a primary with replicas, which
+//! tests use one after the other.
 
 use std::ops::Deref;
 
@@ -11,56 +11,53 @@ use parking_lot::Mutex;
 
 use crate::is_cluster;
 
-/// The servers of a test. One that is all of it can be looked at as such.
+/// The servers of a test. A place with one server, or one primary, dereferences to it.
 #[derive(Debug)]
 pub enum Place {
-    /// One server: a cluster of one node, where tests run over clusters.
+    /// One server: a one-node cluster if tests run over clusters.
     One(RedisServer),
-    /// One server that is in no cluster, wherever the others run.
+    /// One server outside of any cluster, whatever tests run over.
     Alone(RedisServer),
-    /// A cluster of three primaries.
     Three(Three),
-    /// A primary with two replicas. It can be looked at as one server, which the primary is.
+    /// A primary with two replicas. Dereferences to the primary.
     Set(Set),
 }
 
-/// A primary with replicas, and how they were when they were made.
 #[derive(Debug)]
 pub struct Set {
     servers: ServerSet,
     as_made: Vec<String>,
-    /// It goes to no other test: its primary may have been killed.
+    /// True if no other test reuses it, because its primary may have been killed.
     is_own: bool,
 }
 
-/// A cluster, and how its servers were when it was made.
 #[derive(Debug)]
 pub struct Three {
     cluster: Cluster,
     as_made: Vec<String>,
 }
 
-/// Clusters that nobody uses at the moment: one takes seconds to be up, in which it does nothing.
+/// Clusters that no test uses at the moment. Kept because a start takes seconds.
 static IDLE: Mutex<Vec<Three>> = Mutex::new(Vec::new());
 
 /// The same for primaries with replicas.
 static IDLE_SETS: Mutex<Vec<Set>> = Mutex::new(Vec::new());
 
 impl Place {
-    /// Three primaries, as if they had just been started.
+    /// Three primaries, as if just started.
     pub async fn three() -> Self {
         let idle = IDLE.lock().pop();
         if let Some(three) = idle {
             return Self::Three(three);
         }
-        // So many servers on a busy machine are never suspected.
+        // So long that none of many servers on a busy machine is suspected.
         let options = ClusterOptions::default().primaries(3).replicas(0).node_timeout(30_000);
         let cluster = Cluster::start(options.require_full_coverage(false)).await;
         let as_made = settings(cluster.nodes().iter().map(Node::admin)).await;
         Self::Three(Three { cluster, as_made })
     }
 
-    /// A primary with two replicas, looked after by three sentinels or by nobody, as if they had just been started.
+    /// A primary with two replicas, with three sentinels or without, as if just started.
     pub async fn set(by_sentinels: bool) -> Self {
         let idle = IDLE_SETS.lock().pop();
         if let Some(set) = idle {
@@ -76,7 +73,7 @@ impl Place {
 
     async fn new_set(by_sentinels: bool, is_own: bool) -> Self {
         let servers = if by_sentinels {
-            // So many servers on a busy machine are never suspected.
+            // So long that none of many servers on a busy machine is suspected.
             ServerSet::Watched(Box::new(Sentinels::start(SentinelsOptions::default().down_after(60_000)).await))
         } else {
             ServerSet::Alone(Replicas::start(ReplicasOptions::default()).await)
@@ -85,7 +82,7 @@ impl Place {
         Self::Set(Set { servers, as_made, is_own })
     }
 
-    /// An administrator's connection to all of it.
+    /// An administrator's connection to all servers.
     pub async fn admin(&self) -> Admin {
         match self {
             Self::Three(three) => Admin::of_cluster(&three.cluster).await,
@@ -95,7 +92,6 @@ impl Place {
         }
     }
 
-    /// Its URL for clients.
     pub fn url(&self) -> String {
         match self {
             Self::Three(three) => three.cluster.url(),
@@ -105,7 +101,7 @@ impl Place {
         }
     }
 
-    /// The servers that commands of clients go to.
+    /// The servers that receive commands of clients.
     pub(crate) fn servers(&self) -> Vec<&RedisServer> {
         match self {
             Self::Three(three) => three.cluster.nodes().iter().map(Node::server).collect(),
@@ -114,7 +110,7 @@ impl Place {
         }
     }
 
-    /// How many servers have slots.
+    /// Number of servers with slots.
     pub(crate) fn primaries(&self) -> usize {
         match self {
             Self::Three(three) => three.cluster.nodes().len(),
@@ -122,8 +118,8 @@ impl Place {
         }
     }
 
-    /// After a test that has left nothing. A cluster goes to the next one, unless its servers were told to be otherwise; so does
-    /// a primary with its replicas.
+    /// Keeps the servers for the next test, if they are shared and their settings are unchanged. The test must have
+    /// left nothing.
     pub async fn leave(self, admin: &Admin) {
         if matches!(&self, Self::One(_) | Self::Alone(_) | Self::Set(Set { is_own: true, .. })) {
             return;
@@ -149,13 +145,13 @@ impl Place {
 }
 
 impl Set {
-    /// The server that is the primary since the start: nothing in such a test makes it another one.
+    /// The primary since the start: no test that looks at it changes the primary.
     fn primary(&self) -> &RedisServer {
         self.servers.servers().node(0).server()
     }
 }
 
-/// All that servers can be told while they run.
+/// All settings that can change while servers run.
 async fn settings(admins: impl Iterator<Item = &Admin>) -> Vec<String> {
     let mut settings = Vec::new();
     for admin in admins {

@@ -1,5 +1,5 @@
-//! The scripts of the crate by their names: of which files of `lua/` each is put together. That none is missing here, and none
-//! out of date, is tested (`tests/client/scripts.rs`).
+//! The scripts of the crate by name, with the files of `lua/` that each is made of. `tests/client/scripts.rs` tests
+//! that the list is complete and up to date.
 
 use crate::harm;
 
@@ -9,7 +9,7 @@ const FAIR: [&str; 2] = [HOLDS, "fair/queue"];
 const PLAIN: [&str; 2] = [HOLDS, "plain/values"];
 const TAKE: [&str; 3] = ["fenced/begin", "reentrant/acquire", "fenced/number"];
 
-/// All of them. `fenced/release`, `fenced/force` and those of spin locks are the reentrant ones.
+/// All scripts. `fenced/release`, `fenced/force` and the scripts of spin locks are the reentrant ones.
 pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
     let with = |front: &[&'static str], own: &[&'static str]| [front, own].concat();
     let many = |front: &[&'static str], steps: &[&[&'static str]]| {
@@ -69,7 +69,7 @@ pub fn all() -> Vec<(&'static str, Vec<&'static str>)> {
     all
 }
 
-/// The files of this one.
+/// The files of this script.
 ///
 /// # Panics
 /// When there is no such script.
@@ -78,7 +78,6 @@ pub fn files(name: &str) -> Vec<&'static str> {
     found.unwrap_or_else(|| panic!("no script is called {name}")).1
 }
 
-/// Its text.
 pub fn text(name: &str) -> String {
     harm::text(&files(name))
 }
@@ -88,7 +87,7 @@ pub fn sha(name: &str) -> String {
     harm::sha(&files(name))
 }
 
-/// No script of the crate's: runs many commands, each behind the number of its words.
+/// Not a script of the crate: runs many commands, each preceded by the number of its words.
 pub const RUN_ALL: &str = "
 local at = 1
 while at <= #ARGV do

@@ -1,4 +1,5 @@
-//! A session with a fenced, a spin, a plain, a striped or a multi lock, in which every command is lost, repeated, delayed and cut.
+//! A session with a fenced, spin, plain, striped or multi lock, in which every command is lost, repeated, delayed or
+//! cut off.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +12,18 @@ use crate::fault::{brisk, gave, got};
 use crate::harm::ACTIONS;
 use crate::{Bed, Make, becomes, eventually, idle, ms, secs, text};
 
-/// A flavour: its locks, the hashes of one of them, and how many members of its guards have numbers.
+/// A flavour: its locks, the Redis keys of a lock, and how many members of its guards have tokens.
 #[derive(Clone, Copy)]
 pub struct Kind {
     label: &'static str,
     make: Make,
     keys: fn(&str) -> Vec<String>,
     numbers: usize,
-    /// How many clients share its commands among them.
+    /// Number of clients among which its commands are divided.
     lanes: usize,
-    /// True where its owner may come in again, and the holds stand in a hash; else a text has the owner.
+    /// True if an owner may re-enter, and the holds are in a hash. Otherwise the value is a text with the owner.
     again: bool,
-    /// The commands that take it and give it back; None: whatever names it.
+    /// The command that acquires and releases it; `None` matches any command that names it.
     command: Option<&'static str>,
 }
 
@@ -62,7 +63,7 @@ pub const STRIPED: Kind = Kind {
     ..SPIN
 };
 
-/// Two that one script takes, and one that goes by itself.
+/// Two members that are acquired by one script, and a third one that is acquired on its own.
 pub const MULTI: Kind = Kind {
     label: "multi",
     make: |client, name| {
@@ -77,7 +78,7 @@ pub const MULTI: Kind = Kind {
     command: Some("EVALSHA"),
 };
 
-/// What stands in Redis of one lock, past the proxy.
+/// The state of one lock in Redis, as seen around the proxy.
 struct View<'a> {
     client: &'a Client,
     admin: &'a Admin,
@@ -115,13 +116,13 @@ impl View<'_> {
         true
     }
 
-    /// What was begun is undone.
+    /// Waits until an unfinished acquire is undone.
     async fn free_soon(&self) {
         eventually(&format!("free again: {}", self.label), async || self.is_free().await).await;
     }
 }
 
-/// The number of the section, where there is one: it is above all before.
+/// Checks that the tokens are larger than all tokens before them.
 fn above(guard: &Guard, kind: Kind, last: &mut u64, label: &str) {
     let numbers: Vec<u64> = guard.members().iter().filter_map(|member| member.token).collect();
     assert_eq!(numbers.len(), kind.numbers, "{label}");
@@ -131,11 +132,11 @@ fn above(guard: &Guard, kind: Kind, last: &mut u64, label: &str) {
     }
 }
 
-/// All that a client does with a lock. One lost command fails no waiting acquire and no release.
+/// Everything that a client does with a lock. One lost command must not fail an acquire that waits, or a release.
 async fn session(kind: Kind, name: &str, view: &View<'_>) {
     let (client, label) = (view.client, view.label);
     let lock = (kind.make)(client, name);
-    // In doubt or not, an error of a single attempt may pass.
+    // A single attempt may fail with an error that passes, in doubt or not.
     let passing = |what: &str, error: &Error| {
         let passes = error.is_retryable() || matches!(error, Error::ReleasePending { .. });
         assert!(passes, "{label}: {what}: {error:?}");
@@ -171,7 +172,7 @@ async fn session(kind: Kind, name: &str, view: &View<'_>) {
     assert!(first.is_held(), "{label}");
     gave("give the other back", first.unlock().await, Released::Free);
     view.holds(&[]).await;
-    // As an owner of its own: those that go together are taken by one command.
+    // With a fresh owner, one command acquires all members that can be batched.
     let guard = got("acquire alone", lock.lock_for(secs(90)).await);
     view.holds(&[(guard.owner(), 1)]).await;
     above(&guard, kind, &mut last, label);
@@ -190,7 +191,8 @@ async fn session(kind: Kind, name: &str, view: &View<'_>) {
     idle(client).await;
 }
 
-/// A client behind a proxy of its own, which does one thing to the nth command that names a lock, for every nth of its lane.
+/// Runs sessions of a client whose proxy does `action` to the nth command that names the lock, for every nth of its
+/// lane. Returns how many commands were hit.
 async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
     // On a slow machine a release takes many retries.
@@ -204,9 +206,9 @@ async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
         session(kind, &name, &view).await;
         armed.is_none_or(|armed| armed.has_fired())
     };
-    // The server knows the scripts.
+    // The server learns the scripts.
     named(format!("{} {lane} {action:?} warm;", kind.label), None).await;
-    // Until there is no such command: on a busy machine one more or less may be repeated.
+    // Until there is no such command. The number varies, because a busy machine may repeat commands.
     let mut hit = 0;
     for n in (1 + lane..).step_by(kind.lanes) {
         if !named(format!("{} {action:?}/{n};", kind.label), Some(n)).await {
@@ -218,8 +220,8 @@ async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     hit
 }
 
-/// Every command of the session, lost, repeated, delayed or cut off in nine ways: never counted twice, never held after an
-/// error, no part of a multi lock left behind, and no number given twice.
+/// Every command of the session is lost, repeated, delayed or cut off in nine ways. No hold is counted twice or
+/// remains after an error, no member of a multi lock is left behind, and no token is issued twice.
 pub async fn in_every_way(bed: &Bed, kind: Kind) {
     let all = (0..kind.lanes).flat_map(|lane| ACTIONS.map(|action| (lane, action)));
     let running = all.map(async |(lane, action)| (action, run(bed, kind, action, lane).await));

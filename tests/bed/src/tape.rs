@@ -1,5 +1,5 @@
-//! Counts the commands that clients send themselves. `INFO commandstats` counts what scripts run under the same names, so this listens
-//! to `MONITOR`, which marks such commands by `lua`.
+//! Counts the commands that clients themselves send. `INFO commandstats` would include commands inside scripts, so
+//! this listens to `MONITOR`, which marks such commands by `lua`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 
 use crate::{Place, eventually};
 
-/// The commands of all servers of a place since [`Admin::reset_stats`].
+/// The commands at all servers of a place since [`Admin::reset_stats`].
 pub(crate) struct Tape(Vec<Ear>);
 
-/// A command: the address of the connection that has sent it, and its words.
+/// A command: the address of the connection that sent it, and its words.
 type Call = (String, Vec<String>);
 
 struct Ear {
@@ -32,7 +32,8 @@ impl Tape {
         Self(join_all(place.servers().into_iter().map(Ear::open)).await)
     }
 
-    /// How many of each command clients have sent, without administrators. Names are in lower case, and the same for sharded channels.
+    /// Counts of the commands that clients sent, without administrators. Names are in lower case, and the same for
+    /// sharded channels.
     pub(crate) async fn sent(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         for words in join_all(self.0.iter().map(Ear::sent)).await.concat() {
@@ -43,7 +44,7 @@ impl Tape {
         counts
     }
 
-    /// How many of these commands have a word with this name in it. The texts of scripts do not count.
+    /// Number of these commands with a word that contains this name. The texts of scripts do not count.
     pub(crate) async fn naming(&self, word: &str) -> usize {
         let all = join_all(self.0.iter().map(Ear::sent)).await.concat();
         all.iter().filter(|words| words.iter().any(|one| one.len() < 200 && one.contains(word))).count()
@@ -95,7 +96,7 @@ impl Drop for Ear {
     }
 }
 
-/// A line such as `+1700000000.123 [0 127.0.0.1:5000] "get" "key"`; none for a command inside a script.
+/// Parses a line such as `+1700000000.123 [0 127.0.0.1:5000] "get" "key"`. `None` for a command inside a script.
 fn call(line: &str) -> Option<Call> {
     let (from, words) = line.split_once('[')?.1.split_once(']')?;
     let from = from.split_once(' ')?.1;
@@ -103,7 +104,7 @@ fn call(line: &str) -> Option<Call> {
     (from != "lua").then(|| (from.to_owned(), words))
 }
 
-/// The name of the command for channels of all slots.
+/// The name of the command without sharding.
 fn plain(name: &str) -> &str {
     match name {
         "ssubscribe" | "sunsubscribe" | "spublish" => &name[1..],

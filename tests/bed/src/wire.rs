@@ -1,4 +1,4 @@
-//! What goes over the wire, as the server tells it (`MONITOR`), to be sent once more: a copy that comes late.
+//! Records commands on the wire (`MONITOR`), so that a test can send them again as late copies.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use super::{Bed, eventually};
 /// Marker command: once it is seen, all earlier commands were recorded.
 const MARK: &str = "ECHO";
 
-/// Writes down commands, those inside scripts included; ends when dropped.
+/// Records commands, including commands inside scripts. Stops when dropped.
 pub struct Wire {
     calls: Arc<Mutex<Vec<Vec<String>>>>,
     task: JoinHandle<()>,
 }
 
 impl Wire {
-    /// Every script call of clients.
+    /// Records every script call of clients.
     pub async fn tap(server: &RedisServer) -> Self {
         Self::hear(server, &["EVALSHA"]).await
     }
 
-    /// Every command of these names.
+    /// Records every command of these names.
     pub async fn hear(server: &RedisServer, wanted: &'static [&'static str]) -> Self {
         let mut stream = TcpStream::connect(server.addr()).await.unwrap();
         stream.write_all(b"MONITOR\r\n").await.unwrap();
@@ -62,10 +62,9 @@ impl Wire {
     }
 }
 
-/// A copy of a call arrives.
 pub async fn arrives(bed: &Bed, call: &[String]) {
     let words: Vec<&str> = call.iter().map(String::as_str).collect();
-    // Whatever it is answered, nobody hears it.
+    // A late copy's reply has no receiver.
     drop(bed.admin.raw(&words).await);
 }
 

@@ -1,5 +1,5 @@
-//! What distlock itself takes of this process, counted by the allocator over a transport that answers at once: allocations a pair of
-//! acquire and release, and what is left of memory after many names.
+//! Memory use of distlock itself, counted by the allocator, over a transport that answers at once: allocations of an
+//! acquire with its release, and memory that is left after many names.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,7 +11,7 @@ use distlock::transport::{Call, Fault, Listener, Moment, Reply, Transport, World
 use distlock::{Client, Options};
 use futures::future::BoxFuture;
 
-/// Counts for each thread, so that tests beside one another do not.
+/// Counts for each thread, so that concurrent tests do not count.
 struct Counting;
 
 thread_local! {
@@ -20,12 +20,12 @@ thread_local! {
 }
 
 fn count(allocations: u64, bytes: i64) {
-    // Gone while its thread ends.
+    // The counters no longer exist while their thread ends.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
     let _ = HELD.try_with(|held| held.set(held.get() + bytes));
 }
 
-// SAFETY: all is left to the system's allocator.
+// SAFETY: everything is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size() as i64);
@@ -91,8 +91,9 @@ fn client() -> Client {
     Client::over_transport(Arc::new(Free), Options::default()).expect("nothing is asked of it")
 }
 
-/// The most that a pair may allocate: 12.3 when this was written, the transport's two boxes included, and 3 by the labels of the
-/// feature `metrics`, which the tests are built with. Whoever adds one has a reason, and writes it here.
+/// Limit for 100 pairs. A pair made 12.3 allocations when this was written, including the transport's two boxes, and 3
+/// for the labels of the feature `metrics`, with which the tests are built. If you raise the limit, write the reason
+/// here.
 const MOST: u64 = 1_550;
 
 #[tokio::test]
@@ -111,11 +112,11 @@ async fn a_pair_allocates_little() {
     assert!(took <= MOST, "{took} allocations by 100 pairs");
 }
 
-/// Tables give back what they were once filled with.
+/// Tables shrink after they were filled.
 #[tokio::test]
 async fn many_names_leave_no_memory_behind() {
     const NAMES: usize = 100_000;
-    // No lease ends before the last of them is released.
+    // No lease ends before the last lock is released.
     let mut options = Options::default();
     options.watchdog = Duration::from_secs(3600);
     let client = Client::over_transport(Arc::new(Free), options).expect("nothing is asked of it");

@@ -1,5 +1,5 @@
-//! An executor whose wakers are never told to be the same, as std allows: what asks for more than a waker that is registered never
-//! comes to an end. (Seen in an optimised build, where tokio's own for `block_on` are such.)
+//! An executor whose wakers never compare equal, which std allows. Code that polls until the registered waker is its
+//! own would loop for ever. (Seen in an optimised build, where tokio's own wakers of `block_on` behave like this.)
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ struct Relay(Mutex<Waker>);
 static ONE: RawWakerVTable = RawWakerVTable::new(clone_to_other, wake, wake_by_ref, release);
 static OTHER: RawWakerVTable = RawWakerVTable::new(clone_to_one, wake, wake_by_ref, release);
 
-// SAFETY: of these six, each is given what `Arc::into_raw` made of an `Arc<Relay>`.
+// SAFETY: each of these functions gets a pointer from `Arc::into_raw` of an `Arc<Relay>`.
 unsafe fn clone_to_other(data: *const ()) -> RawWaker {
     unsafe { Arc::increment_strong_count(data.cast::<Relay>()) };
     RawWaker::new(data, &OTHER)
@@ -43,7 +43,7 @@ unsafe fn release(data: *const ()) {
     drop(unsafe { Arc::from_raw(data.cast::<Relay>()) });
 }
 
-/// Polls a future to its end, more often than it is woken, as beside other work of the same task.
+/// Polls a future to its end, more often than it is woken, as next to other work of the same task.
 async fn finish<T>(work: impl Future<Output = T>) -> T {
     let relay = Arc::new(Relay(Mutex::new(Waker::noop().clone())));
     let data = Arc::into_raw(Arc::clone(&relay)).cast();
@@ -63,7 +63,7 @@ async fn finish<T>(work: impl Future<Output = T>) -> T {
     .await
 }
 
-/// On one thread: whoever does not come back lets nothing else run.
+/// On one thread, where a call that loops lets nothing else run.
 #[tokio::test]
 async fn locks_are_had_by_an_executor_whose_wakers_are_never_the_same() {
     let server = RedisServer::start();

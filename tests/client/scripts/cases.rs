@@ -1,23 +1,21 @@
-//! The scripts and what they grow with.
+//! The scripts, each with what its cost grows with.
 
 const ME: &str = "0a1b2c3d-0000-8000-9000-00000000000a";
-/// Nothing is too late before this moment.
+/// A last moment that never passes.
 const NEVER: &str = "9999999999999";
 const LEASE: &str = "30000";
 
-/// A command, or a part of one, word by word.
 pub type Words = Vec<String>;
 
-/// The commands before a call; its keys; its arguments.
+/// The commands before the call, and the call's keys and arguments.
 type Made = (Vec<Words>, Words, Words);
 
-/// One script and what it grows with.
 pub struct Case {
     pub script: &'static str,
     pub what: &'static str,
-    /// The most commands inside a call, of so many.
+    /// Upper bound of the commands inside a call, by count.
     pub most: fn(u64) -> u64,
-    /// What is there before a call, a command each, and the call's keys and arguments, of so many.
+    /// Makes the preparing commands, the keys and the arguments, by count.
     pub make: fn(usize) -> Made,
 }
 
@@ -37,21 +35,18 @@ fn names(count: usize) -> Words {
     (0..count).map(|n| format!("n{n}")).collect()
 }
 
-/// A lock whose owner has so many holds.
 fn held_often(count: usize) -> Vec<Words> {
     let list: String = (0..count).map(|n| format!(",{}", id(n))).collect();
     let field = owner(1) + ":holds";
     vec![words(["HSET", "x", &owner(1), &count.to_string(), &field, &list]), words(["PEXPIRE", "x", LEASE])]
 }
 
-/// So many locks, each of an owner of its own.
 fn held_each(count: usize) -> Vec<Words> {
     let hold =
         |n: usize| [words(["HSET", &format!("n{n}"), &owner(n), "1"]), words(["PEXPIRE", &format!("n{n}"), "9000"])];
     (0..count).flat_map(hold).collect()
 }
 
-/// A read-write lock with so many readers.
 fn read_by(count: usize) -> Vec<Words> {
     let mut hash = words(["HSET", "x", "mode", "read"]);
     let mut covers = words(["MSET"]);
@@ -71,7 +66,7 @@ fn cover(n: usize) -> String {
     format!("{{x}}:{}:rwlock_timeout:1", owner(n))
 }
 
-/// So many calls by one command: of step `number`, each with these keys and arguments.
+/// Batches calls of step `number` into one command.
 fn steps(number: usize, calls: impl Iterator<Item = (Words, Words)>) -> (Words, Words) {
     let (mut all_keys, mut all_args) = (Vec::new(), Vec::new());
     for (keys, args) in calls {

@@ -1,4 +1,4 @@
-//! Traps 1-4 and 13: commands that are sent again, go on after they were dropped, or take a detour.
+//! Traps 1-4 and 13: commands that are sent again, that continue after they were dropped, or that take a detour.
 
 use distlock::{Acquire, DistLock as _, Error, Step};
 use distlock_support::proxy::{Action, Matcher};
@@ -8,17 +8,17 @@ use bed::fault::{assert_doubt, brisk, script, warm};
 use bed::harm::{TIMEOUT, sha};
 use bed::{PATIENCE, builder, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
-/// Trap 1: options given through `with_options` are ignored for scripts. Ours are set for the whole client and the script goes out by
-/// `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`): the timeout holds for `EVALSHA` and for the
-/// `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
+/// Trap 1: fred ignores options of `with_options` for scripts. Ours are set for the whole client, and scripts are sent
+/// by `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`). The timeout holds for
+/// `EVALSHA` and for the `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
 ///
-/// Trap 4: a command that timed out after it was written runs all the same. node/fault.rs, `fault` (a timeout is in doubt), and
-/// acquire.rs, `Undo`: it is undone.
+/// Trap 4: a command that timed out after it was written still runs. A timeout is in doubt (node/fault.rs, `fault`), so
+/// the acquire is undone (acquire/undo.rs, `Undo`).
 #[tokio::test]
 async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
     reentrant(async |bed| {
         for by_hash in [true, false] {
-            // Within too short a time `NOSCRIPT` may be late, and `EVAL` is not sent.
+            // With too short a timeout, `NOSCRIPT` may be late. Then `EVAL` is not sent.
             with_longer_waits(TIMEOUT, async |wait| {
                 let proxy = bed.proxy();
                 let options = brisk(&proxy.url()).watchdog(secs(3600)).command_timeout(wait);
@@ -41,7 +41,7 @@ async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
                 }
                 let is_timeout = matches!(error, Error::Timeout { step: Step::Command, .. });
                 assert!(is_timeout && error.outcome_unknown(), "{error:?}");
-                // Once the acquire; the rest undoes it and changes no count.
+                // The acquire wrote once. Its undo changes no count.
                 assert_eq!(bed.admin.calls("hset").await, 1);
                 eventually("it is undone", async || !bed.admin.exists("a").await).await;
                 Some(())
@@ -52,8 +52,8 @@ async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
     .await;
 }
 
-/// The reply came while this process stood still for longer than a command may take: it is read before the timeout counts.
-/// node/connection.rs, `unhurried`.
+/// The reply arrived while this process stood still for longer than the timeout. The reply is read before the timeout
+/// counts (node/connection.rs, `unhurried`).
 #[tokio::test]
 async fn trap_01_a_standstill_is_no_timeout() {
     reentrant(async |bed| {
@@ -61,7 +61,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
         let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).ping_interval(secs(3600))).await;
         for round in 0..5 {
-            // The proxy or the server may stand still for longer than a command may take, too.
+            // The proxy or the server may stand still for longer than the timeout, too.
             let mut tries = 0..20;
             let guard = loop {
                 assert!(tries.next().is_some(), "round {round}: 20 timeouts in a row");
@@ -70,7 +70,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
                 let lock = client.reentrant("a");
                 let taking = tokio::spawn(async move { lock.try_lock().await });
                 eventually("the acquire is sent", async || proxy.requests_seen("EVALSHA") > seen).await;
-                // The runtime of this test has one thread.
+                // This runtime has one thread, so the loop stops the client.
                 while !armed.has_fired() {
                     std::thread::sleep(ms(1));
                 }
@@ -88,9 +88,10 @@ async fn trap_01_a_standstill_is_no_timeout() {
     .await;
 }
 
-/// A script in flight when the connection drops is sent again up to three times. connect.rs, `max_command_attempts: 1`.
+/// fred resends a script in flight up to three times when the connection drops. Workaround: connect.rs,
+/// `max_command_attempts: 1`.
 ///
-/// The script counts a hold once, however often it comes; so what comes is counted here.
+/// The script counts a hold once, however often it arrives. So the test counts the requests at the proxy.
 #[tokio::test]
 async fn trap_02_nothing_is_sent_again_behind_our_back() {
     reentrant(async |bed| {
@@ -105,9 +106,8 @@ async fn trap_02_nothing_is_sent_again_behind_our_back() {
             let seen = proxy.requests_seen("EVALSHA");
             let error = lock.acquire(Acquire::new().owner(&owner).wait(ms(0))).await.unwrap_err();
             assert_doubt(&error);
-            // It is undone.
             eventually("the release has come", async || proxy.requests_seen("EVALSHA") >= seen + 2).await;
-            // Goes through the same queue: whatever fred keeps to send again is sent before this.
+            // The query uses the same queue: anything that fred resends is sent before it.
             assert!(!lock.is_locked().await.unwrap(), "{name}");
             assert_eq!(proxy.requests_seen("EVALSHA"), seen + 3, "the acquire, its undoing, and the query");
         }
@@ -115,14 +115,14 @@ async fn trap_02_nothing_is_sent_again_behind_our_back() {
     .await;
 }
 
-/// A dropped future does not recall its command: it is sent when the server is back, and nobody hears that it succeeded.
-/// reaper/finished.rs, `Finished`'s `Drop`, and acquire.rs, `attempt`: what has begun is carried through, and the grant that
-/// nobody takes is released.
+/// A dropped future does not recall its command: the command is sent when the server is back, and its success is not
+/// reported. Workaround: a begun call is completed (reaper/finished.rs, `Finished`'s `Drop`), and a grant without a
+/// taker is released (acquire/attempt.rs, `attempt`).
 #[tokio::test]
 async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
     reentrant(async |bed| {
-        // A timeout longer than the outage: the command is still queued when the server is back. By its text, because a
-        // restarted server does not know the hash.
+        // The timeout exceeds the outage, so the command is still queued when the server is back. Scripts are sent as
+        // text, because a restarted server does not know their hashes.
         let patient = builder(&bed.server.url()).watchdog(secs(3600)).command_timeout(PATIENCE);
         let client = bed.connect(patient.script_cache(false)).await;
         for hung in [false, true] {
@@ -133,7 +133,7 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
             } else {
                 bed.server.kill9();
             }
-            // The first after a kill may still go to the dead connection, and is lost with it.
+            // The first command after a kill may still be written to the dead connection and be lost.
             for lock in ["first", "a", "b", "c"].map(|name| client.reentrant(name)) {
                 let outcome = tokio::time::timeout(ms(50), lock.lock()).await;
                 assert!(outcome.is_err(), "an acquire has ended while the server is away: {outcome:?}");
@@ -152,8 +152,8 @@ async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
     .await;
 }
 
-/// fred's reload sends `SCRIPT LOAD` to every server. node/connection.rs, `Connection::run`: on `NOSCRIPT` the same command goes out once
-/// more as `EVAL`, which loads it too.
+/// fred's reload sends `SCRIPT LOAD` to every server. Instead, on `NOSCRIPT` the same command is sent once more as
+/// `EVAL`, which also loads the script (node/connection.rs, `Connection::run_script`).
 #[tokio::test]
 async fn trap_13_a_forgotten_script_costs_one_eval() {
     reentrant(async |bed| {

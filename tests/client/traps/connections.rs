@@ -1,4 +1,4 @@
-//! Traps 8, 12 and 16: connections that are silent, or that outlive their client, and servers that were demoted.
+//! Traps 8, 12 and 16: connections that are silent or outlive their client, and demoted servers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,15 +17,15 @@ fn retries(builder: Builder) -> Builder {
     builder.retry_attempts(1_000).retry_delay((ms(20), ms(100)))
 }
 
-/// A silent connection goes unnoticed for as long as something is written to it. node/connection.rs, `Connection::run`: after two
-/// timeouts in a row the connection is broken and made anew.
+/// fred does not notice a silent connection while commands are written to it. After two timeouts in a row, the
+/// connection is replaced (node/connection.rs, `Connection::run`).
 #[tokio::test]
 async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
     reentrant(async |bed| {
         let proxy = bed.proxy();
         warm(&bed.still_client().await).await;
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600))).await;
-        // All that the server says on this connection from here on is withheld. Others are not touched.
+        // The proxy withholds every further reply on this connection. Other connections are not affected.
         let silent = proxy.on_request(script("acquire"), Action::HangReply);
         let mut requests = Vec::new();
         let succeeded = Arc::new(AtomicBool::new(false));
@@ -37,7 +37,7 @@ async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
                     Err(error) => assert!(error.outcome_unknown(), "{error:?}"),
                 }
             }));
-            // Less than the timeout that fred goes by.
+            // Less than fred's own timeout.
             tokio::time::sleep(ms(50)).await;
             succeeded.load(Relaxed)
         })
@@ -46,15 +46,15 @@ async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
         for request in requests {
             bed::ends("a request", request).await.unwrap();
         }
-        // What ran unseen on the silent connection is undone.
+        // Commands that ran unseen on the silent connection are undone.
         becomes("keys", Vec::<String>::new(), async || bed.admin.keys().await).await;
     })
     .await;
 }
 
-/// `quit()` can hang when the server is away. node.rs, `Node::close`: bounded, then the connection's task is aborted. The shutdown says
-/// that its time ran out where something was to be released, and closes all the same; that ends with its lease. When a shutdown ends is
-/// asserted in `tests/sim/timing/client.rs`.
+/// `quit()` can hang when the server is away. Its time is bounded, then the connection's task is aborted (node.rs,
+/// `Node::close`). If locks were still to be released, the shutdown returns a timeout, closes all the same, and the
+/// locks end with their leases. `tests/sim/timing/client.rs` asserts when a shutdown ends.
 #[tokio::test]
 async fn trap_12_a_shutdown_ends_when_the_server_is_away() {
     for how in ["killed", "frozen", "back"] {
@@ -89,8 +89,8 @@ async fn trap_12_a_shutdown_ends_when_the_server_is_away() {
     }
 }
 
-/// A demoted server refuses every write for as long as the connection lives. node/connection.rs, `Connection::run`: `READONLY` has the
-/// connection made anew, which finds the new primary where the old address leads to it.
+/// A demoted server refuses every write for as long as the connection lives. `READONLY` makes the client reconnect, and
+/// the new connection finds the new primary if the old address leads to it (node/connection.rs, `Connection::run`).
 #[tokio::test]
 async fn trap_16_a_demoted_server_is_left() {
     let new = RedisServer::start();
@@ -98,7 +98,7 @@ async fn trap_16_a_demoted_server_is_left() {
         let proxy = bed.proxy();
         let client = bed.connect(retries(builder(&proxy.url()))).await;
         warm(&client).await;
-        // The old primary stays, and so do its connections; new ones reach the new one.
+        // The old primary and its connections stay. New connections reach the new primary.
         let () = bed.admin.cmd(&["REPLICAOF", "127.0.0.1", &new.port().to_string()]).await;
         proxy.set_upstream(new.addr());
         let guard = ends("an acquire after the demotion", client.reentrant("a").lock()).await.unwrap();
@@ -110,7 +110,7 @@ async fn trap_16_a_demoted_server_is_left() {
     .await;
 }
 
-/// The same server, demoted and promoted again, its connections untouched.
+/// The same server is demoted and promoted again. Its connections stay open.
 #[tokio::test]
 async fn trap_16_a_server_that_is_promoted_again_is_used_again() {
     let other = RedisServer::start();

@@ -7,10 +7,12 @@ use crate::rig::{is_served, runtime, takes};
 use bed::fault::count;
 use bed::{becomes, builder, ends, eventually, ms, reentrant, secs};
 
-/// `subscribe()` is done before `SUBSCRIBE` is even written. node.rs, `Node::subscribe`: a `PING` behind it tells when
-/// the server has it; only then does a waiter look once more and go to sleep.
+/// fred's `subscribe()` completes before `SUBSCRIBE` is even written. Our own connection for messages waits for the
+/// server's reply; fred's subscriptions wait for the reply to a `PING` behind it (node/subscriptions.rs,
+/// `Subscriptions::subscribe`). Only then does a waiter ask once more and sleep.
 ///
-/// Here the `SUBSCRIBE` takes 300 ms, and the lock is released in that time: nobody is told, and no poll comes for an hour.
+/// Here the `SUBSCRIBE` takes 300 ms, and the lock is released meanwhile. No message arrives, and no poll happens for
+/// an hour.
 #[tokio::test]
 async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
     reentrant(async |bed| {
@@ -24,7 +26,7 @@ async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
             proxy.on_request(Matcher::command("SUBSCRIBE"), Action::Delay(ms(300)));
             let waiting = takes(waiter.reentrant(&name));
             eventually("the waiter subscribes", async || proxy.requests_seen("SUBSCRIBE") > seen).await;
-            // Whoever believes in the subscription asks once more at once, and then sleeps.
+            // A waiter that trusted the subscription too early would ask at once, and then sleep.
             tokio::time::sleep(ms(100)).await;
             guard.unlock().await.unwrap();
             is_served("the waiter", waiting).await;
@@ -33,8 +35,8 @@ async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
     .await;
 }
 
-/// Messages that arrive faster than they are read overwrite the oldest ones in fred's buffer of 4096. fred's documented loop
-/// then ends for good. Our own connection for messages has no buffer that overflows.
+/// If messages arrive faster than they are read, fred's buffer of 4096 drops the oldest ones, and fred's documented
+/// loop ends for good. Our own connection for messages has no buffer that overflows.
 ///
 /// The message for the waiter is in the middle of 16 000 messages for another lock.
 #[tokio::test]
@@ -53,9 +55,10 @@ async fn trap_06_a_flood_of_messages_loses_no_waiter() {
             let held = holder.reentrant("lock").lock().await.unwrap();
             let waiting = takes(client.reentrant("lock"));
             becomes("subscribers", 1, async || bed.admin.numsub(channel).await).await;
-            // It has looked once more by then, and sleeps.
+            // By then the waiter has asked once more, and sleeps.
             tokio::time::sleep(ms(100)).await;
-            // From another thread, while this one stands still: all of it is there when the client reads on.
+            // Sent from another thread while this one stands still, so all messages are there when the client reads
+            // again.
             let url = bed.server.url();
             let flood = std::thread::spawn(move || {
                 runtime().block_on(async {

@@ -1,4 +1,5 @@
-//! Traps 7, 14 and 15: connections that come back, and options of the sockets, read back from the kernel for this very process.
+//! Traps 7, 14 and 15: reconnects and socket options. The test reads the options of this process's sockets back from
+//! the kernel.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +22,7 @@ fn sockets_to(peer: SocketAddr) -> Vec<OwnedFd> {
         let socket = SockRef::from(&fd);
         let address = |address: io::Result<SockAddr>| address.ok().and_then(|address| address.as_socket());
         let (here, there) = (address(socket.local_addr()), address(socket.peer_addr()));
-        // The directory is read piece by piece, so a duplicate made here may be listed too.
+        // The directory is read piece by piece, so it may list duplicates made here.
         if there == Some(peer) {
             found.entry(here).or_insert(fd);
         }
@@ -29,20 +30,21 @@ fn sockets_to(peer: SocketAddr) -> Vec<OwnedFd> {
     found.into_values().collect()
 }
 
-/// The sockets of `peer` whose options are those of our clients. The admin's own connection has other options.
+/// The sockets to `peer` with our clients' options. The admin connection has other options.
 fn ours(peer: SocketAddr) -> Vec<OwnedFd> {
     let has_limit = |fd: &OwnedFd| SockRef::from(fd).tcp_user_timeout().is_ok_and(|limit| limit == Some(secs(2)));
     sockets_to(peer).into_iter().filter(has_limit).collect()
 }
 
-/// Trap 7: without a policy, which is the default, the first disconnect is final. connect.rs, `ReconnectPolicy::new_exponential`.
+/// Trap 7: without a policy, which is the default, the first disconnect is final. Workaround: connect.rs,
+/// `ReconnectPolicy::new_exponential`.
 ///
-/// Trap 14: the feature `tcp-user-timeouts`, which has the kernel give up on bytes that are never acknowledged, does not compile alone.
-/// The manifest names `socket2` with all its features for it; without that line this crate does not build, so what is left to show is
-/// that the option arrives: connect.rs, `user_timeout`.
+/// Trap 14: the feature `tcp-user-timeouts`, which makes the kernel give up on unacknowledged bytes, does not compile
+/// alone. The manifest therefore enables all features of `socket2`. Without that line this crate does not build. The
+/// test shows that the option arrives (connect.rs, `user_timeout`).
 ///
-/// Trap 15: Nagle's algorithm is on by default, and holds a small command back while another one is under way. connect.rs,
-/// `nodelay: Some(true)`.
+/// Trap 15: Nagle's algorithm is on by default, and delays a small command while another one is in flight. Workaround:
+/// connect.rs, `nodelay: Some(true)`.
 #[tokio::test]
 async fn trap_07_14_15_killed_connections_come_back_and_sockets_have_our_options() {
     reentrant(async |bed| {

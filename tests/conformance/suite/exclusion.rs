@@ -1,4 +1,4 @@
-//! Exclusion: many tasks, many clients, one at a time.
+//! Exclusion: many tasks and clients, one holder at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 use crate::subject::Subject;
 use bed::{Bed, Counter, PATIENCE, becomes, ends, idle, ms, secs, waits_in_vain};
 
-/// Has `tasks` tasks on every client go through the lock `loops` times.
 async fn crowd(bed: &Bed, clients: &[Client], tasks: usize, loops: usize, pause: Duration) -> u64 {
     let counter = Arc::new(Counter::default());
     let mut crowd = JoinSet::new();
@@ -91,7 +90,7 @@ pub async fn held_means_registered(bed: &Bed) {
     assert_eq!(client.stats().names, 0);
 }
 
-// testSubscriptionsPerConnection: there is one connection for all subscriptions here in any case
+// testSubscriptionsPerConnection; this crate always uses one connection for all subscriptions
 pub async fn many_jobs_leave_no_subscription(bed: &Bed) {
     let linger = ms(200);
     let mut clients = Vec::new();
@@ -136,7 +135,7 @@ pub async fn one_name_does_not_starve_another(bed: &Subject<'_>) {
                     let guard = ends(&format!("round {round} on {name}"), lock.lock()).await.unwrap();
                     tokio::time::sleep(ms(1)).await;
                     guard.unlock().await.unwrap();
-                    // Long enough to lose the subscription, now and then.
+                    // Sometimes long enough for the subscription to end.
                     tokio::time::sleep(ms(numbers.below(4))).await;
                 }
             });

@@ -1,4 +1,4 @@
-//! Expiry: leases that end, holders that die, and what the server tells about it.
+//! Expiry: leases that end, holders that die, and the server's events about them.
 
 use std::time::Instant;
 
@@ -9,15 +9,15 @@ use crate::subject::{Subject, passer, waiting};
 use bed::events::Events;
 use bed::{becomes, ends, freed, idle, ms, with_longer_waits};
 
-// testExpire. Waiters do not look by themselves for an hour: only the end of the lease that they were told of wakes them.
+// testExpire. Waiters do not poll for an hour: only the end of the lease that they learned of wakes them.
 pub async fn a_waiter_has_the_lock_when_the_lease_is_over(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
-    // From another process, and from this one.
+    // The waiter is in another process, or in this one.
     for (n, waits) in [&theirs, &ours].into_iter().enumerate() {
         let (lock, other) = (bed.lock(&ours, &format!("job {n}")), bed.rival(waits, &format!("job {n}")));
         let guard = lock.lock_leased(ms(300)).await.unwrap();
         let second = ends("a waiter behind a lease", other.lock()).await.unwrap();
-        // By then the first one knows, by its own clock.
+        // By then the first guard's own deadline has passed.
         assert!(!guard.is_held() && second.is_held());
         let told = guard.name().to_owned();
         match guard.unlock().await.unwrap_err() {
@@ -28,7 +28,7 @@ pub async fn a_waiter_has_the_lock_when_the_lease_is_over(bed: &Subject<'_>) {
         second.unlock().await.unwrap();
     }
 
-    // And when nobody took it meanwhile.
+    // The same, but no other owner takes the lock.
     let lock = bed.lock(&ours, "alone");
     let guard = lock.lock_leased(ms(50)).await.unwrap();
     ends("lost() of a lease that ends", guard.lost()).await;
@@ -57,7 +57,7 @@ pub async fn the_lock_of_a_crashed_client_expires(bed: &Subject<'_>) {
                 (client, guard)
             });
             drop(runtime);
-            // A guard and a client without a runtime are of no use, but they do not panic.
+            // A guard and a client without a runtime are useless, but must not panic.
             assert!(!format!("{left:?}").is_empty());
             drop(left);
         });
@@ -70,7 +70,7 @@ pub async fn the_lock_of_a_crashed_client_expires(bed: &Subject<'_>) {
         });
         doomed.join().unwrap();
     });
-    // The lease of the watchdog, without the wait for it.
+    // Cuts the watchdog's lease short.
     for key in bed.keys().await {
         let left = bed.admin.pttl(&key).await;
         assert!(left > 0 || left == -2, "{key} never expires: {left}");
@@ -87,7 +87,7 @@ pub async fn a_release_deletes_the_key_once_and_a_lease_expires_once(bed: &Subje
     let events = Events::subscribe(&bed.server, &[deleted, expired]).await;
     let count = |key: &str| (events.count(deleted, key), events.count(expired, key));
 
-    // Each round has a lock of its own: a grant that comes too late is dropped, and expires as well.
+    // Each round uses its own lock: a grant that arrives too late is dropped, and expires as well.
     let (name, key) = with_longer_waits(ms(300), async |lease| {
         let name = format!("job {}", lease.as_millis());
         let (lock, key) = (bed.lock(&ours, &name), bed.keys_of(&name).remove(0));
@@ -100,24 +100,24 @@ pub async fn a_release_deletes_the_key_once_and_a_lease_expires_once(bed: &Subje
             idle(&ours).await;
             return None;
         }
-        // A guard of several locks gives them back when it is lost, a moment before the server would end them.
+        // A lost guard of several locks releases them shortly before the server would expire them.
         let either = async || count(&key) == (1, 1) || bed.kind().several && count(&key) == (2, 0);
         becomes("one lease is over", true, either).await;
-        // The late release finds nothing and says nothing.
+        // The late release finds no hold and publishes nothing.
         drop(guard);
         Some((name, key))
     })
     .await;
     let both = || count(&key);
     let (deletions, expirations) = both();
-    // From one client to the other: one deletion each.
+    // Another client takes the lock over: one deletion for each of the two.
     let guard = bed.lock(&ours, &name).lock().await.unwrap();
     let waiter = passer(bed.rival(&theirs, &name));
     waiting(&theirs, 1).await;
     guard.unlock().await.unwrap();
     ends("the waiter", waiter).await.unwrap();
     becomes("deletions and expirations after two more", (deletions + 2, expirations), async || both()).await;
-    // Events come in order: behind those of another lock there are no more of this one.
+    // Events arrive in order: after the events of another lock, no more of this one can follow.
     bed.lock(&ours, "last").lock().await.unwrap().unlock().await.unwrap();
     let last = &bed.keys_of("last")[0];
     becomes("deletions of another lock", 1, async || events.count(deleted, last)).await;

@@ -1,4 +1,4 @@
-//! Guards: where they may be dropped, and holds that go on without them.
+//! Guards: where they may be dropped, and holds that outlive them.
 
 use distlock::{Acquire, Error, Guard, NotHeld, Owner, Released};
 use futures::poll;
@@ -14,7 +14,8 @@ pub async fn a_dropped_guard_gives_back_one_of_two_holds(bed: &Bed) {
     drop(enter(&*lock, &me).await);
     becomes("holds", 1, async || lock.hold_count(&me).await.unwrap()).await;
     assert!(outer.is_held());
-    // A guard that was dropped first is released first: the next acquire of this owner does not count it.
+    // Commands of one owner are ordered: a guard that was dropped first is released first, so the next acquire does not
+    // count it.
     drop(outer);
     let again = enter(&*lock, &me).await;
     assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
@@ -67,7 +68,7 @@ pub async fn a_guard_may_be_dropped_anywhere(bed: &Bed) {
     assert!(panicked.await.unwrap_err().is_panic());
     freed(&lock).await;
 
-    // It may be unlocked from another runtime as well.
+    // A guard may also be unlocked from another runtime.
     let guard = lock.lock().await.unwrap();
     let released = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -107,7 +108,7 @@ pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
         assert_eq!(guard.into_owner().to_string(), me.to_string());
     }
     bed::idle(&ours).await;
-    // As text, to wherever it is needed.
+    // The owner travels as text.
     let owner: Owner = me.to_string().parse().unwrap();
     assert!(other.is_held_by(&owner).await.unwrap());
     assert!(bed.rival(&ours, "job").try_lock().await.unwrap().is_none());
@@ -118,7 +119,6 @@ pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
     let refused = other.release(&owner).await.unwrap_err();
     let Error::NotHeld { name, why: NotHeld::Never } = &refused else { panic!("{refused:?}") };
     assert_eq!(**name, *other.name());
-    // A waiter is woken.
     let owner = lock.lock().await.unwrap().into_owner();
     let waiter = passer(bed.rival(&ours, "job"));
     waiting(&ours, 1).await;
@@ -153,7 +153,7 @@ pub async fn an_owner_moves_to_another_client_and_back(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     let owner = lock.lock().await.unwrap().into_owner();
-    // The other process comes in as the same owner, gives the first hold back, and goes on with its own.
+    // The other process re-enters as the same owner, releases the first hold, and keeps its own.
     let there = enter(&*other, &owner).await;
     assert_eq!(other.hold_count(&owner).await.unwrap(), 2);
     assert_eq!(other.release(&owner).await.unwrap(), Released::StillHeld(1));
@@ -173,7 +173,7 @@ pub async fn a_scope_is_one_owner(bed: &Subject<'_>) {
         let inner = lock.try_lock().await.unwrap().expect("the same owner");
         assert_eq!((outer.owner(), inner.owner()), (&me, &me));
         assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
-        // A named owner or an inner scope takes precedence, and a spawned task is outside.
+        // An explicit owner or an inner scope takes precedence, and a spawned task is outside the scope.
         assert!(rival.acquire(Acquire::new().owner(&you).wait(ms(0))).await.unwrap().is_none());
         assert!(you.scope(rival.try_lock()).await.unwrap().is_none());
         let apart = rival.clone();
@@ -185,7 +185,7 @@ pub async fn a_scope_is_one_owner(bed: &Subject<'_>) {
     let guard = lock.try_lock().await.unwrap().unwrap();
     assert_ne!(guard.owner(), &me);
     guard.unlock().await.unwrap();
-    // Tasks that act as one owner at the same time: all are in, and all have to go.
+    // Tasks that act as one owner at the same time all get in, and each has to release.
     let guards = futures::future::join_all((0..20).map(|_| enter(&*lock, &me))).await;
     assert_eq!(lock.hold_count(&me).await.unwrap(), 20);
     let released = futures::future::join_all(guards.into_iter().map(Guard::unlock)).await;

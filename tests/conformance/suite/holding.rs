@@ -1,4 +1,4 @@
-//! Holding: re-entry, counts, who sees what, unlocks by the wrong one, leases.
+//! Holding: re-entry, hold counts, state, unlocks by non-holders, leases.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use distlock::{Acquire, Error, NotHeld, Released};
 use crate::subject::{Subject, passer, quiet, waiting};
 use bed::{Bed, becomes, ends, enter, ms, secs};
 
-// testLockUnlock, and testLockFailoverInCluster, in which no node fails
+// testLockUnlock, and testLockFailoverInCluster without a failing node
 pub async fn rounds_on_one_handle_leave_the_lock_free(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
@@ -29,7 +29,7 @@ pub async fn each_re_entry_needs_its_own_unlock(bed: &Subject<'_>) {
     let outer = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
     let inner = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
     assert_eq!(outer.owner(), inner.owner());
-    // Without the owner it is another holder, also in this client.
+    // Without this owner, even the same client is another holder.
     assert!(bed.rival(&ours, "job").try_lock().await.unwrap().is_none());
     assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
     assert!(outer.is_held());
@@ -38,7 +38,7 @@ pub async fn each_re_entry_needs_its_own_unlock(bed: &Subject<'_>) {
     other.try_lock().await.unwrap().expect("it is free").unlock().await.unwrap();
 }
 
-// testGetHoldCount, and ReadLockEntryTest: nothing is left to renew
+// testGetHoldCount, and ReadLockEntryTest: no renewal is left
 pub async fn the_hold_count_follows_every_step(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
@@ -49,7 +49,7 @@ pub async fn the_hold_count_follows_every_step(bed: &Bed) {
         guards.push(enter(&*lock, &me).await);
         assert_eq!(lock.hold_count(&me).await.unwrap(), count);
     }
-    // In any order: a guard is one hold, not a certain one.
+    // The guards are released in any order: each stands for one hold.
     guards.swap(0, 3);
     for left in (0..5).rev() {
         let released = guards.pop().unwrap().unlock().await.unwrap();
@@ -91,7 +91,7 @@ pub async fn an_unlock_by_a_non_holder_changes_nothing(bed: &Subject<'_>) {
     for (handle, stranger) in [(&lock, ours.owner()), (&other, theirs.owner())] {
         let refused = handle.release(&stranger).await.unwrap_err();
         let Error::NotHeld { name, why } = &refused else { panic!("{refused:?}") };
-        // By the name of the whole, not of a member.
+        // The error has the name of the whole lock, not of a member.
         assert!(**name == *handle.name() && !refused.is_retryable(), "{refused:?}");
         if bed.kind().tells_holder {
             assert_eq!(*why, NotHeld::HeldBy { owner: guard.owner().to_string() });
@@ -102,7 +102,7 @@ pub async fn an_unlock_by_a_non_holder_changes_nothing(bed: &Subject<'_>) {
     assert_eq!(lock.hold_count(guard.owner()).await.unwrap(), 1);
     let owner = guard.owner().clone();
     guard.unlock().await.unwrap();
-    // And of a free lock.
+    // The same for a free lock.
     let refused = lock.release(&owner).await.unwrap_err();
     let Error::NotHeld { name, why: NotHeld::Never } = &refused else { panic!("{refused:?}") };
     assert_eq!(**name, *lock.name());
@@ -114,7 +114,7 @@ pub async fn force_unlock_frees_it_for_everyone(bed: &Subject<'_>) {
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     assert!(!lock.force_unlock().await.unwrap());
 
-    // By the holder's client: its guard knows at once.
+    // The holder's own client forces: its guard knows at once.
     let guard = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     assert!(!guard.is_held());
@@ -125,7 +125,7 @@ pub async fn force_unlock_frees_it_for_everyone(bed: &Subject<'_>) {
     let lost = guard.unlock().await.unwrap_err();
     assert!(matches!(&lost, Error::Lost { name, .. } if **name == *told), "{lost:?}");
 
-    // By another one, through three holds, with a waiter at each client: they are woken.
+    // Another client forces. There are three holds, and a waiter at each client, which is woken.
     let me = ours.owner();
     let mut guards = Vec::new();
     for _ in 0..bed.kind().most_holds(3) {
@@ -139,7 +139,7 @@ pub async fn force_unlock_frees_it_for_everyone(bed: &Subject<'_>) {
         ends("a waiter, which is woken by the forced release alone", waiter).await.unwrap();
     }
     for guard in guards {
-        // The client has not heard of the loss yet, or it has.
+        // The client may or may not have learned of the loss yet.
         let lost = guard.unlock().await.unwrap_err();
         let (Error::NotHeld { name, .. } | Error::Lost { name, .. }) = &lost else { panic!("{lost:?}") };
         assert_eq!(**name, *told);
@@ -157,12 +157,13 @@ pub async fn the_lease_belongs_to_the_call(bed: &Bed) {
     let guard = lock.lock_leased(secs(3600)).await.unwrap();
     let ttl = lock.remaining_ttl().await.unwrap().unwrap();
     assert!(ttl > secs(1800) && ttl <= secs(3600), "{ttl:?}");
-    // Here it ends a hundredth sooner than on the server.
+    // The local deadline is 1 % before the server's.
     assert!(guard.remaining() <= secs(3564) && guard.remaining() > secs(1800), "{:?}", guard.remaining());
     guard.unlock().await.unwrap();
     assert_eq!(lock.remaining_ttl().await.unwrap(), None);
 
-    // Behind a lease that is over the next has its own; where the lock was passed on for a short while, a moment later.
+    // After an expired lease, the next holder has its own lease. A grant to the head of a queue begins with a short
+    // lease, so this may take a moment.
     let lapsed = lock.lock_leased(ms(100)).await.unwrap();
     let guard = ends("an acquire behind a lease", lock.lock()).await.unwrap();
     let watchdog = client.options().watchdog;
@@ -197,7 +198,7 @@ pub async fn a_partial_unlock_keeps_the_lease_of_the_call(bed: &Bed) {
     }
 }
 
-// testInCluster, as far as one node goes
+// testInCluster, with one node
 pub async fn names_of_many_slots_are_renewed(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let mut guards = Vec::new();
@@ -218,7 +219,7 @@ pub async fn a_handle_names_its_lock_and_can_be_shared(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "orders:42");
     assert_eq!(lock.name(), lock_name);
-    // It works from any task and thread.
+    // A handle works from any task and thread.
     let handle = lock.clone();
     let guard = tokio::spawn(async move { handle.lock().await.unwrap() }).await.unwrap();
     assert_eq!(guard.name(), guard_name);

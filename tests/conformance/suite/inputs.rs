@@ -1,4 +1,4 @@
-//! Inputs that make no sense, keys that are something else, clients that are closed.
+//! Senseless inputs, keys of other types, closed clients.
 
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use bed::{Bed, PATIENCE, ends, freed, ms, secs, waits_in_vain};
 
 const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Every way to ask something of a lock.
 async fn every_call(client: &Client, lock: &dyn DistLock) -> Vec<(&'static str, Result<()>)> {
     let owner = client.owner();
     vec![
@@ -40,7 +39,7 @@ pub async fn impossible_names_are_refused_unsent(bed: &Subject<'_>) {
         }
     }
     assert_eq!(sent(bed).await, only(&[]));
-    // 4 KiB is the longest.
+    // 4 KiB is the longest key.
     let longest = "x".repeat(4 * 1024 - bed.added_to_names());
     let guard = bed.lock(&client, &longest).lock().await.unwrap();
     assert!(bed.rival(&client, &longest).try_lock().await.unwrap().is_none());
@@ -62,7 +61,8 @@ pub async fn impossible_leases_are_refused_unsent(bed: &Bed) {
         assert!(matches!(lock.lock_leased(lease).await, Err(Error::Config { .. })), "{lease:?}");
         assert!(matches!(held.extend(lease).await, Err(Error::Config { .. })), "{lease:?}");
     }
-    // The hold may be confirmed meanwhile, when a connection comes up. A refused extension leaves its lease as it is.
+    // The client may confirm the hold meanwhile, when a connection opens. The refused `extend` leaves the lease as it
+    // is.
     assert_eq!(naming(bed, "job").await, 0);
     let ttl = bed.lock(&client, "held").remaining_ttl().await.unwrap().unwrap();
     assert!(ttl > secs(1) && ttl <= secs(60), "{ttl:?}");
@@ -78,7 +78,7 @@ pub async fn the_shortest_and_the_longest_lease(bed: &Bed) {
     assert!(ttl > TEN_YEARS / 2 && ttl <= TEN_YEARS, "{ttl:?}");
     assert!(guard.is_held() && guard.remaining() > TEN_YEARS / 2);
     guard.unlock().await.unwrap();
-    // So short that it may be over, by our own cautious clock, before it can be of use.
+    // So short that the cautious local deadline may pass before the lock is usable.
     for lease in [ms(3), ms(4), ms(5)] {
         match lock.acquire(Acquire::new().wait(ms(300)).lease(lease)).await {
             Ok(guard) => drop(guard),
@@ -110,13 +110,13 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
         let before = dumps().await;
         let lock = bed.lock(&client, "job");
         for (call, outcome) in every_call(&client, &*lock).await {
-            // Asked once, `SET` says no more than that something is there.
+            // A single `SET` reports only that the key exists.
             if text && call == "try_lock" && outcome.is_ok() {
                 continue;
             }
             let refused = cause(outcome.unwrap_err());
             let Error::WrongType { name, .. } = &refused else { panic!("{make:?}, {call}: {refused:?}") };
-            // Whose key it is: of a lock that is made of others, one of those.
+            // The error names the key. A lock made of others names one of its members' keys.
             assert!(keys.iter().any(|key| **key == **name), "{call}: {name}");
             assert!(!refused.is_retryable() && !refused.outcome_unknown());
         }
@@ -127,7 +127,7 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
         lock.lock().await.unwrap().unlock().await.unwrap();
     }
     let lock = bed.lock(&client, "job");
-    // One alone among several is the one that is named.
+    // If only one of several keys is wrong, the error names that key.
     for key in bed.keys_of("job") {
         let make: Vec<&str> = other.iter().map(|word| if *word == "job" { &key } else { *word }).collect();
         admin.raw(&make).await.unwrap();
@@ -140,7 +140,7 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
         }
         admin.cmd::<()>(&["DEL", &key]).await;
     }
-    // While it is held: the holder learns that it is gone, and its release does no harm.
+    // The key is overwritten while the lock is held: the holder learns of the loss, and its release does no harm.
     let guard = lock.lock().await.unwrap();
     let key = &bed.keys_of("job")[0];
     admin.cmd::<()>(&["SET", key, "x"]).await;
@@ -154,7 +154,7 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
     bed.sweep_covers().await;
 }
 
-// A lock that nobody renews and that never expires: Redisson's orphan, or a forgery
+// A lock without renewal and without a TTL: Redisson's orphan, or a forgery
 pub async fn a_stranger_without_a_lease_is_waited_for_in_vain(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let (lock, rival) = (bed.lock(&client, "job"), bed.rival(&client, "job"));

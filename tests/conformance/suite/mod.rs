@@ -1,5 +1,4 @@
-//! The bodies of the suite, and the lists of them. A list is a macro that calls another for each body, with the runtime it
-//! runs on.
+//! The test bodies, and their lists. A list is a macro that calls another macro for each body, with the body's runtime.
 
 pub mod exclusion;
 pub mod expiry;
@@ -10,7 +9,7 @@ pub mod names;
 pub mod signals;
 pub mod waiting;
 
-/// About a holder that nobody waits for.
+/// A holder without waiters.
 macro_rules! alone {
     ($body:ident) => {
         $body!(one_thread holding::rounds_on_one_handle_leave_the_lock_free);
@@ -35,7 +34,7 @@ macro_rules! alone {
 }
 pub(crate) use alone;
 
-/// About an owner that comes in again, and nobody else.
+/// An owner that re-enters, without rivals.
 macro_rules! again {
     ($body:ident) => {
         $body!(one_thread holding::the_hold_count_follows_every_step);
@@ -46,7 +45,7 @@ macro_rules! again {
 }
 pub(crate) use again;
 
-/// About renewals, and holders that are gone.
+/// Renewals, and dead holders.
 macro_rules! renewed {
     ($body:ident) => {
         $body!(one_thread waiting::a_dropped_try_lock_leaves_no_orphan);
@@ -59,7 +58,7 @@ macro_rules! renewed {
 }
 pub(crate) use renewed;
 
-/// About renewals of an owner that comes in again.
+/// Renewals of an owner that re-enters.
 macro_rules! again_renewed {
     ($body:ident) => {
         $body!(one_thread guards::an_owner_without_guard_is_renewed_for_its_other_guard);
@@ -67,7 +66,7 @@ macro_rules! again_renewed {
 }
 pub(crate) use again_renewed;
 
-/// About a holder, and its rivals that wait, or are refused.
+/// A holder, and rivals that wait or are refused.
 macro_rules! beside {
     ($body:ident) => {
         $body!(threads holding::force_unlock_frees_it_for_everyone);
@@ -96,7 +95,7 @@ macro_rules! beside {
 }
 pub(crate) use beside;
 
-/// About an owner that comes in again, and its rivals.
+/// An owner that re-enters, and its rivals.
 macro_rules! again_beside {
     ($body:ident) => {
         $body!(threads holding::each_re_entry_needs_its_own_unlock);
@@ -107,7 +106,7 @@ macro_rules! again_beside {
 }
 pub(crate) use again_beside;
 
-/// About many holders of one client, each of which excludes all others.
+/// Many exclusive holders of one client.
 macro_rules! queued {
     ($body:ident) => {
         $body!(threads exclusion::one_client_fifteen_tasks);
@@ -116,7 +115,7 @@ macro_rules! queued {
 }
 pub(crate) use queued;
 
-/// About holders of many clients, each of which excludes all others.
+/// Exclusive holders of many clients.
 macro_rules! crowded {
     ($body:ident) => {
         $body!(threads exclusion::sixteen_clients_many_times_each);
@@ -124,7 +123,7 @@ macro_rules! crowded {
 }
 pub(crate) use crowded;
 
-/// About more of them.
+/// The same with more clients.
 macro_rules! swarming {
     ($body:ident) => {
         $body!(threads exclusion::a_hundred_clients_once_each);
@@ -133,7 +132,7 @@ macro_rules! swarming {
 }
 pub(crate) use swarming;
 
-/// About a holder without a lease.
+/// A holder without a lease.
 macro_rules! endless {
     ($body:ident) => {
         $body!(one_thread inputs::a_stranger_without_a_lease_is_waited_for_in_vain);

@@ -1,9 +1,9 @@
-//! Names: any text is a name, of a lock of its own.
+//! Any text is a name, and each name is its own lock.
 
 use crate::subject::{Subject, passer, waiter, waiting};
 use bed::ends;
 
-/// Names that look like something else.
+/// Names that look like other syntax.
 const ODD: [&str; 24] = [
     "{}",
     "a{b",
@@ -31,7 +31,7 @@ const ODD: [&str; 24] = [
     "\"quoted\" 'too' \\",
 ];
 
-/// Names whose keys are in two slots, for Redisson too: a cluster refuses them.
+/// Names whose keys are in two slots, for Redisson too. A cluster refuses them.
 const SPLIT: [&str; 5] = ["{}", "a{b", "x}y", "}{", "a{}b"];
 
 pub async fn odd_names_are_locks_of_their_own(bed: &Subject<'_>) {
@@ -46,7 +46,7 @@ async fn each_is_a_lock(bed: &Subject<'_>, is_cluster: bool) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let names: Vec<&str> = ODD.into_iter().filter(|name| !is_cluster || !SPLIT.contains(name)).collect();
     let mut guards = Vec::new();
-    // All at once: no two of them are one.
+    // All are held at once, so no two names are the same lock.
     for name in &names {
         let lock = bed.lock(&ours, name);
         let (lock_name, guard_name) = (bed.kind().called)(name);
@@ -60,7 +60,7 @@ async fn each_is_a_lock(bed: &Subject<'_>, is_cluster: bool) {
         assert!(keys.contains(&key), "{key:?} is not among {keys:?}");
     }
     assert_eq!(ours.renew_now().await.renewed, names.len() * bed.keys_of("job").len());
-    // Each has a channel of its own.
+    // Each name has its own channel.
     let waiters: Vec<_> = names.iter().map(|name| waiter(bed.rival(&theirs, name))).collect();
     waiting(&theirs, names.len()).await;
     for ((name, guard), waiter) in names.into_iter().zip(guards).zip(waiters) {
@@ -83,7 +83,7 @@ pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Subject<'_>) 
         let guard = lock.lock().await.unwrap();
         assert_eq!((lock.name().to_owned(), guard.name().to_owned()), (bed.kind().called)("job"));
         assert_eq!(bed.main_keys().await, bed.keys_of(&format!("{prefix}job")));
-        // The same lock by its full name, another one by its short one; woken across.
+        // The full name is the same lock, and the short name is another one. Waiters are woken across both clients.
         let full = bed.lock(&plain, &format!("{prefix}job"));
         assert!(full.is_held_by(guard.owner()).await.unwrap());
         bed.lock(&plain, "job").try_lock().await.unwrap().expect("another lock").unlock().await.unwrap();
@@ -92,7 +92,7 @@ pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Subject<'_>) 
         guard.unlock().await.unwrap();
         ends(&format!("the waiter for the full name, prefix {prefix:?}"), waiter).await.unwrap();
     }
-    // Only the whole is too long.
+    // The limit applies to the whole key.
     let client = bed.connect(bed.still_builder().name_prefix("p".repeat(2_000))).await;
     let longest = 2_096 - bed.added_to_names();
     assert!(bed.lock(&client, &"x".repeat(longest)).try_lock().await.unwrap().is_some());

@@ -1,4 +1,4 @@
-//! What a guard tells while it is held: that it was lost, and what its lease is now. `tests/sim/timing` asserts when.
+//! Signals of a held guard: its loss and its current lease. `tests/sim/timing` asserts when they arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,6 @@ use futures::FutureExt as _;
 use crate::subject::Subject;
 use bed::{Bed, ends, freed, ms, secs};
 
-/// Set when it is dropped.
 struct Flag(Arc<AtomicBool>);
 
 impl Drop for Flag {
@@ -18,7 +17,7 @@ impl Drop for Flag {
     }
 }
 
-/// True when this says that the guard's lock is lost in this way, by the guard's own name for it.
+/// Returns true if this is the loss `how`, under the guard's own name.
 fn is_lost<T>(outcome: &Result<T>, guard: &Guard, how: Lost) -> bool {
     matches!(outcome, Err(Error::Lost { name, why }) if **name == *guard.name() && *why == how)
 }
@@ -39,7 +38,6 @@ pub async fn work_under_the_lock_is_stopped_when_it_is_lost(bed: &Subject<'_>) {
     let (lost, ()) = ends("work under a lock that is lost", async {
         tokio::join!(guard.run(work), async {
             assert!(other.force_unlock().await.unwrap());
-            // Renewals notice it.
             assert_eq!(ours.renew_now().await.renewed, 0);
         })
     })
@@ -47,7 +45,7 @@ pub async fn work_under_the_lock_is_stopped_when_it_is_lost(bed: &Subject<'_>) {
     assert!(stopped.load(Ordering::SeqCst), "the work goes on");
     assert!(is_lost(&lost, &guard, Lost::Gone), "{lost:?}");
     assert!(!guard.is_held() && guard.remaining().is_zero());
-    // Work is not begun on a lock that is lost.
+    // `run` does not start work on a lost lock.
     assert!(guard.run(async { panic!("must not run") }).await.is_err());
     assert!(matches!(guard.unlock().await, Err(Error::Lost { why: Lost::Gone, .. })));
     bed.sweep_covers().await;
@@ -80,7 +78,7 @@ pub async fn a_release_is_never_a_loss(bed: &Bed) {
     let guard = lock.lock_leased(secs(60)).await.unwrap();
     let (lost, expiring) = (guard.lost(), guard.expiring());
     guard.unlock().await.unwrap();
-    // They outlive the guard.
+    // The futures outlive the guard.
     other.lock().await.unwrap().unlock().await.unwrap();
     assert!(lost.now_or_never().is_none() && expiring.now_or_never().is_none(), "an unlock was taken for a loss");
 
@@ -104,7 +102,7 @@ pub async fn extend_replaces_the_lease(bed: &Bed) {
     let ttl = lock.remaining_ttl().await.unwrap().unwrap();
     assert!(ttl > secs(60) && ttl <= secs(600), "extended to 600 s: {ttl:?}");
     assert!(guard.remaining() > secs(60) && guard.remaining() < secs(600), "{:?}", guard.remaining());
-    // Shorter as well: so short that it may be over when the reply comes.
+    // A shorter lease may be over when its reply arrives.
     let _ = guard.extend(ms(100)).await;
     let lost = ends("lost() of a lease that was made short", guard.lost()).await;
     assert!(is_lost(&Err::<(), _>(lost.clone()), &guard, Lost::Expired), "{lost:?}");
@@ -113,7 +111,7 @@ pub async fn extend_replaces_the_lease(bed: &Bed) {
     drop(guard);
     freed(&lock).await;
 
-    // A hold that the server does not have any more is not created again.
+    // `extend` does not recreate a hold that the server has lost.
     let guard = lock.lock_leased(secs(60)).await.unwrap();
     bed.admin.cmd::<()>(&["FLUSHALL"]).await;
     let refused = guard.extend(secs(600)).await;

@@ -1,4 +1,4 @@
-//! Waiting: who is woken, and what a waiter that gives up leaves.
+//! Waiting: who is woken, and what a waiter leaves when it gives up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +21,9 @@ pub async fn a_wait_ends_without_the_lock_and_disturbs_nobody(bed: &Subject<'_>)
     let mut here = std::pin::pin!(beside.acquire(Acquire::new().wait(Duration::MAX).lease(secs(60))));
     for wait in [ms(0), Duration::from_nanos(1), Duration::from_micros(900), ms(3), ms(50)] {
         assert!(poll!(&mut waiter).is_pending() && poll!(&mut here).is_pending(), "somebody else holds it");
-        // Behind another client's holder, and behind one of this client.
+        // Behind a holder of another client, and of this one.
         for rival in [&lock, &beside] {
-            // A command timeout, too: the waiters before it are not polled meanwhile.
+            // A command timeout counts, too: the pending waiters are not polled meanwhile.
             let outcome = ends("a short wait", rival.lock_for(wait)).await;
             assert!(in_vain(&outcome), "after a wait of {wait:?}: {outcome:?}");
             assert!(rival.try_lock().await.unwrap().is_none());
@@ -33,7 +33,7 @@ pub async fn a_wait_ends_without_the_lock_and_disturbs_nobody(bed: &Subject<'_>)
     }
     waiting(&theirs, 1).await;
     guard.unlock().await.unwrap();
-    // In either order.
+    // The two waiters may be served in either order.
     let (first, second) = ends("both waits", async {
         tokio::join!(async { waiter.await.unwrap().expect("it waits without end").unlock().await }, async {
             here.await.unwrap().expect("it waits without end").unlock().await
@@ -51,7 +51,7 @@ pub async fn a_release_wakes_a_waiter_of_another_client(bed: &Subject<'_>) {
         let guard = lock.lock().await.unwrap();
         let waiter = passer(other.clone());
         waiting(&theirs, 1).await;
-        // In some rounds before it has subscribed, in some after.
+        // Some rounds release before the waiter has subscribed, some after.
         tokio::time::sleep(ms(round % 4)).await;
         guard.unlock().await.unwrap();
         ends("the waiter, which is woken by the release alone", waiter).await.unwrap();
@@ -60,7 +60,7 @@ pub async fn a_release_wakes_a_waiter_of_another_client(bed: &Subject<'_>) {
 
 pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
     const WAITERS: usize = 30;
-    // A fair lock's waiters keep their places also when this process stands still for a while.
+    // A fair lock's waiters keep their places even if this process stands still for a while.
     let builder = || bed.still_builder().fair_wait(secs(300));
     let (ours, theirs) = (bed.connect(builder()).await, bed.connect(builder()).await);
     for holder in [&ours, &theirs] {
@@ -72,13 +72,13 @@ pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
             waiters.spawn(async move {
                 let guard = lock.lock().await.unwrap();
                 order.lock().push(n);
-                // Every other one by dropping.
+                // Every other holder releases by dropping its guard.
                 if n % 2 == 0 {
                     guard.unlock().await.unwrap();
                 }
             });
             waiting(&ours, n + 1).await;
-            // Their commands may overtake each other on several connections.
+            // Commands on several connections may overtake each other.
             if let Some(queue) = bed.kind().queue {
                 let queue = queue("job");
                 becomes("places in the queue", n + 1, async || bed.admin.cmd(&["LLEN", &queue]).await).await;
@@ -93,14 +93,14 @@ pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
     }
 }
 
-// testLockIsNotRenewedAfterInterruptedTryLock. Its lease would last an hour.
+// testLockIsNotRenewedAfterInterruptedTryLock. The watchdog's lease lasts an hour.
 pub async fn a_dropped_try_lock_leaves_no_orphan(bed: &Bed) {
     let client = bed.still_client().await;
     let mut numbers = Numbers::new(1);
     for n in 0..60_u32 {
         let lock = bed.lock(&client, &format!("job {n}"));
         let mut attempt = lock.try_lock();
-        // From never polled to answered.
+        // The attempt is dropped somewhere between unpolled and answered.
         for _ in 0..n % 7 {
             if poll!(&mut attempt).is_ready() {
                 break;
@@ -134,7 +134,7 @@ pub async fn dropped_waiters_leave_nothing(bed: &Subject<'_>) {
     becomes("channels", Vec::<String>::new(), async || bed.admin.channels().await).await;
     guard.unlock().await.unwrap();
 
-    // While the lock goes from hand to hand: an acquire that is dropped when it has the lock gives it back.
+    // Acquires are dropped while the lock passes between clients. A dropped acquire that got the lock releases it.
     for n in 0..200 {
         let after = Duration::from_micros(numbers.below(5_000));
         let lock = if n % 3 == 0 { bed.lock(&ours, "job") } else { lock.clone() };
@@ -155,14 +155,14 @@ pub async fn a_server_that_is_gone_is_an_error_and_not_a_hang(bed: &Bed) {
     let builder = bed.builder().command_timeout(ms(600)).retry_attempts(2).retry_delay((ms(10), ms(100)));
     let client = bed.connect(builder).await;
     let lock = bed.lock(&client, "job");
-    // On a slow machine not at the first attempt.
+    // On a slow machine the first attempt may fail.
     becomes("it works", true, async || matches!(lock.try_lock().await, Ok(Some(_)))).await;
     idle(&client).await;
     bed.server.kill9();
     let waits = [
         lock.acquire(Acquire::new().wait(secs(1)).lease(secs(10))),
         lock.try_lock(),
-        // As long as errors are retried.
+        // This wait lasts until the retries of errors are used up.
         lock.acquire(Acquire::new()),
     ];
     for failed in ends("acquires without a server", futures::future::join_all(waits)).await {

@@ -1,25 +1,25 @@
-//! The deadlines of a queue: how they are reckoned, and what moves them.
+//! The deadlines of a queue: how they are computed, and what moves them.
 
 use super::{Alive, JAVA_LEASE, LONG, MS, Model, double, ours};
 
-/// A waiter is refreshed every 2.2 s at the least.
+/// Least silence in ms before a waiter counts as dead. Waiters are refreshed at least every 2.2 s.
 const SILENT: i64 = 4_000;
 
-/// What those of Java ahead will take off those behind them.
+/// The time that the waiters of Java ahead will take off the deadlines behind them.
 #[derive(Default)]
 struct Ahead {
     java: bool,
-    /// The waits that can be told.
+    /// Sum of the known waits.
     sum: i64,
-    /// What the others may be, from and to.
+    /// Lower and upper bound of the unknown waits.
     low: i64,
     high: i64,
-    /// What they may take off beyond their waits: a tiny one may be of seconds.
+    /// Time that they may take off beyond their waits: a tiny wait may be one of seconds.
     beyond: i64,
 }
 
 impl Ahead {
-    /// One more. `gap`: to the one ahead of it.
+    /// Adds a waiter. `gap`: the distance to the deadline ahead of it. `left`: the rest of its own deadline.
     fn add(&mut self, gap: Option<i64>, left: Option<i64>) {
         const MOST: i64 = LONG * MS;
         self.java = true;
@@ -56,55 +56,56 @@ impl Ahead {
 }
 
 impl Model {
-    /// 16ths of a second.
+    /// The time in 16ths of a second.
     fn tick(&self) -> i64 {
         self.now * 2 / 125
     }
 
-    /// Whole milliseconds, and when that was said: never at 0. One that is too far away says nothing of that.
+    /// A deadline in whole ms, with the time when it was set as its fraction. The fraction is never 0. A deadline
+    /// too far away has no fraction.
     fn stamped(&self, due: i64) -> i64 {
         let stamp = if due < MS << 42 { (self.tick() % 4096).max(1) } else { 0 };
         double(due.div_euclid(MS) * MS + stamp)
     }
 
-    /// What is left until a deadline, in 4096ths too.
+    /// The rest of a deadline, in 4096ths of a ms.
     pub(super) fn until(&self, due: i64) -> i64 {
         due - self.now * MS
     }
 
-    /// Whole ms until the deadline of a waiter that has one.
+    /// Whole ms until a waiter's deadline.
     pub fn ms_until(&self, owner: &str) -> Option<i64> {
         self.due.get(owner).map(|due| self.until(*due).div_euclid(MS))
     }
 
-    /// For how long one of ours may be silent still.
+    /// The time for which a waiter of ours may still be silent.
     pub(super) fn life(&self, due: i64) -> i64 {
         if due % MS == 0 {
             return self.until(due);
         }
         let ticks = (self.tick() - due.rem_euclid(MS)).rem_euclid(4096);
-        // A time that seems to come is of now.
+        // A time in the future counts as now.
         let ticks = if ticks > 3072 { 0 } else { ticks };
         self.wait.max(SILENT) * MS - ticks * 125 * (MS / 2)
     }
 
-    /// True of one of ours that says nothing of when it was set, and is far away.
+    /// True for a far deadline of ours without a time when it was set.
     pub(super) fn is_vague(&self, owner: &str, due: i64) -> bool {
         ours(owner) && due % MS == 0 && self.until(due) > self.wait * MS
     }
 
-    /// The deadline of one with so much room.
+    /// The deadline of a waiter of ours with this room.
     pub(super) fn deadline(&self, room: i64) -> i64 {
         self.stamped((self.now + self.wait) * MS + room)
     }
 
-    /// A place's deadline less that of the place ahead.
+    /// The difference between the deadline of a place and that of the place ahead.
     pub(super) fn gap(&self, place: usize) -> Option<i64> {
         let ahead = self.queue.get(place.checked_sub(1)?)?;
         Some(self.due.get(&self.queue[place])? - self.due.get(ahead)?)
     }
 
-    /// The room that one at the end of the queue needs.
+    /// The room of a new waiter at the end of the queue.
     pub(super) fn room(&self) -> i64 {
         let (mut ahead, mut had) = (Ahead::default(), 0);
         for (place, owner) in self.queue.iter().enumerate() {
@@ -122,9 +123,10 @@ impl Model {
         ahead.room(self.wait, Some(had))
     }
 
-    /// Java's waiters from a place on, up to one of ours, move by what the one ahead of them took with it; the first is
-    /// not moved below `least`, nor any other more than it. Where that one was the head, the first is moved to as far from
-    /// `least` as it was from it, at the furthest.
+    /// Moves the deadlines of Java's waiters from a place on, up to the first waiter of ours, because the waiter
+    /// ahead of them leaves. The first is not moved below `least`, and the others not more than the first. If the
+    /// leaving waiter was the head, the first ends up at most as far from `least` as it was from that head's
+    /// deadline (`gone`).
     pub(super) fn nearer(&mut self, from: usize, by: i64, least: Option<i64>, gone: Option<i64>) {
         let (mut by, mut least, mut gone) = (by, least, gone);
         for owner in self.queue.iter().skip(from).take_while(|owner| !ours(owner)) {
@@ -138,7 +140,7 @@ impl Model {
         }
     }
 
-    /// Takes a waiter out; its deadline.
+    /// Removes a waiter, and returns its deadline.
     pub(super) fn remove(&mut self, owner: &str) -> Option<i64> {
         if let Some(place) = self.queue.iter().position(|other| other == owner) {
             self.queue.remove(place);
@@ -147,25 +149,25 @@ impl Model {
         self.due.remove(owner)
     }
 
-    /// One that waits has the lock now.
+    /// Removes a waiter because it gets the lock.
     pub(super) fn advance(&mut self, owner: &str) {
         let gone = self.remove(owner);
         self.nearer(0, self.wait * MS, Some((self.now + JAVA_LEASE) * MS), gone);
     }
 
-    /// When the lease of now is over.
+    /// The end of the current lease.
     pub(super) fn lease_over(&self) -> i64 {
         (self.now + self.left().max(0)) * MS
     }
 
-    /// True where all that have a place are waiters of ours for this lock.
+    /// True if all waiters in the queue are ours and wait for this lock.
     pub(super) fn only_ours(&self) -> bool {
         let places = [self.queue.len(), self.own.registered.len(), self.due.len()];
         places == [places[0]; 3]
     }
 
-    /// Where all that wait are ours, wait for this lock, live and need no room: sets the deadlines of those who are alive. Who
-    /// stands in the queue then, and for how many ms nobody's deadline ends.
+    /// The fast path of a refresh: if all waiters are ours, wait for this lock, live and need no room, sets the
+    /// deadlines of those in `alive`. Returns which of them are in the queue, and for how many ms no deadline ends.
     pub(super) fn set_own(&mut self, alive: &[Alive]) -> Option<(Vec<String>, i64)> {
         let first = *self.due.values().min()?;
         let (last, last_owner) = self.due.iter().map(|(owner, due)| (*due, owner)).max()?;
@@ -173,7 +175,7 @@ impl Model {
         let quick = !alive.is_empty()
             && self.only_ours()
             && first > self.now * MS
-            // One of Java's says nothing of when it was set.
+            // A deadline of Java has no time when it was set.
             && first % MS != 0
             && !(looks && (last >= (self.now + self.wait + 1) * MS || last % MS == 0));
         quick.then(|| {
@@ -187,15 +189,15 @@ impl Model {
         })
     }
 
-    /// Sets the deadlines; who stands in the queue then.
+    /// Sets the deadlines, and returns the owners in the queue.
     pub(super) fn set(&mut self, alive: &[Alive]) -> Vec<String> {
         let old = self.due.clone();
-        // The waits of Java ahead; the deadline of the one ahead as it was, and as it is or what stands for it.
+        // The waits of Java ahead; the old deadline of the waiter ahead; and its new one, or what replaces it.
         let (mut java, mut was, mut ahead) = (Ahead::default(), None, None);
         let mut standing: Vec<String> = Vec::new();
         for owner in self.queue.clone() {
             if standing.contains(&owner) {
-                // Of an owner that stands twice, the first place counts.
+                // If an owner is in the queue twice, the first place counts.
                 let second = self.queue.iter().rposition(|other| *other == owner).unwrap();
                 self.queue.remove(second);
                 continue;

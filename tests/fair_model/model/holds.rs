@@ -4,28 +4,28 @@
 pub struct Hold {
     pub owner: String,
     pub count: i64,
-    /// Those that are listed, in the order of their acquires.
+    /// The listed holds, in the order of their acquires.
     pub ids: Vec<String>,
-    /// Whose confirmations, that may replace the first lease by a shorter one, came in; '' is not listed.
+    /// Holds whose confirmation has arrived, which may replace the first lease by a shorter one; '' is not listed.
     pub confirmed: Vec<String>,
     pub end: i64,
 }
 
 impl Hold {
-    /// The first one of an owner; '' is not listed.
+    /// The first hold of an owner; '' is not listed.
     pub fn first(owner: &str, id: &str, end: i64) -> Self {
         let ids = if id.is_empty() { Vec::new() } else { vec![id.into()] };
         Self { owner: owner.into(), count: 1, ids, confirmed: Vec::new(), end }
     }
 
-    /// The list as it stands in the hash; none without ids.
+    /// The list as written in the hash; None without ids.
     pub fn list(&self) -> Option<String> {
         let mark = |id: &str| if self.confirmed.iter().any(|other| other == id) { "~0" } else { "" };
         let list: String = self.ids.iter().map(|id| format!(",{id}{}", mark(id))).collect();
         Some(format!("{}{list}", mark(""))).filter(|list| !list.is_empty())
     }
 
-    /// All of them, one `,id` each.
+    /// All holds, one `,id` each.
     pub fn all(&self) -> String {
         let unlisted = usize::try_from(self.unlisted()).unwrap_or(0);
         self.ids
@@ -36,13 +36,13 @@ impl Hold {
             .collect()
     }
 
-    /// Whether these are all.
+    /// True if this list names all holds.
     pub fn are_all(&self, list: &str) -> bool {
         let words: Vec<&str> = list.split(',').filter(|id| !id.is_empty()).collect();
         i64::try_from(words.len()) == Ok(self.count) && words.into_iter().all(|id| self.has(id))
     }
 
-    /// Notes the confirmation of a hold. False when it was noted before.
+    /// Notes the confirmation of a hold. Returns false if it was noted before.
     pub fn confirm(&mut self, id: &str) -> bool {
         let first = !self.confirmed.iter().any(|other| other == id);
         if first {
@@ -55,7 +55,7 @@ impl Hold {
         self.count - i64::try_from(self.ids.len()).unwrap()
     }
 
-    /// Whether an acquire of this hold is a repeat.
+    /// True if an acquire of this hold is a repeat.
     pub fn counted(&self, id: &str) -> bool {
         id.is_empty() || self.ids.iter().any(|other| other == id)
     }
@@ -69,17 +69,18 @@ impl Hold {
         self.ids.push(id.into());
     }
 
-    /// Which of those that are listed a release of any hold is told to name.
+    /// The listed hold that a release of any hold must name.
     pub fn which(&self) -> Option<&str> {
         self.ids.last().filter(|_| self.unlisted() <= 0).map(String::as_str)
     }
 
-    /// Without what a release names; none where nothing of it is there. The last hold is gone at a count of 0.
+    /// The holds left after a release of `words`; None if none of these is there. After the last release the count
+    /// is 0.
     pub fn without(&self, words: &str) -> Option<Self> {
         if words.is_empty() && self.list().is_none() {
             return Some(Self { count: 0, ids: Vec::new(), ..self.clone() });
         }
-        // Of those without an id; others came to know the owner.
+        // A hold without an id: other clients have used the owner in between.
         let words = if matches!(words, "*" | "") { "-" } else { words };
         let mut rest = self.clone();
         for id in words.split(',').filter(|id| !id.is_empty()) {

@@ -1,4 +1,4 @@
-//! What Redisson does, as `java.lua` has it.
+//! Redisson's behaviour, as in `java.lua`.
 
 use super::Reply::{self, Int, Nil};
 use super::{Hold, MS, Model};
@@ -6,13 +6,13 @@ use super::{Hold, MS, Model};
 impl Model {
     fn java_purge(&mut self) {
         while self.queue.first().and_then(|owner| self.due.get(owner)).is_some_and(|due| *due <= self.now * MS) {
-            // It knows nothing of our registrations.
+            // Redisson does not know our registrations.
             let owner = self.queue.remove(0);
             self.due.remove(&owner);
         }
     }
 
-    /// Java's attempt; a long one queues.
+    /// An attempt of Java, which queues if it is `long`.
     pub fn java_try(&mut self, owner: &str, lease: i64, wait: i64, long: bool) -> Reply {
         self.java_purge();
         let end = self.now + lease;
@@ -39,7 +39,7 @@ impl Model {
         let left = last.map_or(self.left() * MS, |due| self.until(*due));
         self.due.insert(owner.into(), left + (wait + self.now) * MS);
         self.queue.push(owner.into());
-        // An answer is cut off towards zero.
+        // Redis truncates numbers in replies towards zero.
         Int(left / MS)
     }
 
@@ -48,7 +48,7 @@ impl Model {
         match &mut self.own.hold {
             Some(hold) if hold.owner != owner => return Nil,
             Some(hold) if hold.count > 1 => {
-                // Whatever ids are listed.
+                // Redisson ignores the listed ids.
                 (hold.count, hold.end) = (hold.count - 1, self.now + lease);
                 return Int(0);
             }

@@ -1,20 +1,20 @@
-//! What our scripts do.
+//! The behaviour of our scripts.
 
 use super::Reply::{self, Int, List, Nil};
 use super::{Alive, Ask, Give, Hold, MS, Model, REGISTERED, ours, word};
 
-/// The id in what a waiter is registered by; none where its hold is not listed.
+/// The id in a registration; None if its hold is not listed.
 fn listed(nonce: &str) -> Option<&str> {
     nonce.split_once(['!', '=']).map(|(_, id)| id)
 }
 
-/// Who waits by this may be in by another hold.
+/// True if others may hold the lock as the owner of this registration.
 pub fn is_shared(nonce: &str) -> bool {
     nonce.is_empty() || listed(nonce).is_some()
 }
 
 impl Model {
-    /// The first that waits for this lock, once those out of date and the dead are gone.
+    /// The first waiter for this lock, after expired and dead waiters are removed.
     fn head(&mut self) -> Option<String> {
         let mut from = 0;
         while let Some(owner) = self.queue.get(from).cloned() {
@@ -40,8 +40,8 @@ impl Model {
         None
     }
 
-    /// The free lock goes to a head that is registered, for no longer than it may live, and the message says what it is
-    /// registered by; any other is told only. Whether anybody is there.
+    /// Serves the head of a free lock. A registered head gets the lock, for no longer than it may live, and a
+    /// message with its registration; any other head is only notified. Returns true if there is a head.
     fn serve(&mut self) -> bool {
         let Some(owner) = self.head() else { return false };
         let Some(nonce) = self.own.registered.get(&owner).cloned() else {
@@ -49,11 +49,11 @@ impl Model {
             return true;
         };
         let due = self.due[&owner];
-        // Java's deadlines do not say when they were set.
+        // Java's deadlines do not show when they were set.
         let most = if ours(&owner) { self.until(due).min(self.life(due)) } else { self.until(due) }.div_euclid(MS);
         let lease = self.first_lease.min(most.max(1));
         self.advance(&owner);
-        // The rig tells what is left in steps of 100 ms.
+        // The rig reads leases in steps of 100 ms.
         let end = self.now + (lease + 99) / 100 * 100;
         self.own.hold = Some(Hold::first(&owner, listed(&nonce).unwrap_or_default(), end));
         self.tell(&owner, format!("{lease} {nonce}"));
@@ -73,11 +73,12 @@ impl Model {
         if let Some(hold) = self.own.mine(owner) {
             let counted = hold.counted(&ask.hold);
             if ask.turn == 2 && ask.hold.is_empty() && !hold.has("-") {
-                // Given back since: what there is was taken later.
+                // Released in between: the holds that are there were acquired later.
                 return Int(-4);
             }
             if counted && ask.turn == 2 {
-                // Its first lease becomes its own, longer, or once shorter; a longer promise stands.
+                // The first lease is replaced: by a longer lease always, by a shorter one once. Holds with a longer
+                // lease keep theirs.
                 let first = ask.lease < first_lease && hold.confirm(&ask.hold);
                 if hold.end < end || first && hold.end - now <= first_lease && hold.count == 1 {
                     hold.end = end;
@@ -131,7 +132,7 @@ impl Model {
         }
         if ask.turn == 1 && !self.due.contains_key(owner) {
             let crowded = self.queue.last().is_some_and(|last| {
-                // Behind one of ours that needs no room nobody does.
+                // Behind a waiter of ours without room, no room is needed.
                 !ours(last) || self.due.get(last).is_some_and(|due| self.until(*due) >= (self.wait + 1) * MS)
             });
             let room = if crowded { self.room() } else { 0 };
@@ -148,8 +149,8 @@ impl Model {
         self.queue.iter().any(|other| other == owner)
     }
 
-    /// Gives back what is named, if it is there: how many are left. `mine`: the caller's word about the lease of those counts
-    /// where these are all; '' = it does not.
+    /// Releases the named holds that are there, and returns how many are left. `mine`: the holds that the caller
+    /// has left; only if these are all does its lease count; '' = it does not.
     fn give(&mut self, give: &Give, mine: &str) -> Option<i64> {
         let now = self.now;
         let hold = self.own.mine(&give.owner)?;
@@ -158,7 +159,7 @@ impl Model {
         if left == 0 {
             self.own.hold = None;
         } else {
-            // Where others hold as this owner no lease becomes shorter.
+            // If others hold the lock as this owner, the lease is not shortened.
             let end = now + give.lease;
             let decides = !mine.is_empty() && rest.are_all(mine);
             rest.end = if decides { end } else { rest.end.max(end) };
@@ -232,7 +233,7 @@ impl Model {
         reply
     }
 
-    /// `alive`: the waiters that it names.
+    /// `alive`: the waiters in the refresh.
     pub fn refresh(&mut self, alive: &[Alive]) -> Reply {
         let own = self.set_own(alive);
         let reads_all = own.is_none();
@@ -258,7 +259,7 @@ impl Model {
         }
         let each = alive.iter().map(|one| match self.own.hold.as_ref().filter(|hold| hold.owner == one.owner) {
             None => Int(standing.contains(&one.owner).into()),
-            // Others may be in as its owner.
+            // Others may hold the lock as its owner.
             Some(hold) => Int(if hold.has(listed(&one.nonce).unwrap_or("-")) { self.left().max(2) } else { 0 }),
         });
         out.push(List(each.collect()));

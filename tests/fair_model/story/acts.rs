@@ -1,10 +1,10 @@
-//! What somebody does, on the servers and in the model.
+//! Acts, on the servers and in the model.
 
 use super::{CHANNELS, GIVEN, JAVA, Java, KEYS, OURS, STRANGERS, Story, Waiter, stranger};
 use crate::model::{Alive, Ask, Give, JAVA_LEASE, LONG, Reply, is_shared, ours};
 
-/// Waits of Java's: what it queues with, and what it takes off when it gives up (a `tryLock` in seconds without a lease
-/// queues with the bare number of them).
+/// Waits of Java: the wait that it queues with, and the wait that it takes off when it gives up. A `tryLock` in
+/// seconds without a lease queues with the bare number.
 const JAVA_WAITS: [(i64, i64); 8] = [
     (LONG, LONG),
     (LONG, LONG),
@@ -21,14 +21,14 @@ pub(super) fn give(owner: &str, hold: &str, lease: i64) -> Give {
 }
 
 impl Story<'_> {
-    /// The common arguments behind a script's own.
+    /// The arguments that every script has after its own.
     pub(super) fn args(&self, own: &[String]) -> Vec<String> {
         let told = [LONG, JAVA_LEASE].map(|ms| ms.to_string());
         let queue = [self.model.wait.to_string(), self.model.first_lease.to_string(), "publish".into()];
         [own, &queue, &told, &[CHANNELS.into()]].concat()
     }
 
-    /// A name that nothing had yet.
+    /// A name that was not used before.
     fn name(&mut self, what: char) -> String {
         self.names += 1;
         format!("{what}{}", self.names)
@@ -41,7 +41,7 @@ impl Story<'_> {
         id
     }
 
-    /// A hold of this owner, for an acquire: the only one, a new one, or one that is listed or gone.
+    /// A hold for an acquire: the only one of its owner, a new one, or a known one.
     pub(super) fn some_hold(&mut self, owner: &str) -> String {
         match self.dice.below(8) {
             0..3 => String::new(),
@@ -50,7 +50,7 @@ impl Story<'_> {
         }
     }
 
-    /// One that this owner was given lately, be it listed or gone; a new one where there is none.
+    /// A recent id of the owner, listed or gone; a new id if there is none.
     pub(super) fn known_id(&mut self, owner: &str) -> String {
         let ids = self.issued.get(owner).map(|ids| ids[ids.len().saturating_sub(4)..].to_vec()).unwrap_or_default();
         match ids.len() {
@@ -59,7 +59,7 @@ impl Story<'_> {
         }
     }
 
-    /// One that is listed, or else any.
+    /// Usually a listed id, else any known id.
     pub(super) fn listed_id(&mut self, owner: &str) -> String {
         match self.model.held(owner).and_then(|hold| hold.ids.last().cloned()) {
             Some(id) if self.dice.below(3) > 0 => id,
@@ -67,7 +67,7 @@ impl Story<'_> {
         }
     }
 
-    /// A last moment: mostly none, or one that has passed, is now, or is to come.
+    /// A last moment: usually none, else one that has passed, is now, or is in the future.
     pub(super) fn last(&mut self) -> i64 {
         match self.dice.below(10) {
             0 => self.model.now - self.dice.of(&[1, 5_000]),
@@ -117,7 +117,8 @@ impl Story<'_> {
         self.run(step, &self.scripts.release, self.args(&args), |model| model.release(give, last));
     }
 
-    /// It gives up what it waits for, or another process does that waits as the same owner: for a hold of its own.
+    /// A waiter gives up; or, with the nonce of another process that waits as the same owner, that process's
+    /// waiter.
     pub(super) fn leave(&mut self, give: &Give, nonce: &str) {
         let Give { owner, hold, lease, mine } = give;
         let args = [owner.clone(), hold.clone(), lease.to_string(), mine.clone(), nonce.into()];
@@ -141,7 +142,7 @@ impl Story<'_> {
         self.run(step, &self.scripts.force, args, |model| model.force(last));
     }
 
-    /// Of one client, or of several.
+    /// A refresh by one client or by several.
     pub(super) fn refresh(&mut self, owners: &[&'static str], name: &str) {
         let alive: Vec<Alive> = owners
             .iter()
@@ -190,7 +191,7 @@ impl Story<'_> {
         self.compare(servers, &Reply::Nil);
     }
 
-    /// Time passes; the living refresh once a second.
+    /// Time passes; live waiters are refreshed once a second.
     pub(super) fn pass(&mut self, ms: i64) {
         let mut ms = ms;
         while ms > 0 {
@@ -240,7 +241,7 @@ impl Story<'_> {
         let wait = match self.java_waiting.get(owner) {
             Some(wait) => *wait,
             None if self.java == Java::Default => (LONG, LONG),
-            // The first one's cannot be told.
+            // The wait of the first waiter cannot be computed.
             None if self.model.queue.iter().all(|other| ours(other)) && self.dice.below(4) > 0 => (LONG, LONG),
             None => self.dice.of(&JAVA_WAITS),
         };

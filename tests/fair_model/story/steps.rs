@@ -1,4 +1,4 @@
-//! Who does what, and how it ends.
+//! Random steps, and the end of a sequence.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::acts::give;
 use super::{GIVEN, JAVA, Java, KEYS, LEASE, OURS, STRANGERS, Story};
 use crate::model::{Ask, Give, LONG, MS, Reply};
 
-/// What the rig makes of a minute.
+/// A TTL of one minute, as the rig stores it.
 const MINUTE: &str = "1000600000000";
 
 impl Story<'_> {
@@ -43,7 +43,7 @@ impl Story<'_> {
                     self.leave(&give(owner, &hold, lease), &format!("!{hold}"));
                 }
             }
-            // Its process dies.
+            // The waiter's process dies.
             6 if waits && self.dice.below(3) == 0 => drop(self.waiting.remove(owner)),
             6..=8 if waits => {}
             0..=8 if !waits && (!self.stands(owner) || self.java == Java::None) => {
@@ -66,7 +66,7 @@ impl Story<'_> {
         }
     }
 
-    /// With what an acquire may ask for besides.
+    /// An acquire with random options.
     fn acquire_anyhow(&mut self, owner: &'static str, lease: i64, hold: String, turn: u8) {
         let earlier = match self.dice.below(8) {
             0 => "-".into(),
@@ -78,14 +78,14 @@ impl Story<'_> {
         self.acquire(owner, Ask { earlier, last, alone, ..ask });
     }
 
-    /// A waiter looks.
+    /// A waiter asks again.
     fn try_again(&mut self, owner: &'static str, lease: i64, turn: u8) {
         let hold = self.waiting[owner].hold.clone();
         let (ask, last) = (self.ask(owner, lease, hold, turn), self.last());
         self.acquire(owner, Ask { last, ..ask });
     }
 
-    /// What a release gives back.
+    /// The holds that a release names.
     fn words(&mut self, owner: &str) -> String {
         match self.dice.below(10) {
             0 => String::new(),
@@ -97,7 +97,8 @@ impl Story<'_> {
         }
     }
 
-    /// What the caller of a release says that it has left: nothing that it knew, all that will be there, or others.
+    /// The holds that the caller of a release claims to have left: none, one, all that will be left with one more,
+    /// or all.
     fn mine(&mut self, owner: &str, words: &str) -> String {
         let left = self.model.held(owner).and_then(|hold| hold.without(words)).map(|hold| hold.all());
         match (self.dice.below(5), left) {
@@ -108,18 +109,18 @@ impl Story<'_> {
         }
     }
 
-    /// Somebody of ours and Java act as the same owner.
+    /// A client of ours and Java act as the same owner.
     fn step_of_given(&mut self) {
         match self.dice.below(4) {
             0 if self.model.holds(GIVEN) > 0 => drop(self.java("once", GIVEN, 15_000, LONG)),
             1 if self.model.holds(GIVEN) > 0 => drop(self.java("unlock", GIVEN, 15_000, 0)),
-            // Its place is Java's, and ours finds it there.
+            // Java takes a place for this owner, and our client finds it.
             1 if self.dice.below(2) == 0 => drop(self.java("long", GIVEN, 15_000, LONG)),
             _ => self.step_of_ours(GIVEN),
         }
     }
 
-    /// Who waits for the twin, or has it.
+    /// A step of an owner that waits for the twin or holds it.
     fn step_of_stranger(&mut self) {
         let owner = self.dice.of(STRANGERS.as_flattened());
         let lease = self.dice.of(&[4_000, 15_000]);
@@ -146,7 +147,7 @@ impl Story<'_> {
         match (self.dice.below(10), waits) {
             (0..7, _) if self.model.holds(owner) > 0 => drop(self.java("unlock", owner, lease, 0)),
             (0..6, None) => self.java_long(owner, lease),
-            // It waits at one place at a time.
+            // A waiter of Java waits at one place at a time.
             (6, None) if !self.stands(owner) => drop(self.java("once", owner, lease, LONG)),
             (7, None) if self.dice.below(3) == 0 => drop(self.java("unlock", owner, lease, 0)),
             (0..5, Some(_)) => self.java_long(owner, lease),
@@ -155,7 +156,7 @@ impl Story<'_> {
         }
     }
 
-    /// Somebody else's hands on the keys.
+    /// A foreign command changes a key.
     fn spoil(&mut self) {
         self.spoilt = true;
         let all: Vec<&'static str> =
@@ -236,12 +237,12 @@ impl Story<'_> {
         }
     }
 
-    /// Whatever happened: who is alive gets the lock, and nothing stays behind.
+    /// Checks that every live waiter gets the lock, and that nothing is left behind.
     fn end(&mut self) {
         let stands: BTreeSet<_> =
             OURS.iter().flatten().copied().filter(|owner| self.waiting.contains_key(owner)).collect();
         let mut left = stands;
-        // Whoever else waits dies.
+        // All other waiters die.
         self.waiting.retain(|owner, _| OURS.as_flattened().contains(owner));
         for _ in 0..2 {
             self.refresh_ours();
@@ -268,7 +269,7 @@ impl Story<'_> {
                     self.acquire(owner, ask);
                 }
             }
-            // Heads that never come are out of date at some time.
+            // The places of heads that never ask expire.
             let head = self.model.queue.first().cloned();
             if let Some(head) = head.filter(|_| self.model.own.hold.is_none()) {
                 match JAVA.iter().find(|owner| **owner == head && self.java_waiting.contains_key(**owner)) {
@@ -283,7 +284,7 @@ impl Story<'_> {
         }
     }
 
-    /// One of an owner's holds, whichever.
+    /// Releases any hold of an owner.
     fn release_any(&mut self, owner: &str) {
         let holds = [&self.model.own.hold, &self.model.twin.hold];
         let hold = holds.into_iter().flatten().find(|hold| hold.owner == owner);
@@ -291,7 +292,7 @@ impl Story<'_> {
         self.release(&give(owner, &words, 30_000), 0);
     }
 
-    /// Nobody holds it or waits.
+    /// True if nobody holds the lock or waits for it.
     fn over(&self) -> bool {
         let own = &self.model.own;
         self.model.queue.is_empty() && own.hold.is_none() && own.registered.is_empty()

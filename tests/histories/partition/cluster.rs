@@ -1,5 +1,5 @@
-//! A primary of a cluster that is cut off from all other nodes and half of the processes, and serves the others until it sees that it is in
-//! the minority.
+//! A primary of a cluster that is cut off from all other nodes and half of the processes. It serves the other half
+//! until it notices that it is in the minority.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,13 +14,14 @@ use crate::run::{Rules, Scene, rounds, run};
 use crate::worker::Way;
 use crate::{TURN, secs};
 
-/// All locks are at the one that is cut off: whoever is on its side comes to nobody else.
+/// All locks live at the primary that is cut off, because processes on its side reach no other node.
 const TAG: &str = "{apart}";
 
-/// As long as the longest stay.
+/// The longest stay.
 const LONG: Duration = secs(5);
 
-/// Nodes that other nodes and every second process reach by proxies of their own, and the other processes by `apart`.
+/// Nodes behind proxies, which the other nodes and every second process use. The other processes use the proxies in
+/// `apart`.
 struct Split {
     cluster: Cluster,
     apart: Vec<Proxy>,
@@ -33,12 +34,12 @@ async fn acknowledgement_leaves_no_overlap_with_a_primary_that_is_cut_off() {
     run(&Split::start().await, rules, rounds(1), "cluster, cut off").await;
 }
 
-/// The control: without acknowledgement the tokens that the old primary issues until it stops are issued again.
+/// The control: without acknowledgement, tokens that the old primary issues until it stops are issued again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_acknowledgement_a_primary_that_is_cut_off_repeats_tokens() {
     let _turn = TURN.lock().await;
     let rules = Rules { acks: Acks::Off, watchdog: LEASE, is_control: true };
-    // The old primary stops after its node timeout. On a slow machine a process may not get a grant within it.
+    // The old primary stops after its node timeout. On a slow machine, no process may get a grant before that.
     for _ in 0..5 {
         if run(&Split::start().await, rules, 1, "cluster, cut off, a control").await.repeated > 0 {
             return;
@@ -55,7 +56,6 @@ impl Split {
         Self { cluster, apart }
     }
 
-    /// Whether a primary is cut off.
     fn cut(&self, primary: &Node, is_off: bool) {
         self.cluster.cut_off(primary, is_off);
         primary.proxy().blackhole(is_off);
@@ -68,7 +68,7 @@ impl Split {
 }
 
 impl Scene for Split {
-    /// Every other process is on the primary's side.
+    /// Every second process is on the primary's side.
     fn way(&self, process: usize) -> Way {
         let nodes = self.cluster.nodes().iter().zip(&self.apart);
         let map = nodes.map(|(node, apart)| (node.addr().to_string(), apart.addr().to_string()));
@@ -80,7 +80,8 @@ impl Scene for Split {
         let primary = self.cluster.primary_of(TAG).await;
         let slots = primary.view().await.myself().slots.clone();
         let replica = self.cluster.replicas_of(primary).await[0];
-        // Until those leave who came in first and stay for long, hardly anybody comes in; and the old primary stops after a second.
+        // Wait until the first long sections end. Until then few sections enter, and the old primary stops after a
+        // second.
         tokio::time::sleep(LONG).await;
         let (cause, gone) = (Instant::now(), now());
         self.cut(primary, true);

@@ -8,34 +8,29 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::list::Target;
 
-/// How long a build may take.
 const BUILDS_WITHIN: Duration = Duration::from_secs(1800);
 
-/// How long the other tests go on once a test has failed.
+/// Time that the other tests still get after a test has failed.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(20);
 
-/// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What is the same for all runs.
+/// Settings that all runs share.
 pub(crate) struct Cargo {
     root: PathBuf,
     build: PathBuf,
     logs: PathBuf,
 }
 
-/// What a run of tests came to.
 pub(crate) struct Ran {
-    /// Where its output is.
     pub(crate) log: PathBuf,
     pub(crate) is_built: bool,
     pub(crate) passed: Vec<String>,
     pub(crate) failed: Vec<String>,
-    /// Those that ran for over a minute and had not ended at the time limit.
+    /// Tests that had run for over a minute and had not ended at the time limit.
     pub(crate) hung: Vec<String>,
-    /// True when all tests have passed.
     pub(crate) succeeded: bool,
-    /// True when the run was ended at its time limit.
+    /// True if the run was killed at its time limit.
     pub(crate) timed_out: bool,
     pub(crate) build_took: Duration,
     pub(crate) tests_took: Duration,
@@ -49,7 +44,7 @@ impl Cargo {
         Ok(Self { root: absolute(root)?, build: absolute(target)?.join("build"), logs: absolute(&logs)? })
     }
 
-    /// Builds a test binary and runs those of its tests whose names contain one of the filters.
+    /// Builds a test binary and runs the tests whose names contain one of the filters.
     pub(crate) fn test(
         &self,
         name: &str,
@@ -100,7 +95,8 @@ impl Cargo {
         command
     }
 
-    /// Runs a command with its output in the log. None when it was ended: at the limit, or a while after a test had failed.
+    /// Runs a command with its output in the log. Returns None if the command was killed: at the limit, or some time
+    /// after a test had failed.
     fn run(&self, command: &mut Command, log: &Path, limit: Duration) -> Result<Option<ExitStatus>> {
         let file = File::create(log).map_err(|error| format!("{}: {error}", log.display()))?;
         let other = file.try_clone().map_err(|error| format!("{}: {error}", log.display()))?;
@@ -130,18 +126,17 @@ impl Cargo {
     }
 }
 
-/// The test binary that cargo has built, by its output: `  Executable tests/sim/main.rs (path)`.
+/// The path of the test binary in cargo's output: `  Executable tests/sim/main.rs (path)`.
 fn program(output: &str) -> Option<&str> {
     let line = output.lines().rev().find(|line| line.trim_start().starts_with("Executable "))?;
     line.rsplit_once('(')?.1.strip_suffix(')')
 }
 
-/// The output so far, whatever it is made of.
 fn read(log: &Path) -> String {
     String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
 }
 
-/// The name of the test that a line of the test harness is about, if the line ends so.
+/// Returns the test name of a line of the test harness that ends with `end`.
 fn test_of<'a>(line: &'a str, end: &str) -> Option<&'a str> {
     let name = line.strip_prefix("test ")?.strip_suffix(end)?;
     Some(name.strip_suffix(" - should panic").unwrap_or(name))

@@ -8,19 +8,15 @@ use serde::Deserialize;
 
 use crate::Result;
 
-/// One deliberate defect.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mutant {
-    /// Says what is wrong.
     pub(crate) name: String,
-    /// A heading of docs/semantics.md, or another page of docs/.
+    /// The page of docs/ that promises the rule.
     pub(crate) mechanism: String,
-    /// The rule that does not hold any more.
     pub(crate) breaks: String,
-    /// Where the defect is planted.
     pub(crate) file: String,
-    /// What stands there, exactly once in the file.
+    /// The code to replace, exactly once in the file.
     pub(crate) find: String,
     pub(crate) replace: String,
     /// Arguments of `cargo test`: one target, then filters.
@@ -30,12 +26,10 @@ pub(crate) struct Mutant {
     pub(crate) hangs: bool,
 }
 
-/// A test binary.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
-    /// The unit tests.
     Lib,
-    /// A binary of tests/.
+    /// A test target of tests/.
     Test(String),
 }
 
@@ -47,7 +41,8 @@ impl Target {
         }
     }
 
-    /// Selects it on cargo's command line, with the features under which it is built: the crate is the same in both cases.
+    /// Cargo arguments that select the target. Both kinds build the crate with the same features, so that it is built
+    /// once.
     pub(crate) fn args(&self) -> Vec<&str> {
         match self {
             Self::Lib => {
@@ -57,7 +52,7 @@ impl Target {
         }
     }
 
-    /// The target that these arguments begin with, and the filters behind it.
+    /// Splits the arguments into the target and the filters.
     fn split(tests: &[String]) -> Option<(Self, &[String])> {
         match tests {
             [lib, filters @ ..] if lib == "--lib" => Some((Self::Lib, filters)),
@@ -69,16 +64,15 @@ impl Target {
 
 impl Mutant {
     pub(crate) fn target(&self) -> Target {
-        // Checked when the list was read.
+        // `read` has checked the arguments.
         Target::split(&self.tests).map_or(Target::Lib, |(target, _)| target)
     }
 
-    /// Parts of the names of the tests that may catch it.
+    /// Filters for the names of the tests that may detect the mutant.
     pub(crate) fn filters(&self) -> &[String] {
         Target::split(&self.tests).map_or(&[], |(_, filters)| filters)
     }
 
-    /// Its tests as they stand on cargo's command line.
     pub(crate) fn tests(&self) -> String {
         self.tests.join(" ")
     }
@@ -90,7 +84,7 @@ struct List {
     mutant: Vec<Mutant>,
 }
 
-/// Reads the list, in the order in which it builds the least: a test binary at a time.
+/// Reads the list, sorted by test binary, which needs the fewest builds.
 pub(crate) fn read(path: &Path) -> Result<Vec<Mutant>> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let List { mutant: mut mutants } = toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -107,7 +101,6 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Mutant>> {
     Ok(mutants)
 }
 
-/// The mutants of these names; all of them where there are no names.
 pub(crate) fn choose(mutants: Vec<Mutant>, names: &[String]) -> Result<Vec<Mutant>> {
     if let Some(unknown) = names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name)) {
         return Err(format!("there is no mutant {unknown}; --list prints them"));

@@ -1,13 +1,14 @@
-//! Checks the tests: plants deliberate defects (mutants) in a copy of the repository, one at a time, and demands that a test fails
-//! for each.
+//! Checks the tests: plants deliberate defects (mutants) in a copy of the repository, one at a time, and demands that a
+//! test fails for each.
 //!
 //! 1. Reads the list, `tests/mutants/mutants.toml`.
-//! 2. Copies the tracked files to `target/mutants/tree`. Unchanged files keep their times, so that a second run builds little.
+//! 2. Copies the tracked files to `target/mutants/tree`. Unchanged files keep their times, so that a second run builds
+//!    little.
 //! 3. The control: runs the tests of the chosen mutants on the unchanged copy. They must pass.
-//! 4. For each mutant: changes one file, builds, runs the mutant's tests, restores the file. The mutant is *caught* if a test
-//!    fails. A run that does not end within its limit is a result of its own: it counts as caught only where the list says
-//!    `hangs = true`. A mutant that does not compile is broken, and counts as not caught.
-//! 5. Prints a row for each mutant and the sums; the output of each run is in `target/mutants/logs`.
+//! 4. For each mutant: changes one file, builds, runs the mutant's tests, restores the file. The mutant is *caught* if
+//!    a test fails. A run that does not end within its limit counts as caught only if the list says `hangs = true`. A
+//!    mutant that does not compile counts as not caught.
+//! 5. Prints a row for each mutant and the sums. The output of each run is in `target/mutants/logs`.
 
 mod cargo;
 mod list;
@@ -26,7 +27,7 @@ use crate::outcome::Outcome;
 use crate::report::Report;
 use crate::tree::Tree;
 
-/// An error is a text for the user.
+/// Errors are texts for the user.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
 const USAGE: &str = "usage: distlock-mutants [--list] [--source DIR] [--target DIR] [NAME...]
@@ -40,10 +41,10 @@ Without names: all mutants of tests/mutants/mutants.toml.
 /// Time limit of the tests of a mutant with `hangs = true`: three times the control, plus this.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 
-/// The same for all other mutants. Above `LIMIT` of the bed, so that a test that waits for ever fails before, by its own message.
+/// The same for all other mutants. Above `LIMIT` of the bed, so that a test that waits for ever fails with its own
+/// message first.
 const ENDS_WITHIN: Duration = Duration::from_secs(1000);
 
-/// The command line.
 struct Args {
     only_list: bool,
     source: PathBuf,
@@ -80,7 +81,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether every mutant was caught.
 fn run(args: &Args) -> Result<bool> {
     let mutants = list::choose(list::read(Path::new("tests/mutants/mutants.toml"))?, &args.names)?;
     if args.only_list {
@@ -123,7 +123,7 @@ fn control(cargo: &Cargo, mutants: &[Mutant]) -> Result<BTreeMap<Target, Duratio
     Ok(took)
 }
 
-/// The control is green, and each filter names a test that exists.
+/// Asserts that the control passed, and that each filter matches a test.
 fn check_control(target: &Target, filters: &[&str], ran: &Ran) -> Result<()> {
     let log = ran.log.display();
     if !ran.is_built {
@@ -141,7 +141,7 @@ fn check_control(target: &Target, filters: &[&str], ran: &Ran) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    /// Otherwise a test that waits for ever on a slow machine would be a run that did not end, and not a failed test.
+    /// If the limit were lower, a test that waits for ever would be a run that did not end, and not a failed test.
     #[test]
     fn the_time_limit_is_above_the_one_of_the_bed() {
         let bed = include_str!("../../bed/src/lib.rs");

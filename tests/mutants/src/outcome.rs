@@ -1,23 +1,22 @@
-//! What the tests say of a mutant.
+//! Judges a mutant by its test run.
 
 use std::time::Duration;
 
 use crate::cargo::Ran;
 
-/// What became of a mutant.
 pub(crate) struct Outcome {
     pub(crate) is_caught: bool,
-    /// The tests that failed or hung, or why nothing has caught it.
+    /// The tests that failed or hung, or why no test detected the mutant.
     pub(crate) by: String,
     pub(crate) build_took: Duration,
     pub(crate) tests_took: Duration,
 }
 
-/// So many tests are named in a row.
+/// Maximum number of tests that a row names.
 const NAMED: usize = 3;
 
 impl Outcome {
-    /// `may_hang`: a test that does not end counts as a failed one.
+    /// `may_hang`: a test that does not end counts as failed.
     pub(crate) fn of(ran: &Ran, may_hang: bool) -> Self {
         let log = ran.log.display();
         let hung: Vec<String> = ran.hung.iter().map(|test| format!("{test} (hung)")).collect();
@@ -40,7 +39,6 @@ impl Outcome {
     }
 }
 
-/// The first of these tests, and how many more there are.
 fn some_of(tests: &[String]) -> String {
     let named = tests.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match tests.len().saturating_sub(NAMED) {

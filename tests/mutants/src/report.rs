@@ -5,10 +5,9 @@ use std::time::Instant;
 use crate::list::Mutant;
 use crate::outcome::Outcome;
 
-/// The table, printed a row at a time.
 pub(crate) struct Report {
     began: Instant,
-    /// The widths of the columns of names and of mechanisms.
+    /// Column widths of names and mechanisms.
     widths: (usize, usize),
     caught: usize,
     missed: Vec<String>,
@@ -45,7 +44,7 @@ impl Report {
         }
     }
 
-    /// Prints the sums. True when every mutant was caught.
+    /// Prints the sums. Returns true if every mutant was caught.
     pub(crate) fn end(&self) -> bool {
         println!("\n{} mutants in {} s", self.caught + self.missed.len(), self.began.elapsed().as_secs());
         for missed in &self.missed {
@@ -56,7 +55,6 @@ impl Report {
     }
 }
 
-/// Prints the list of mutants.
 pub(crate) fn print_list(mutants: &[Mutant]) {
     for mutant in mutants {
         let Mutant { name, mechanism, file, breaks, .. } = mutant;

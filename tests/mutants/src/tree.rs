@@ -9,19 +9,19 @@ use std::process::Command;
 use crate::Result;
 use crate::list::Mutant;
 
-/// A copy of the tracked files.
 pub(crate) struct Tree {
     root: PathBuf,
 }
 
-/// A file with a mutant in it.
+/// A file that contains a mutant.
 pub(crate) struct Planted {
     path: PathBuf,
     original: String,
 }
 
 impl Tree {
-    /// Copies the tracked files as they are in the working tree. Files that are equal already keep their times, for cargo.
+    /// Copies the tracked files of the working tree. Equal files are not written, so that they keep their times and
+    /// cargo does not rebuild them.
     pub(crate) fn copy(source: &Path, root: &Path) -> Result<Self> {
         let files = tracked(source)?;
         fs::create_dir_all(root).map_err(|error| format!("{}: {error}", root.display()))?;
@@ -36,7 +36,7 @@ impl Tree {
         &self.root
     }
 
-    /// The mutant's file, with and without the defect. An error unless its place is found exactly once.
+    /// Returns the mutant's path, and the file without and with the defect. Fails unless `find` occurs exactly once.
     fn read(&self, mutant: &Mutant) -> Result<(PathBuf, String, String)> {
         let path = self.root.join(&mutant.file);
         let original = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -54,7 +54,6 @@ impl Tree {
         Ok((path, original, mutated))
     }
 
-    /// An error where the mutant cannot be planted.
     pub(crate) fn check(&self, mutant: &Mutant) -> Result<()> {
         self.read(mutant).map(drop)
     }
@@ -67,7 +66,6 @@ impl Tree {
 }
 
 impl Planted {
-    /// Takes the defect out again.
     pub(crate) fn restore(self) -> Result<()> {
         write(&self.path, &self.original)
     }
@@ -77,7 +75,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The tracked files of a repository that are there.
+/// Lists the tracked files that exist.
 fn tracked(source: &Path) -> Result<BTreeSet<PathBuf>> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(source).output();
     let listed = listed.map_err(|error| format!("git: {error}"))?;
@@ -89,7 +87,7 @@ fn tracked(source: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(files.filter(|file| source.join(file).is_file()).collect())
 }
 
-/// Removes from the copy what an earlier run has left there and the repository does not have any more.
+/// Removes files that an earlier run copied and that the repository no longer has.
 fn remove_others(root: &Path, folder: &Path, files: &BTreeSet<PathBuf>) -> Result<()> {
     let failed = |error| format!("{}: {error}", folder.display());
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -114,7 +112,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }
-    // With its permissions: some files are programs.
+    // `copy` keeps permissions: some files are programs.
     fs::copy(from, to).map(drop).map_err(failed)
 }
 
@@ -122,7 +120,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// A change of the crate may change the text that a mutant replaces. `./x mutants` would find that out, but is too slow.
+    /// A change of the crate may change the text that a mutant replaces. `./x mutants` would notice that too late.
     #[test]
     fn every_mutant_is_found_exactly_once_in_its_file() {
         let tree = Tree { root: Path::new(env!("CARGO_MANIFEST_DIR")).join("../..") };

@@ -1,4 +1,4 @@
-//! A cluster of two servers, of which the first has all slots, and one slot that is moved to the second.
+//! A cluster of two servers. The first has all slots, and one slot is moved to the second.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,15 @@ use redis::Value;
 use super::NAME;
 use bed::{Bed, eventually};
 
-/// What there is, each key as `DUMP` gives it.
+/// All keys, each as returned by `DUMP`.
 pub type Snapshot = BTreeMap<String, Vec<u8>>;
 
-/// What a server has: values, and whether each lives on as it did.
+/// The keys of a server: each value, and whether its TTL was kept.
 pub type Seen = BTreeMap<String, (String, bool)>;
 
-/// The time to live of every key, in ms. Scripts here set more, or less than half of it.
+/// The TTL of every key, in ms. Scripts here set a longer one, or one below half of it.
 const LIFE: i64 = 300_000;
 
-/// Two servers, of which the first has all slots.
 pub struct Cluster {
     pub here: Admin,
     pub there: Admin,
@@ -59,7 +58,7 @@ impl Cluster {
         let () = self.here.cmd(&["CLUSTER", "SETSLOT", &self.slot, "MIGRATING", &self.ids[1]]).await;
     }
 
-    /// The slot stays here, and these keys come back.
+    /// Cancels the move: the slot stays here, and these keys are moved back.
     pub async fn close(&self, keys: &[&str]) {
         let () = self.here.cmd(&["CLUSTER", "SETSLOT", &self.slot, "STABLE"]).await;
         let port = self.here_port.to_string();
@@ -77,7 +76,7 @@ impl Cluster {
         }
     }
 
-    /// Has just these keys, all of them here, and the slot whole.
+    /// Restores exactly these keys here, with the slot not open.
     pub async fn restore(&self, keys: &Snapshot) {
         for admin in [&self.here, &self.there] {
             let () = admin.cmd(&["CLUSTER", "SETSLOT", &self.slot, "STABLE"]).await;

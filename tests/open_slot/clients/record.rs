@@ -1,4 +1,4 @@
-//! The script calls of clients, to be run again where the keys are apart.
+//! Records clients' script calls, to be run again while the keys are on different servers.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,27 @@ use super::cluster::{Cluster, Snapshot};
 use bed::wire::Wire;
 use bed::{Bed, harm, ms, scripts, secs};
 
-/// The scripts of the read-write lock that declare more than the hash.
+/// The read-write lock's scripts that declare more keys than the hash.
 const SCRIPTS: [&str; 6] = ["read", "read_release", "write", "write_release", "leave", "renew"];
 
-/// One script call that a client made, and all keys as they were before it.
+/// One script call of a client, and all keys before the call.
 pub struct Recorded {
     pub what: &'static str,
     pub call: Vec<String>,
     pub before: Snapshot,
 }
 
-/// Writes down what clients send.
 struct Recorder<'a> {
     bed: &'a Bed,
     wire: Wire,
-    /// By the hash of a script, that of the one to be run later.
+    /// Maps the hash of a script to the hash of the script to run later.
     later: BTreeMap<String, String>,
     calls: Vec<Recorded>,
     seen: usize,
 }
 
 impl Recorder<'_> {
-    /// The calls since the last one that was noted, of scripts with more keys than the hash.
+    /// Records the calls since the last `note`, of scripts with more keys than the hash.
     async fn note(&mut self, what: &'static str, before: &Snapshot) {
         let all = self.wire.calls(self.bed).await;
         let (new, count) = (all[self.seen..].iter().filter(|call| call[2] != "1"), self.calls.len());
@@ -44,7 +43,8 @@ impl Recorder<'_> {
     }
 }
 
-/// Has both servers know the scripts. `OPEN_SLOT_LUA=dir` (from `lua/` on) takes those to be run later from elsewhere.
+/// Loads the scripts on both servers. `OPEN_SLOT_LUA=dir` (instead of `lua/`) loads the scripts to run later from
+/// another directory.
 async fn load(cluster: &Cluster) -> BTreeMap<String, String> {
     let mut later = BTreeMap::new();
     for script in SCRIPTS {
@@ -61,7 +61,7 @@ async fn load(cluster: &Cluster) -> BTreeMap<String, String> {
     later
 }
 
-/// Every call of both halves with more keys than the hash, by clients, while the slot is whole.
+/// Records every client call of both halves with more keys than the hash, while the slot is not open.
 pub async fn record(bed: &Bed, cluster: &Cluster) -> Vec<Recorded> {
     let later = load(cluster).await;
     let builder = || bed.builder().preflight(false).watchdog(secs(400)).command_timeout(secs(100));
@@ -73,7 +73,7 @@ pub async fn record(bed: &Bed, cluster: &Cluster) -> Vec<Recorded> {
     recorder.calls
 }
 
-/// One owner of two holds, one of another client's.
+/// One owner with two holds, and one hold of another client.
 async fn readers(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, two: &Client) {
     let (rw, me) = (one.rw(NAME), one.owner());
     let again = || Acquire::new().owner(&me);
@@ -103,7 +103,8 @@ async fn readers(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, t
     recorder.note("give back the other", &before).await;
 }
 
-/// Two clients that act as one owner: neither knows how many covers it has. Then more holds than a release names.
+/// Two clients act as one owner, so neither knows the number of covers. Then an owner has more holds than a release
+/// names.
 async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, two: &Client) {
     let (rw, me) = (one.rw(NAME), one.owner());
     let again = || Acquire::new().owner(&me);
@@ -117,7 +118,7 @@ async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, tw
     recorder.note("extend one of two clients'", &before).await;
     theirs.unlock().await.unwrap();
     recorder.note("give back one of two clients'", &before).await;
-    // More holds than a release names.
+    // An owner has more holds than a release names.
     let mut many = vec![mine];
     while many.len() < 18 {
         many.push(rw.read().acquire(again()).await.unwrap().unwrap());
@@ -131,7 +132,7 @@ async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, tw
         guard.unlock().await.unwrap();
     }
     recorder.note("give back the rest", &nothing).await;
-    // As a release does that owes another one.
+    // A release that also takes an outstanding one.
     let one_of_many = recorder.calls.iter().find(|recorded| recorded.what == "give back one of many").unwrap();
     let (mut call, before) = (one_of_many.call.clone(), one_of_many.before.clone());
     let args = 3 + call[2].parse::<usize>().unwrap();
@@ -141,7 +142,6 @@ async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, tw
     recorder.calls.push(Recorded { what: "give back two of many", call, before });
 }
 
-/// A writer that reads twice.
 async fn writer(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client) {
     let (rw, me) = (one.rw(NAME), one.owner());
     let again = || Acquire::new().owner(&me);

@@ -1,16 +1,16 @@
-//! A task that locks, works and gives back, over and over.
+//! A task that locks, works and unlocks repeatedly.
 
 use super::scene::Scene;
 use crate::prelude::*;
 
-/// How long an acquire waits: longer than any trouble takes.
+/// Wait of an acquire, longer than any trouble lasts.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So long a lock may be free while somebody waits for it: shorter than a waiter sleeps who hears nothing. A slot may be half moved
-/// for the most of it, and where a lock has several keys they are in two places.
+/// Longest time for which a lock may be free while a client waits for it. Shorter than the sleep of a waiter that
+/// misses a message. A slot may be half moved for most of this time, and a lock with several keys then has them on two
+/// servers.
 const WOKEN_WITHIN: Duration = Duration::from_secs(2);
 
-/// Explicit lease, longer than any work under a lock.
 const LEASE: Duration = Duration::from_secs(30);
 
 pub struct Actor {
@@ -18,9 +18,9 @@ pub struct Actor {
     pub party: usize,
     pub dice: Numbers,
     pub sections: usize,
-    /// Slots are moved key by key.
+    /// True if slots are moved key by key.
     pub slots_open: bool,
-    /// Calls may fail for reasons that pass.
+    /// True if calls may fail with errors that pass.
     pub may_fail: bool,
 }
 
@@ -39,14 +39,14 @@ impl Actor {
             flavour = Flavour::Read;
         }
         let lock = lock(&self.scene.parties[self.party].client, flavour, &text);
-        // Who does not wait is told of slots that are half moved, and of doubts.
+        // Without a wait, an acquire fails because of a half-moved slot or a doubt. So with these, every acquire
+        // waits.
         let waits = self.may_fail || self.slots_open || !self.dice.once_in(4);
         let how = Acquire::new().wait(if waits { PATIENCE } else { Duration::ZERO });
-        // Guards with an explicit lease learn of a loss as soon as guards of renewed locks.
+        // Guards with an explicit lease learn of a loss as early as guards of watched locks.
         let how = if self.dice.once_in(3) { how.lease(LEASE) } else { how };
         let acquiring = lock.acquire(how);
         let (began, party) = (Instant::now(), self.party);
-        // One in eight gives up half-way.
         let patience = if self.dice.once_in(8) { self.dice.between(0, 200) } else { PATIENCE * 2 };
         let guard = match timeout(patience, acquiring).await {
             Err(_) if patience < PATIENCE => return,

@@ -2,7 +2,8 @@
 
 use crate::prelude::*;
 
-/// Slots are moved to a server that hands over: who was led there by an `ASK` is not told that its client is shut down.
+/// A slot moves to a server that hands over to its replica. A client that an `ASK` led to this server must not report
+/// `Error::Closed`.
 #[test]
 fn a_server_that_an_ask_led_to_hands_over() {
     for patience in 0..40 {
@@ -18,11 +19,11 @@ fn a_server_that_an_ask_led_to_hands_over() {
             let acquiring = tokio::spawn({
                 let client = client.clone();
                 async move {
-                    // Somebody is led there at any time.
+                    // At any moment a command is being redirected to the target.
                     let lock = client.reentrant("lock:0");
                     for _ in 0..30 {
                         match lock.acquire(Acquire::new().wait(ms(60_000))).await? {
-                            // What was written there may be lost with it.
+                            // The handover may lose a write at the target.
                             Some(guard) => drop(guard.unlock().await),
                             None => return Ok(false),
                         }
@@ -30,7 +31,7 @@ fn a_server_that_an_ask_led_to_hands_over() {
                     Ok::<bool, distlock::Error>(true)
                 }
             });
-            // The way there is known, and on it.
+            // By now the client knows the target. The delay varies what is in flight.
             sleep(ms(100 + patience * 5)).await;
             cluster.fail_over(to);
             cluster.settle();

@@ -1,4 +1,4 @@
-//! Clusters in virtual time: slots move, primaries hand over, die, stand still and are cut off, under clients that lock.
+//! Clusters in virtual time: slots move; primaries hand over, die, freeze and are cut off while clients lock.
 
 mod actor;
 mod cases;

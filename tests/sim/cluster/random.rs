@@ -1,47 +1,47 @@
-//! Random runs over a cluster: `SEED=n` replays one, `SEEDS=n` tries so many, `TRACE=1` prints what happens.
+//! Random runs over a cluster. `SEED=n` replays one run, `SEEDS=n` sets their number, `TRACE=1` prints the events.
 
 use super::actor::Actor;
 use super::scene::Scene;
 use crate::prelude::*;
 use std::ops::Range;
 
-/// So long nothing happens behind a trouble.
+/// Pause after each trouble.
 const CALM: Duration = ms(300);
 
 async fn pause(dice: &mut Numbers, low: u64, high: u64) {
     sleep(dice.between(low, high)).await;
 }
 
-/// What happens to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// Slots are moved, key by key and at once.
+    /// Slots are moved, some of them key by key and some at once.
     Moves,
     /// Primaries hand over to their replicas.
     Handovers,
-    /// Primaries die; their replicas have everything.
+    /// Primaries die; their replicas have all writes.
     Deaths,
-    /// Primaries die, and their last writes with them.
+    /// Primaries die; their last writes are lost.
     Losses,
-    /// Primaries stand still, and wake when another one has taken their place.
+    /// Primaries freeze, and resume after another server has replaced them.
     Standstills,
-    /// Primaries are cut off from the others, and go on until they notice.
+    /// Primaries are cut off from the other nodes, and continue to serve until they notice.
     Splits,
-    /// All of it, and commands and messages that go wrong.
+    /// All of these, with faults of commands and messages.
     All,
 }
 
 impl Trouble {
-    /// Nothing is lost and no call fails.
+    /// True if no write is lost and no call fails.
     const fn is_harmless(self) -> bool {
         matches!(self, Self::Moves | Self::Handovers)
     }
 
-    /// For how long two may hold one lock until the one that the servers have forgotten is told.
+    /// Longest time for which two clients may hold one lock, until the client whose hold was lost is notified.
     const fn told(self) -> Duration {
         match self {
             Self::Moves | Self::Handovers | Self::Deaths => Duration::ZERO,
-            // Whoever can still reach a primary that is cut off, and asks it nothing, hears of it with the next look at the map.
+            // A client that still reaches a cut-off primary, and has no reason to ask it, learns of the change with
+            // its next look at the map.
             Self::Splits | Self::All => ms(5_500),
             _ => ms(500),
         }
@@ -59,7 +59,7 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
     let (begin, tasks_before) = (Instant::now(), tasks());
     let mut dice = Numbers::lane(seed, 1);
     let clients = 2 + dice.below(2) as usize;
-    // Half of them over networks on which an answer takes its time.
+    // Half of the runs have a slow network.
     let slowest = if dice.once_in(2) { ms(60) } else { ms(5) };
     let scene = Arc::new(Scene::new(seed, 3, trouble != Trouble::Moves, clients, slowest).await);
     if trouble == Trouble::All {
@@ -101,13 +101,13 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
         party.link.chaos(Chaos::default());
     }
     if !matches!(trouble, Trouble::Moves | Trouble::Handovers | Trouble::Deaths) {
-        // The place of a waiter may be back that had left, in nobody's way for long.
+        // A failover may restore the queue entry of a waiter that had left. Visiting each queue removes such entries.
         scene.visit_queues().await;
     }
-    // What fair locks keep of waiters that are gone runs out by itself.
+    // Data of fair locks about dead waiters expires by itself.
     scene.settles(ms(300_000)).await;
     let mut wrong = scene.history.overlaps(scene.start, None, trouble.told());
-    // A replica that has everything forgets nobody.
+    // A replica that has all writes loses no hold.
     let lost = scene.lost.load(Ordering::Relaxed);
     if (trouble.is_harmless() || trouble == Trouble::Deaths) && lost > 0 {
         wrong.push(format!("{lost} guards were told that their lock is lost"));
@@ -122,7 +122,6 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
     Run { wrong, lost, virtual_time: begin.elapsed(), history }
 }
 
-/// One thing that happens to the cluster; done when it is over.
 async fn happen(scene: &Scene, trouble: Trouble, dice: &mut Numbers) {
     let cluster = &scene.cluster;
     let all =
@@ -154,16 +153,16 @@ async fn happen(scene: &Scene, trouble: Trouble, dice: &mut Numbers) {
         }
         Trouble::All => unreachable!("it is one of the others"),
     }
-    // Old primaries become replicas, and the next one is whole again.
+    // Time for old primaries to become replicas, and for new primaries to have a replica again.
     sleep(CALM).await;
 }
 
-/// The nodes find out that a primary is away, and its replica takes its place.
+/// The nodes notice that a primary is down, and promote its replica.
 async fn replaced(cluster: &SimCluster, primary: usize, lost: usize, dice: &mut Numbers) {
     pause(dice, 300, 900).await;
     cluster.set_failed(primary, true);
     if dice.once_in(2) {
-        // As where all slots have to be served: for a moment nobody serves.
+        // As with `cluster-require-full-coverage`: for a moment no node serves.
         cluster.serve(false);
     }
     pause(dice, 50, 700).await;
@@ -192,7 +191,7 @@ async fn moves(scene: &Scene, dice: &mut Numbers) {
     cluster.close_slot(slot);
 }
 
-/// Runs these seeds; how many guards were told that their lock is lost.
+/// Runs these seeds. Returns how many guards reported a loss.
 pub fn run_all(trouble: Trouble, seeds: Range<u64>) -> usize {
     let (mut holds, mut lost, mut time, n) = (0, 0, Duration::ZERO, seeds.end - seeds.start);
     for seed in seeds {
@@ -207,13 +206,14 @@ pub fn run_all(trouble: Trouble, seeds: Range<u64>) -> usize {
     lost
 }
 
-/// Runs ten seeds, or the seeds that the environment sets. Standstills have 50, because they lose a hold in only one of 25 seeds.
+/// Runs ten seeds, or the seeds that the environment sets. Standstills have 50, because only one seed in 25 loses a
+/// hold.
 fn usual(trouble: Trouble) {
     let usual = if trouble == Trouble::Standstills { 50 } else { 10 };
     let seeds = seeds(if full() { 100 } else { usual });
     let enough = seeds.end - seeds.start >= usual;
     let lost = run_all(trouble, seeds);
-    // Otherwise nothing is shown of who is forgotten.
+    // Without a loss the runs would not show that the holder is notified.
     let forgets = matches!(trouble, Trouble::Losses | Trouble::Standstills | Trouble::Splits);
     assert!(lost > 0 || !forgets || !enough, "nobody was forgotten");
 }

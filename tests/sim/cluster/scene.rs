@@ -1,4 +1,4 @@
-//! A simulated cluster with its clients, who held what when, and what must be true of that.
+//! A simulated cluster with its clients, the history of holds, and the rules that the history must satisfy.
 
 use crate::history::History;
 use crate::prelude::*;
@@ -15,9 +15,8 @@ pub struct Scene {
     pub names: Vec<(Flavour, String)>,
     pub start: Instant,
     pub history: History,
-    /// The guards that were told that their lock is lost.
     pub lost: AtomicUsize,
-    /// What calls have failed of, and what else has gone wrong.
+    /// Unexpected errors of calls, and other broken rules.
     pub failed: Mutex<Vec<String>>,
 }
 
@@ -30,7 +29,7 @@ impl Scene {
             let client = link.client(|options| options.watchdog = ms(10_000)).await.expect("the cluster answers");
             parties.push(Party { link, client });
         }
-        // Read-write locks are there as their writers: actors choose what they do with them.
+        // Read-write locks are listed as `Write`; an actor picks the half.
         let names = EXCLUSIVE
             .into_iter()
             .chain(EXCLUSIVE)
@@ -47,7 +46,7 @@ impl Scene {
 
     pub fn began(&self, name: usize, shared: bool) -> usize {
         let owner = format!("{:?}, hold {}", self.names[name], self.history.len());
-        // What its guard counts on is not looked at: what it is told is.
+        // The local deadline is not checked here, only what the guard reports.
         self.history.begin(name, owner, shared, Instant::now() + Duration::from_secs(1_000_000))
     }
 
@@ -61,7 +60,6 @@ impl Scene {
         self.failed.lock().push(format!("{:?}: {what}", self.start.elapsed()));
     }
 
-    /// Everything that is left anywhere, in words; empty when nothing is.
     pub fn left_over(&self) -> String {
         let mut left = String::new();
         for (n, party) in self.parties.iter().enumerate() {
@@ -70,7 +68,7 @@ impl Scene {
                 left += &format!("client {n}: {stats:?}, {in_flight} commands in flight; ");
             }
         }
-        // What counts a fenced lock's sections stays (M3).
+        // The counter of a fenced lock's tokens stays (M3).
         for key in self.cluster.keys().into_iter().filter(|key| !key.starts_with(b"redisson_lock_token:")) {
             let node = self.cluster.node(self.cluster.owner(SimCluster::slot_of(&key)));
             let content =
@@ -84,7 +82,8 @@ impl Scene {
         let primaries = self.cluster.primaries();
         for (n, party) in self.parties.iter().enumerate() {
             let connections = party.link.connections();
-            // One that carries commands and messages, and for a while one for what comes behind ASKING.
+            // Each primary has one connection, for commands and messages. The one for commands after `ASKING` must be
+            // closed again.
             let odd = connections.iter().enumerate().any(|(node, n)| *n > usize::from(primaries.contains(&node)));
             if odd {
                 left += &format!("client {n} has connections {connections:?} to primaries {primaries:?}; ");
@@ -93,7 +92,6 @@ impl Scene {
         left
     }
 
-    /// Has and gives back every fair lock.
     pub async fn visit_queues(&self) {
         for (flavour, name) in self.names.iter().filter(|(flavour, _)| *flavour == Flavour::Fair) {
             match lock(&self.parties[0].client, *flavour, name).lock_for(ms(60_000)).await {
@@ -103,7 +101,6 @@ impl Scene {
         }
     }
 
-    /// Waits until nothing is left.
     pub async fn settles(&self, within: Duration) {
         gone(|| self.left_over(), within).await.map_or_else(|left| self.wrong(format!("C1: {left}")), drop);
     }

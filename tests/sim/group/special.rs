@@ -1,4 +1,4 @@
-//! What RedLocks and multi locks have to do in particular situations, all of a kind.
+//! RedLocks and multi locks in particular situations.
 
 use crate::fleet::Fleet;
 use crate::made::{POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
@@ -10,7 +10,6 @@ fn fleet(seed: u64, servers: usize, clients: usize) -> Fleet {
     Fleet::new(seed, servers, clients, |server, _| party(server, Prefer::default()))
 }
 
-/// How one server is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Up,
@@ -18,12 +17,13 @@ enum Way {
     Down,
     /// It does not answer.
     Frozen,
-    /// Somebody else holds the lock there.
+    /// Another client holds the lock there.
     Taken,
 }
 
-/// X2: five servers, in each of the 4^5 combinations of states. The lock is granted if a majority is free, and busy if somebody
-/// else holds a majority. Otherwise the result is `NoQuorum`. Each result comes within the wait. In the end nothing is left.
+/// X2: five servers, in each of the 4^5 combinations of states. The lock is granted if a majority is free, and busy if
+/// others hold a majority. Otherwise the result is `NoQuorum`. Each result arrives within the wait. In the end nothing
+/// is left.
 #[test]
 fn x2_with_every_server_in_every_state() {
     let (granted, busy, away) = virtually(async || {
@@ -44,7 +44,6 @@ fn x2_with_every_server_in_every_state() {
             }
             let count = |wanted: &[Way]| ways.iter().filter(|way| wanted.contains(way)).count();
             let lock = fleet.red(0, Flavour::Reentrant, NAME, TIMEOUT);
-            // Every other time it waits.
             let wait = if state % 2 == 0 { ms(0) } else { ms(300) };
             let began = Instant::now();
             let outcome = lock.lock_for(wait).await;
@@ -62,7 +61,7 @@ fn x2_with_every_server_in_every_state() {
                     busy += 1;
                 }
                 Err(Error::NoQuorum { granted: votes, needed: 3, .. }) => {
-                    // The lock is not busy: no majority was seen to be taken.
+                    // The lock is not busy: no majority was seen to be held by others.
                     assert!(count(&[Way::Up]).max(count(&[Way::Taken])) < 3 && *votes <= count(&[Way::Up]), "{ways:?}");
                     away += 1;
                 }
@@ -86,8 +85,8 @@ fn x2_with_every_server_in_every_state() {
     assert_eq!((granted, busy, away), (106, 106, 812));
 }
 
-/// Five clients over five servers, who all come at the same moment, again and again: no livelock. Somebody has it for a good
-/// part of the time, and everybody gets it.
+/// Five clients over five servers ask at the same moment, again and again, without a livelock: the lock is held for a
+/// good part of the time, and every client gets it.
 #[test]
 fn five_clients_over_five_servers_do_not_livelock() {
     const CLIENTS: usize = 5;
@@ -109,14 +108,14 @@ fn five_clients_over_five_servers_do_not_livelock() {
             "seed {seed}: {took:?} for {} holds of {HOLD:?}, the longest wait {worst:?}, {each} scripts a hold",
             5 * ROUNDS
         );
-        // A hand-over of a few round trips, and a back-off now and then.
+        // A handover costs a few round trips; now and then there is a back-off.
         assert!(took < 5 * ROUNDS * (HOLD + 5 * ROUND_TRIP), "{took:?} for {} holds", 5 * ROUNDS);
         assert!(worst < ms(3000), "one waited for {worst:?}");
     }
 }
 
-/// X1: a thousand rounds of two callers with reversed lists, over one server and over two, some of them dropped half-way: no
-/// deadlock, nothing left.
+/// X1: two callers with reversed lists run a thousand rounds over one server and over two, and drop some acquires
+/// part-way: no deadlock, and nothing is left.
 #[test]
 fn two_callers_with_reversed_lists_never_deadlock() {
     each([1, 2], async move |servers| {
@@ -162,8 +161,8 @@ fn two_callers_with_reversed_lists_never_deadlock() {
     });
 }
 
-/// A RedLock is held as long as most of its servers have it: two may be cut off for as long as they like; with a third it is
-/// lost before the leases end, and nobody else has it before that (M1-R, M2).
+/// A RedLock is held as long as most of its servers have it. Two may be cut off for any time. With a third the lock is
+/// lost before the leases end, and no other client has it before that (M1, M2).
 #[test]
 fn a_hold_ends_with_its_majority() {
     virtually(async || {
@@ -184,7 +183,8 @@ fn a_hold_ends_with_its_majority() {
         let told = Instant::now();
         assert!(!guard.is_held() && began.elapsed() <= left + ms(2), "told after {:?} of {left:?}", began.elapsed());
         let (next, granted) = next.await.unwrap().unwrap();
-        // It waits at a server where the lost hold is kept still, and looks at the others about once a second.
+        // The other waiter waits at a server that still keeps the lost hold, and checks the other servers about once a
+        // second.
         assert!(granted >= told && granted <= told + ms(1600), "granted {:?} after the loss", granted - told);
         assert!(guard.unlock().await.is_err());
         [1, 3, 4].into_iter().for_each(|n| cut(n, false));
@@ -193,8 +193,8 @@ fn a_hold_ends_with_its_majority() {
     });
 }
 
-/// Servers that come back empty: two change nothing; with a third the holder is told at its next renewal, a third of the
-/// watchdog later at the most (restart without persistence).
+/// Servers restart without their data. Two change nothing. With a third the holder is notified by its next renewal,
+/// after a third of the watchdog at most.
 #[test]
 fn empty_servers_are_noticed_by_the_next_renewal() {
     virtually(async || {
@@ -212,7 +212,7 @@ fn empty_servers_are_noticed_by_the_next_renewal() {
     });
 }
 
-/// Locks that are made of locks that are made of locks: all or nothing, and nothing left.
+/// Nested group locks: all or nothing, and nothing is left.
 #[test]
 fn a_multi_lock_of_red_locks_is_all_or_nothing() {
     virtually(async || {

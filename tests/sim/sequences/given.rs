@@ -1,15 +1,13 @@
-//! The owners that are given to acquires, as each client knows them.
+//! The owners that are passed to acquires, as each client knows them.
 
 use super::plan::Sharing;
 use crate::prelude::*;
 
-/// An owner that is given to acquires.
 pub struct Given {
     home: usize,
     sharing: Sharing,
-    /// False for the owner of a guard whose acquire gave none.
+    /// False for the owner of a guard whose acquire named no owner.
     pub made_to_be_given: bool,
-    /// For each client the owner as it knows it.
     known: Vec<Option<Owner>>,
 }
 
@@ -23,12 +21,12 @@ impl Given {
         Self { home, sharing, made_to_be_given: false, known: (0..clients).map(parsed).collect() }
     }
 
-    /// An owner that a client made for whoever gives it.
+    /// Marks an owner that a client created to be passed to acquires.
     pub fn made_to_be_given(self) -> Self {
         Self { made_to_be_given: true, ..self }
     }
 
-    /// Its client is another one now, that knows the text.
+    /// Replaces the owner's client by a new one, which knows only the owner's text.
     pub fn move_in(&mut self) {
         if self.sharing == Sharing::Alone {
             let text = self.known[self.home].as_ref().unwrap().to_string();
@@ -36,12 +34,11 @@ impl Given {
         }
     }
 
-    /// The client that acts as it, where `party` would like to.
+    /// The client that acts as this owner, if `party` is the preferred one.
     pub fn party(&self, party: usize) -> usize {
         if self.sharing == Sharing::Alone { self.home } else { party }
     }
 
-    /// The owner as this client knows it.
     pub fn at(&mut self, party: usize) -> Owner {
         let home = self.known[self.home].clone().unwrap();
         self.known[party].get_or_insert_with(|| home.to_string().parse().unwrap()).clone()

@@ -1,4 +1,4 @@
-//! The guards on the scene: how they come in, and what ends them.
+//! The guards of a scene: how they enter, and what ends them.
 
 use super::plan::Kind;
 use super::scene::Scene;
@@ -7,7 +7,7 @@ use crate::prelude::*;
 use futures::FutureExt as _;
 
 impl Scene {
-    /// An acquire has returned this guard: it must hold it now, alone.
+    /// Adds a guard that an acquire returned. It must be held now, and exclude other guards.
     pub fn enter(&self, spot: Spot, guard: Guard, given: bool, began: Instant) -> usize {
         let owner = holder(&guard);
         self.note_trouble();
@@ -34,7 +34,8 @@ impl Scene {
         } else if !held.guard.is_held() {
             wrong.push(format!("M2: an acquire returned a guard that does not hold: {:?}", held.guard));
         }
-        // It came in beside one of the holds before it, or found out that there is none.
+        // This acquire found out whether the owner's earlier hold still exists. If that was forced open, its guard
+        // must be notified.
         let before = |before: &&Held| before.owner == held.owner && before.spot == spot;
         if self.kind != Kind::Multi
             && !self.kind.is_red()
@@ -61,23 +62,22 @@ impl Scene {
         state.forced.iter().any(lasts)
     }
 
-    /// Whether a lock is being forced open, or the force may still come in.
+    /// True if the lock is being forced open, or a force may still arrive.
     pub fn force_is_near(&self, spot: Spot) -> bool {
         self.force_is_near_in(&self.state.lock(), spot)
     }
 
-    /// A lock is being forced open from now on.
     pub fn begin_force(&self, spot: Spot) {
         let mut state = self.state.lock();
         self.exempt(&mut state, spot);
         state.forced.extend(self.keys(spot).map(|key| (key, None)));
     }
 
-    /// The step that forced it open is done; the force may still come in until then.
+    /// Ends the step of a force. The command may still arrive until `until`.
     pub fn end_force(&self, spot: Spot, until: Instant) {
         let mut state = self.state.lock();
         self.exempt(&mut state, spot);
-        // The steps force one at a time.
+        // Only one force step runs at a time.
         state.forced.iter_mut().filter(|(_, end)| end.is_none()).for_each(|(_, end)| *end = Some(until));
     }
 
@@ -87,7 +87,7 @@ impl Scene {
         }
     }
 
-    /// These guards' lock was forced open by now, by a command that was sent at `since`.
+    /// Records that these guards' lock was forced open by a command that was sent at `since`.
     pub fn note_forced(&self, before: &[usize], since: Instant) {
         let mut state = self.state.lock();
         for id in before {
@@ -97,29 +97,26 @@ impl Scene {
         }
     }
 
-    /// Takes a guard off the scene.
     pub fn take(&self, id: usize) -> Held {
         self.state.lock().held.remove(&id).unwrap()
     }
 
-    /// Puts it back. It may have another lease.
     pub fn put(&self, id: usize, mut held: Held) {
         held.promised = None;
         held.exempt |= self.force_is_near(held.spot);
         self.state.lock().held.insert(id, held);
     }
 
-    /// Another guard of the same owner.
     pub fn another_of(&self, id: usize) -> Option<usize> {
         let held = &self.state.lock().held;
         let mut others = held.iter().filter(|(other, _)| **other != id);
         Some(*others.find(|(_, other)| other.owner == held[&id].owner)?.0)
     }
 
-    /// A hold that is counted somewhere, perhaps, and has no guard.
+    /// Records a hold that may still be counted, without a guard.
     pub fn leave_behind(&self, held: &Held, until: Instant) {
         let (spot, text) = (held.spot, held.owner.clone());
-        // Its owner is not asked for: that would share it.
+        // Parsed from the text, because `Guard::owner` would share the owner.
         if let Ok(owner) = text.parse() {
             self.state.lock().guardless.push(Guardless { owner, spot, text, until });
         }

@@ -1,29 +1,28 @@
-//! Commands that come in late, watched: when they come, what they were to do is over. So the server counts no more holds
-//! than there are guards, or holds whose guards were given up, and nobody stands in a queue who does not wait.
+//! Checks that late commands have no effect: the server counts no more holds than there are guards and holds without
+//! guards, and no queue has an entry without a waiter.
 //!
-//! That can be said of a trial that is `strict`, whose copies come in either in time, before the last moment of their
-//! command, or so late that they are refused; and there only while none of these is in the way:
+//! This holds in a `strict` trial. Its copies arrive either in time, before the last moment of their command, or so
+//! late that they are refused. It is checked only while none of these states is set:
 //!
-//! - `troubled`: a command or its reply was lost. What is in doubt is undone behind it; over when there was time for that
-//!   (`settled`).
-//! - `in_time`: a copy may come in that is in time, and is carried out: it may take a place in a queue. Over when none can
-//!   come in any more, and neither a lock nor a place is left since: whatever it took is gone.
-//! - `loose`: something was given back while such a copy might come in: that of an acquire takes the free lock for nobody,
-//!   and stays counted for as long as the lock is held. Over together with `in_time`.
-//! - `unsure`: a copy is of a command that was sent late in the trial, when its client may have forgotten the server's
-//!   clock (`KNOWN`): it may take a place in a queue. For the rest of the trial.
+//! - `troubled`: a command or its reply was lost, and its undo may still be in flight. Ends after `settled`.
+//! - `in_time`: a copy may arrive in time and run: it may take a place in a queue. Ends when no such copy can arrive
+//!   any more and neither a lock nor a place is left, so whatever it took is gone.
+//! - `loose`: something was released while such a copy might arrive. A copy of an acquire takes the free lock for
+//!   nobody, and stays counted as long as the lock is held. Ends together with `in_time`.
+//! - `unsure`: a command with a copy was sent late in the trial, when its client may have forgotten the server's clock
+//!   (`KNOWN`). The copy may take a place in a queue. Lasts for the rest of the trial.
 //!
-//! A RedLock's release by owner is not repeated at a server where a command of it was lost: one hold more may be counted
-//! there (`Stranded`), until its owner holds nothing there any more.
+//! A RedLock's release by owner is not repeated at a server where its command was lost. One more hold may be counted
+//! there (`Stranded`) until its owner holds nothing there any more.
 //!
-//! The looks that compared something all the same are counted (`Looks`): a theme of late commands that has none fails.
+//! `Looks` counts the looks that compared something. A theme of late commands without any fails.
 
 use super::given::Given;
 use super::scene::Scene;
 use super::state::Stranded;
 use crate::prelude::*;
 
-/// For how long a server's clock is known for certain.
+/// Time for which a client is certain to know a server's clock.
 const KNOWN: Duration = Duration::from_secs(50);
 
 fn queue(name: &str) -> String {
@@ -31,18 +30,18 @@ fn queue(name: &str) -> String {
 }
 
 impl Scene {
-    /// For how long after it was sent a command may come in and be in time. Later it must be refused, and no repeat of it is under way
-    /// any more.
+    /// Time after sending in which a command may still run. A later copy must be refused, and by then no retry is in
+    /// flight.
     pub fn in_time_for(&self) -> Duration {
         self.timeout * 2 + ms(100)
     }
 
-    /// From when on all that went wrong has been made good.
+    /// Time after which everything that went wrong has been undone.
     fn settled(&self) -> Duration {
         self.timeout * 6 + ms(500)
     }
 
-    /// Takes note of what has gone wrong by now.
+    /// Records the planned faults that have happened by now.
     pub(super) fn note_trouble(&self) {
         let state = &mut *self.state.lock();
         let now = Instant::now();
@@ -55,7 +54,7 @@ impl Scene {
                     lost.push((planned.at, planned.number));
                 }
                 state.unsure |= self.start.elapsed() > KNOWN;
-                // Most are sent at once; of one that was not, nobody knows just when.
+                // Most commands are sent at once. For the others the exact time is unknown.
                 let at = if now - planned.since < self.in_time_for() { planned.since } else { now };
                 if planned.late.is_some_and(|late| late < self.in_time_for()) {
                     state.in_time = state.in_time.max(Some(now + self.in_time_for()));
@@ -75,20 +74,20 @@ impl Scene {
         }
     }
 
-    /// Neither a lock nor a place in a queue is left.
+    /// True if neither a lock nor a place in a queue is left.
     fn is_empty(&self) -> bool {
         let is_gone = |key: &str| self.servers.iter().all(|server| server.pttl(key.as_bytes()) == -2);
         self.names.iter().all(|name| is_gone(name) && is_gone(&queue(name)))
     }
 
-    /// When the next late copy will have come in.
+    /// When the next late copy will have arrived.
     pub fn next_copy(&self) -> Option<Instant> {
         self.note_trouble();
         self.state.lock().copies.iter().min().copied()
     }
 
-    /// Where nothing is under way, and all is over that went wrong: no owner has more in the server than guards, or holds
-    /// that were given up, and nobody stands in a queue.
+    /// If nothing is in flight and every fault is undone: no owner has more holds at the server than guards and holds
+    /// without guards, and no queue has an entry.
     pub fn look_late(&self) {
         if !self.strict || self.state.lock().loose || !self.is_quiet() {
             return;
@@ -97,7 +96,8 @@ impl Scene {
         if state.troubled.is_some_and(|at| Instant::now() < at + self.settled()) {
             return;
         }
-        // A copy of what an owner has sent that was made for one acquire may take a free lock for nobody.
+        // Only owners made to be passed to acquires: a copy that names the fresh owner of a single acquire may take a
+        // free lock for nobody.
         let owners = state.given.iter().filter(|given| given.made_to_be_given).map(Given::text).collect();
         let certain = !state.unsure && state.in_time.is_none();
         drop(state);
@@ -108,14 +108,15 @@ impl Scene {
         }
     }
 
-    /// Something is given back, whose acquire may come in once more: a copy that is not late finds nothing of it.
+    /// Records a release. A copy of the released hold's acquire that arrives in time acquires the lock again.
     pub fn gives_back(&self) {
         self.note_trouble();
         let state = &mut *self.state.lock();
         state.loose |= state.in_time.is_some_and(|until| Instant::now() < until);
     }
 
-    /// Has every client know the server's clock: before that, a copy of what a fresh waiter has sent takes a place for a while.
+    /// Lets every client learn the server's clock. Before that, a copy of a fresh waiter's command takes a place for a
+    /// while.
     pub async fn begin(&self) {
         if !self.strict || !self.kind.has_queues() {
             return;
@@ -127,7 +128,7 @@ impl Scene {
         }
     }
 
-    /// Nobody waits: nobody stands in a queue.
+    /// Checks that the queues are empty, since nobody waits.
     fn look_at_queues(&self) {
         for name in &self.names {
             let there = words(&does(&self.servers[0], &format!("lrange {} 0 -1", queue(name))));
@@ -137,7 +138,7 @@ impl Scene {
         }
     }
 
-    /// True when no step, no command and no clean-up is under way.
+    /// True if no step, no command and no clean-up is in flight.
     pub(super) fn is_quiet(&self) -> bool {
         let idle = |party: &Party| party.client.stats().under_way == 0 && party.link.in_flight() == 0;
         self.state.lock().busy == 0 && self.parties.lock().iter().flatten().all(idle)

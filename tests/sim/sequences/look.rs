@@ -1,4 +1,4 @@
-//! What must be true at every moment.
+//! Rules that hold at every moment.
 
 use super::plan::Kind;
 use super::scene::Scene;
@@ -8,12 +8,12 @@ use crate::prelude::*;
 use std::collections::BTreeSet;
 
 impl Scene {
-    /// What every guard says of itself must be so.
+    /// Checks every guard against the server.
     pub fn look(&self, when: &str) {
         self.note_trouble();
         let mut state = self.state.lock();
         let state = &mut *state;
-        // The guards that hold, by owner, name and mode: how many, and the longest promise.
+        // The guards that report held, by owner, name and mode: their number, and the longest promise.
         let mut sums: BTreeMap<(String, usize, bool), (u64, Duration)> = BTreeMap::new();
         let mut wrong = Vec::new();
         let now = Instant::now();
@@ -29,7 +29,7 @@ impl Scene {
                     *sum = (sum.0 + 1, sum.1.max(left));
                 }
             } else if let Some(until) = held.promised.take() {
-                // It is given back in the background.
+                // The hold is released in the background.
                 state.loose |= state.in_time.is_some_and(|until| now < until);
                 if now < until && !held.may_be_cut {
                     wrong.push(format!("own: guard {id} ({}) was lost before its time", held.who));
@@ -64,7 +64,7 @@ impl Scene {
         }
     }
 
-    /// Where nothing can go wrong and nothing is under way: the server counts no more than there is.
+    /// In a theme without faults and with nothing in flight, the server counts no more holds than expected.
     pub fn look_exactly(&self) {
         if self.theme.is_exact() && !self.kind.is_red() && self.is_quiet() {
             let state = self.state.lock();
@@ -75,7 +75,8 @@ impl Scene {
         }
     }
 
-    /// The server counts no more holds of these owners than there are guards, holds whose guards were given up, and holds that were left.
+    /// Checks that the server counts no more holds of these owners than there are guards, holds without guards, and
+    /// stranded holds.
     pub(super) fn compare(&self, owners: &BTreeSet<String>, what: &str) {
         let mut state = self.state.lock();
         let halves: &[bool] = if self.kind == Kind::Rw { &[false, true] } else { &[false] };

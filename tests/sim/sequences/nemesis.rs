@@ -1,4 +1,4 @@
-//! What goes wrong: lost, doubled and late commands, forged messages, breaks.
+//! Faults: lost, duplicated and late commands, forged messages, breaks.
 
 use super::plan::{Faults, Kind};
 use super::play::Beside;
@@ -7,14 +7,14 @@ use super::state::Planned;
 use crate::prelude::*;
 use crate::trial::Break;
 
-/// Lets the next command of a client go wrong.
+/// Plans a fault for a command of a client.
 pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     if scene.theme.faults == Faults::None || dice.once_in(2) {
         return;
     }
     let (link, server) = link(scene, dice, party);
     let late = match dice.below(5) {
-        // Locks made of several give back what they got in vain, unseen.
+        // Not for group locks, which release what they acquired in vain without a step of the test.
         0 | 1 if scene.strict && scene.kind != Kind::Multi && !scene.kind.is_red() => {
             dice.between(1, scene.timeout.as_millis() as u64)
         }
@@ -36,14 +36,14 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
         0 => vec![lost(true)],
         1 => vec![lost(false)],
         2 => vec![Mishap::DelayBy(dice.between(1, 400))],
-        // Of one that is answered.
+        // A copy of a command that is answered.
         3 => vec![Mishap::LateCopy(dice.between(1, 60))],
         4..7 => vec![Mishap::LateCopy(late)],
         7..10 => vec![lost(false), Mishap::LateCopy(late)],
         _ if told => vec![Mishap::LateOnly(late)],
         _ => vec![lost(true), Mishap::LateOnly(late)],
     };
-    // Not always the first: what comes behind it confirms, repeats, or gives back.
+    // Not always the next command: later ones confirm, retry or release.
     let behind = if dice.once_in(4) { 1 + dice.below(3) } else { 0 };
     let number = link.sent() + behind;
     scene.say(|| format!("command {number} of client {party}, after {behind} others: {mishaps:?}"));
@@ -58,14 +58,14 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     scene.quiet_after(late + ms(500));
 }
 
-/// One of a client's links, and to which server it is.
+/// A random link of a client, and the number of its server.
 fn link(scene: &Scene, dice: &mut Numbers, party: usize) -> (SimLink, usize) {
     let links = scene.party(party);
     let server = dice.below(links.len() as u64) as usize;
     (links[server].link.clone(), server)
 }
 
-/// Publishes what nobody of ours has sent, or what was sent earlier.
+/// Publishes a message that no client sent, or one that was sent earlier.
 pub fn forge(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     let at = dice.below(scene.servers.len() as u64) as usize;
     let server = scene.servers[at].clone();
@@ -92,7 +92,7 @@ pub fn forge(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     ];
     let (channel, payload) = match (old, channels.is_empty()) {
         (Some(old), true) => old,
-        // On its own channel, or on somebody else's.
+        // On its own channel or on another one.
         (Some(old), false) if dice.once_in(2) => old,
         (Some((_, payload)), false) => (channels[any(channels.len(), dice)].clone(), payload),
         (None, false) => (channels[any(channels.len(), dice)].clone(), odd[any(odd.len(), dice)].to_vec()),
@@ -118,7 +118,6 @@ pub fn forge(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     });
 }
 
-/// Something breaks for a while.
 pub fn breaks(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     let party = dice.below(scene.clients as u64) as usize;
     let (link, _) = link(scene, dice, party);

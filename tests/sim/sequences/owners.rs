@@ -1,4 +1,4 @@
-//! Steps about owners: holds without guards, and their release; owners that are lent.
+//! Steps about owners: holds without guards, their release, and owners that are lent.
 
 use super::given::Given;
 use super::nemesis::trouble;
@@ -8,7 +8,7 @@ use super::state::{Guardless, Spot, Stranded};
 use crate::fleet::moved;
 use crate::prelude::*;
 
-/// Gives the guard up; the hold stays for as long as it had left.
+/// Gives up the guard. The hold stays until its deadline.
 pub fn into_owner(scene: &Scene, id: usize) {
     let held = scene.take(id);
     let until = Instant::now() + held.guard.remaining();
@@ -24,7 +24,6 @@ pub fn into_owner(scene: &Scene, id: usize) {
     state.guardless.push(Guardless { owner, spot, text, until });
 }
 
-/// Gives back a hold that has no guard any more, through any client.
 pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     scene.gives_back();
     let hold = {
@@ -40,13 +39,14 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     let party = dice.below(scene.clients as u64) as usize;
     trouble(scene, dice, party);
     let marked = scene.is_marked(&hold);
-    // A RedLock's server that has no vote of this hold gives back another one, even one that was taken meanwhile.
+    // At a RedLock's server without a vote of this hold, the release takes another vote of the owner, even one
+    // acquired meanwhile.
     let votes = !marked && scene.kind.is_red();
     if votes {
         scene.begin_force(hold.spot);
     }
-    // The mark that this hold lost its guard is late, or never comes where the guard's runtime had ended: then it is
-    // another one of this owner that is given back.
+    // The mark that this hold has no guard may be late, or is never sent if the guard's runtime ended. Then the
+    // release takes another hold of this owner.
     let exempt = |text: &str| {
         if !marked {
             let mut state = scene.state.lock();
@@ -60,10 +60,10 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     let _busy = scene.busy();
     let sent: Vec<u64> = scene.party(party).iter().map(|party| party.link.sent()).collect();
     let result = scene.lock(Spot { party, ..hold.spot }).release(&owner).await;
-    // One that was under way may have come in since.
+    // An acquire that was in flight may have entered since.
     exempt(&text);
     if result.is_err() {
-        // It may be there still.
+        // The hold may still exist.
         scene.state.lock().guardless.push(Guardless { until: Instant::now(), ..hold });
     } else if scene.kind.is_red() {
         scene.strand(&text, spot, party, &sent);
@@ -79,7 +79,6 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     }
 }
 
-/// Takes a guard's owner, for other clients.
 pub fn lend(scene: &Scene, id: usize) -> usize {
     let mut state = scene.state.lock();
     let held = &state.held[&id];
@@ -96,7 +95,8 @@ pub fn lend(scene: &Scene, id: usize) -> usize {
 }
 
 impl Scene {
-    /// A release by owner of this client has ended, from these commands on: where it lost one, the hold stays.
+    /// Records the holds that a release by owner left at servers where it lost a command. `sent`: this client's
+    /// command numbers at its start.
     fn strand(&self, owner: &str, spot: Spot, party: usize, sent: &[u64]) {
         self.note_trouble();
         let state = &mut *self.state.lock();
@@ -108,7 +108,7 @@ impl Scene {
         }
     }
 
-    /// Whether every server knows that this hold lost its guard; where nothing is lost, it will in time.
+    /// True if every server knows that this hold lost its guard. Without faults, the mark is sure to arrive.
     fn is_marked(&self, hold: &Guardless) -> bool {
         let marked = |server: &SimServer, owner: &str, key: usize| {
             let list = format!("{}:holds", field(self.flavour(hold.spot.reads), owner));

@@ -1,25 +1,22 @@
-//! What a sequence is made of: the locks, the theme, and the steps that a seed brings.
+//! The plan of a sequence: the locks, the theme, and the steps that a seed produces.
 
 use crate::prelude::*;
 use std::fmt;
 
-/// The locks of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Reentrant,
     Fair,
-    /// Two fair locks whose queue, deadlines and channels are the same: `x` and `{x}`.
+    /// Two fair locks that share queue, deadlines and channels: `x` and `{x}`.
     Pair,
-    /// Both halves of a read-write lock.
     Rw,
     Fenced,
     Spin,
     Plain,
-    /// A multi lock of two names, through two clients, and each of the names by itself.
+    /// A multi lock of two names, through one or two clients, and each of the names on its own.
     Multi,
-    /// A RedLock over three servers.
     Red,
-    /// A RedLock over three servers, of plain locks.
+    /// A RedLock of plain locks over three servers.
     RedPlain,
 }
 
@@ -37,12 +34,11 @@ impl Kind {
         Self::RedPlain,
     ];
 
-    /// A RedLock.
     pub fn is_red(self) -> bool {
         matches!(self, Self::Red | Self::RedPlain)
     }
 
-    /// Whoever waits stands in a queue.
+    /// True if waiters have a queue in Redis.
     pub fn has_queues(self) -> bool {
         matches!(self, Self::Fair | Self::Pair)
     }
@@ -54,48 +50,44 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Who acts as the owners that are given to acquires.
+/// Which clients use the owners that are passed to acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// The client that made the owner, alone.
+    /// Only the client that made the owner.
     Alone,
-    /// Every client, each with the text parsed anew, from the beginning.
+    /// Every client from the start; each one parses the owner's text.
     Text,
     /// As `Text`, but the text leaves the first client only when another one first needs it.
     Becoming,
     /// Every client, all with the same object.
     Object,
-    /// As the seed says, for each owner.
     Any,
 }
 
-/// What goes wrong on the links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
     None,
-    /// Commands are doubled, lost, and come in late.
+    /// Commands are duplicated, lost, and late.
     Late,
-    /// That, and connections that break or stall, and a server that restarts or stands still.
+    /// As `Late`; also connections break or stall, and a server restarts or freezes.
     All,
 }
 
-/// Which steps there are.
 #[derive(Clone, Copy, Debug)]
 pub struct Theme {
     pub name: &'static str,
     pub sharing: Sharing,
     pub faults: Faults,
-    /// Explicit leases, and changes of them.
+    /// Explicit leases, and their extension.
     pub leases: bool,
-    /// Holds whose guards are given up for their owners, and releases by owner.
+    /// Guards that are given up for their owners, and releases by owner.
     pub by_owner: bool,
     /// Owners of guards are lent to other clients.
     pub lent: bool,
     pub force: bool,
     pub forged: bool,
-    /// Futures are dropped half-way.
     pub cancel: bool,
-    /// The runtime ends in the middle, and another one begins.
+    /// The runtime ends in the middle, and another one starts.
     pub runtimes: bool,
 }
 
@@ -113,25 +105,25 @@ const CALM: Theme = Theme {
 };
 
 impl Theme {
-    /// Owners stay with their clients, and nothing goes wrong.
+    /// Owners stay with their clients; no faults.
     pub const ALONE: Self = Self { name: "alone", leases: true, cancel: true, ..CALM };
-    /// Owners that several clients act as, by their text; leases run out.
+    /// Several clients use an owner by its text; leases run out.
     pub const SHARED: Self = Self { name: "shared", sharing: Sharing::Text, leases: true, ..CALM };
-    /// Owners that become shared in the middle of it.
+    /// Owners become shared in the middle of the sequence.
     pub const BECOMING: Self = Self { name: "becoming", sharing: Sharing::Becoming, ..CALM };
-    /// Owners that are handed to another client as they are, or taken from a guard.
+    /// Owner objects are passed to another client, or taken from a guard.
     pub const LENT: Self = Self { name: "lent", sharing: Sharing::Object, lent: true, ..CALM };
-    /// Releases by owner, beside guards.
+    /// Releases by owner, next to guards.
     pub const BY_OWNER: Self = Self { name: "by owner", sharing: Sharing::Text, leases: true, by_owner: true, ..CALM };
-    /// Commands that come in late, of owners that stay with their clients.
+    /// Late commands, with owners that stay with their clients.
     pub const LATE: Self = Self { name: "late", faults: Faults::Late, leases: true, cancel: true, ..CALM };
-    /// Commands that come in late, of owners that several clients act as.
+    /// Late commands, with owners that several clients use.
     pub const LATE_SHARED: Self =
         Self { name: "late shared", sharing: Sharing::Text, faults: Faults::Late, leases: true, cancel: true, ..CALM };
-    /// Locks are forced open, and commands come in late.
+    /// Locks are forced open, and commands are late.
     pub const FORCED: Self =
         Self { name: "forced", sharing: Sharing::Text, faults: Faults::Late, leases: true, force: true, ..CALM };
-    /// Releases by owner, and commands that come in late.
+    /// Releases by owner, and late commands.
     pub const BY_OWNER_LATE: Self = Self {
         name: "by owner late",
         sharing: Sharing::Text,
@@ -140,12 +132,11 @@ impl Theme {
         by_owner: true,
         ..CALM
     };
-    /// Messages that nobody of ours has sent, or not now.
+    /// Forged messages, and repeated ones.
     pub const FORGED: Self = Self { name: "forged", forged: true, leases: true, ..CALM };
     /// Connections break, runtimes end; owners stay with their clients.
     pub const BROKEN: Self =
         Self { name: "broken", faults: Faults::All, leases: true, cancel: true, runtimes: true, ..CALM };
-    /// All of it.
     pub const STORM: Self = Self {
         name: "storm",
         sharing: Sharing::Any,
@@ -159,13 +150,13 @@ impl Theme {
         runtimes: true,
     };
 
-    /// True when the server's counts are to be exact whenever nothing is under way.
+    /// True if the server's counts are exact whenever nothing is in flight.
     pub fn is_exact(&self) -> bool {
         self.faults == Faults::None && !self.cancel && !self.force && !self.forged
     }
 }
 
-/// What a step does. Everything else about it is decided by its own seed, when its turn has come.
+/// The action of a step. The step's own seed decides the details when it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Acquire,
@@ -188,7 +179,8 @@ pub struct Step {
     pub seed: u64,
 }
 
-/// The steps of a seed. A subset of them is a sequence too: no step's dice depend on the others.
+/// The steps of a seed. Any subset of them is a sequence too, because the random numbers of a step depend on no other
+/// step.
 pub fn steps(seed: u64, kind: Kind, theme: &Theme) -> Vec<Step> {
     let mut dice = Numbers::lane(seed, 7);
     let mut acts = vec![(Act::Acquire, 12), (Act::GiveBack, 8), (Act::Pause, 4)];

@@ -1,4 +1,4 @@
-//! The steps, carried out.
+//! Runs the steps.
 
 use super::nemesis::{breaks, forge, trouble};
 use super::owners::{by_owner, into_owner, lend};
@@ -7,10 +7,8 @@ use super::scene::{FORCE_MAY_LAST, Scene};
 use super::state::Spot;
 use crate::prelude::*;
 
-/// What runs beside the steps.
 pub type Beside = JoinSet<()>;
 
-/// One step.
 pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
     let mut dice = Numbers::lane(step.seed, 1);
     let pick = |scene: &Scene, dice: &mut Numbers| {
@@ -35,7 +33,8 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
             let beside_it = scene.another_of(id).filter(|_| scene.theme.faults == Faults::Late && dice.once_in(2));
             extend(scene, beside, &mut dice, id).await;
             if let Some(other) = beside_it.filter(|other| scene.state.lock().held.contains_key(other)) {
-                // What had to leave the lease alone might cut it now.
+                // A late copy of the extend, which left the lease alone because of this other hold, might shorten the
+                // lease now.
                 give_back(scene, beside, &mut dice, other).await;
             }
         }
@@ -43,7 +42,7 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
             let Some(id) = pick(scene, &mut dice) else { return };
             into_owner(scene, id);
             if dice.once_in(3) {
-                // Before every server knows, perhaps.
+                // Possibly before every server knows that the hold has no guard.
                 by_owner(scene, &mut dice).await;
             }
         }
@@ -63,18 +62,18 @@ pub async fn step(scene: &Arc<Scene>, beside: &mut Beside, step: Step) {
     pause(scene, &mut dice, step.act == Act::Pause).await;
 }
 
-/// Lets time go by, and looks.
+/// Lets time pass, and looks.
 async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
     // Races need steps that overlap.
     let dense = scene.theme.sharing == Sharing::Becoming && dice.below(4) > 0;
     let next = scene.next_copy();
     if next.is_some_and(|at| at - Instant::now() < scene.timeout) && dice.once_in(2) {
-        // More happens until then.
+        // Do more before the copy arrives.
         return;
     }
     let copy = next.filter(|_| scene.theme.faults == Faults::Late && dice.once_in(3));
     let span = match dice.below(if long { 20 } else { 24 }) {
-        // Until it has come in.
+        // Until the copy has arrived.
         _ if copy.is_some() => copy.unwrap_or_else(Instant::now) - Instant::now() + ms(2),
         _ if dense && !long => dice.between(0, 5),
         0 if scene.theme.faults != Faults::None || scene.theme.forged => dice.between(5_000, 62_000),
@@ -88,7 +87,7 @@ async fn pause(scene: &Scene, dice: &mut Numbers, long: bool) {
     let end = Instant::now() + span;
     for left in (0..3).rev() {
         let until = end - span / 3 * left;
-        // What comes in late may be gone soon after.
+        // Look right after each late copy, because its effect may soon be gone.
         while let Some(at) = scene.next_copy().map(|at| at + ms(1)).filter(|at| *at < until) {
             sleep_until(at).await;
             scene.look("behind a late copy");
@@ -107,7 +106,7 @@ fn spot(scene: &Scene, dice: &mut Numbers) -> Spot {
 }
 
 fn lease(scene: &Scene, dice: &mut Numbers) -> Duration {
-    // What comes in late is to find somebody there.
+    // Longer leases, so that a late command finds a holder.
     let longer = if scene.theme.faults == Faults::Late { 2 } else { 0 };
     let lease = match dice.below(8) {
         n if n <= longer => dice.between(1_000, 60_000),
@@ -151,7 +150,7 @@ async fn acquire(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, gi
         };
         match acquired {
             Ok(Some(guard)) => drop(scene.enter(spot, guard, given, began)),
-            // In doubt it is undone, and looked for once more.
+            // An acquire in doubt is undone, and a second look follows.
             Err(error @ (Error::Timeout { .. } | Error::Connection { .. })) => {
                 scene.say(|| format!("not acquired {spot:?}: {error}"));
             }
@@ -173,7 +172,7 @@ async fn give_back(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, 
     scene.gives_back();
     trouble(scene, dice, held.spot.party);
     if !held.guard.is_held() {
-        // What is left of it may stand there until the lock is free.
+        // The rest of the hold may stay in Redis until the lock is free.
         scene.leave_behind(&held, Instant::now());
     }
     let how = dice.below(if scene.theme.cancel { 5 } else { 4 });
@@ -198,7 +197,7 @@ async fn extend(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers, id:
     let within = if scene.theme.cancel && dice.once_in(5) { dice.between(0, 8) } else { ms(60_000) };
     trouble(scene, dice, held.spot.party);
     scene.say(|| format!("{id} extended by {lease:?}, dropped after {within:?}"));
-    // A copy of the first is on its way, perhaps.
+    // A copy of the first extend may be in flight.
     let again = (scene.theme.faults == Faults::Late && dice.once_in(3)).then(|| self::lease(scene, dice));
     let (shown, busy) = (Arc::clone(scene), scene.busy());
     let work = async move {
@@ -231,7 +230,7 @@ async fn downgrade(scene: &Arc<Scene>, dice: &mut Numbers, id: usize) {
         Ok(guard) => {
             scene.enter(spot, guard, given, began);
         }
-        // The hold for reading, which comes first, was given back again.
+        // The read hold, which is acquired first, was released again.
         Err(_) => scene.gives_back(),
     }
 }
@@ -242,7 +241,7 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     scene.say(|| format!("{spot:?} is forced open"));
     scene.begin_force(spot);
     scene.gives_back();
-    // Those that were there before it was sent.
+    // The guards that existed before the force was sent.
     let before: Vec<usize> = scene
         .state
         .lock()
@@ -261,7 +260,7 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     if matches!(result, Ok(true)) {
         scene.note_forced(&before, began);
     }
-    // Whoever was there comes in again, here and elsewhere.
+    // The former holder acquires again, in the same client and in others.
     let owner = before.first().and_then(|id| Some(scene.state.lock().held.get(id)?.owner.clone()));
     let given = owner.and_then(|owner| scene.state.lock().given.iter().position(|given| given.text() == owner));
     for _ in 0..given.map_or(0, |_| dice.below(3)) {
@@ -270,7 +269,7 @@ async fn force(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
 }
 
 impl Scene {
-    /// A step is under way until this is dropped.
+    /// Marks a step as running until this is dropped.
     pub fn busy(self: &Arc<Self>) -> impl Drop + use<> {
         struct Busy(Arc<Scene>);
         impl Drop for Busy {
@@ -282,7 +281,7 @@ impl Scene {
         Busy(Arc::clone(self))
     }
 
-    /// Something happens so much later still.
+    /// Records that something may still happen until then.
     pub fn quiet_after(&self, span: Duration) {
         let mut state = self.state.lock();
         state.quiet = state.quiet.max(Some(Instant::now() + span));

@@ -5,7 +5,7 @@ use super::plan::{Faults, Kind, Sharing, Theme};
 use super::state::{Spot, State};
 use crate::prelude::*;
 
-/// For how long after it was sent a force may still come in and be carried out, or a release that takes any vote, at the most.
+/// Longest time after sending in which a force, or a release that takes any vote, may still run.
 pub const FORCE_MAY_LAST: Duration = Duration::from_secs(10);
 
 pub struct Scene {
@@ -22,13 +22,12 @@ pub struct Scene {
     pub fair_wait: Duration,
     pub watchdog: Duration,
     pub state: Mutex<State>,
-    /// Copies come in either in time or so late that they must be refused: the server counts no more than there is (`late`).
+    /// True if copies arrive either in time or so late that they must be refused, so that the counts can be checked
+    /// (`late`).
     pub strict: bool,
-    /// Notes what happens.
     pub traced: bool,
 }
 
-/// What clients are made with.
 #[derive(Clone, Copy)]
 struct Settings {
     link: LinkOptions,
@@ -67,7 +66,7 @@ impl Scene {
         let watchdog = timeout * 3 + ms(dice.below(1500));
         let fair_wait = ms(600 + dice.below(900));
         let latency_max = match theme.sharing {
-            // Races need commands that are under way for a while.
+            // Races need commands that are in flight for a while.
             Sharing::Becoming => ms(4 + dice.below(9)),
             _ if dice.once_in(3) => Duration::ZERO,
             _ => ms(1 + dice.below(3)),
@@ -99,7 +98,7 @@ impl Scene {
                     Sharing::Any => {
                         [Sharing::Alone, Sharing::Text, Sharing::Becoming, Sharing::Object][dice.below(4) as usize]
                     }
-                    // One owner stays alone, for the others to meet.
+                    // One owner is not shared, as a rival of the others.
                     _ if n == 1 => Sharing::Alone,
                     sharing => sharing,
                 };
@@ -132,27 +131,27 @@ impl Scene {
         })
     }
 
-    /// A client, at each of the servers.
+    /// A client's links, one for each server.
     pub fn party(&self, n: usize) -> Vec<Party> {
         self.parties.lock()[n].clone()
     }
 
-    /// The runtime of the clients is gone: others take their places. Their guards stay.
+    /// Replaces the clients, whose runtime has ended. Their guards stay.
     pub fn renew(&self) {
         let parties = self.options.parties(&self.servers, self.clients);
         let before = std::mem::replace(&mut *self.parties.lock(), parties);
         for link in before.iter().flatten().map(|party| &party.link) {
-            // Its connections are gone with the runtime.
+            // The runtime took its connections with it.
             link.partition(true);
             link.hang_up();
         }
-        // Nobody is left who would have it go on.
+        // The task that would have resumed the server ended with the runtime.
         self.servers.iter().for_each(|server| server.freeze(false));
         drop(before);
         self.state.lock().given.iter_mut().for_each(Given::move_in);
     }
 
-    /// The longest way to a server.
+    /// The longest latency, one way.
     pub fn latency(&self) -> Duration {
         self.options.link.latency_max
     }
@@ -174,7 +173,6 @@ impl Scene {
         !self.state.lock().wrong.is_empty()
     }
 
-    /// How many locks there are to take.
     pub fn locks(&self) -> usize {
         self.names.len() + usize::from(self.kind == Kind::Multi)
     }
@@ -188,7 +186,8 @@ impl Scene {
                 Arc::new(RedLock::over(clients, self.flavour(false), name(0)).node_timeout(self.timeout))
             }
             Kind::Multi if spot.lock == self.names.len() => {
-                // Those of one client are taken by one command, those of several by one each.
+                // The members belong to one client, whose single command takes both, or to two clients with a command
+                // each.
                 let party = |n: usize| spot.party + n * (spot.party % 2);
                 let member = |n: usize| -> Arc<dyn DistLock> { Arc::new(client(party(n)).reentrant(name(n))) };
                 Arc::new(MultiLock::of(vec![member(0), member(1)]))
@@ -209,7 +208,7 @@ impl Scene {
         }
     }
 
-    /// The names that a lock is made of, by number.
+    /// The names of a lock's members, by number.
     pub fn keys(&self, spot: Spot) -> std::ops::Range<usize> {
         if spot.lock == self.names.len() { 0..self.names.len() } else { spot.lock..spot.lock + 1 }
     }

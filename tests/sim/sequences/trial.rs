@@ -1,4 +1,4 @@
-//! One sequence from its seed to its end, and many of them.
+//! Runs one sequence of a seed, or many of them.
 
 use super::plan::{Act, Faults, Kind, Step, Theme, steps};
 use super::play::{self, Beside};
@@ -8,7 +8,6 @@ use crate::prelude::*;
 use std::ops::Range;
 use std::time::Instant as Clock;
 
-/// What a sequence brought.
 #[derive(Default)]
 pub struct Outcome {
     pub wrong: Vec<String>,
@@ -17,10 +16,9 @@ pub struct Outcome {
     pub looks: Looks,
 }
 
-/// Of fewer sequences, there may be none in which there was anything to compare.
+/// With fewer sequences, no look may have found anything to compare.
 const MANY: u64 = 30;
 
-/// Plays these steps of a seed.
 fn run_steps(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) -> Outcome {
     let mut scene: Option<Arc<Scene>> = None;
     let mut parts = steps.split_inclusive(|step| step.act == Act::Runtime).peekable();
@@ -52,7 +50,8 @@ fn run_steps(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) 
             if last && !scene.is_wrong() {
                 finish(scene, &mut beside).await;
             }
-            // A new runtime's clock is the real one: this one has to be ahead of it.
+            // A new runtime starts at the real time. This moment is ahead of the old runtime's virtual time, so the
+            // clock never goes back.
             scene.state.lock().next_runtime = Some(Instant::now() + ms(30 + seed % 200));
             beside
         });
@@ -68,7 +67,7 @@ fn run_steps(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) 
     Outcome { wrong, trace, holds: state.holds, looks: state.looks }
 }
 
-/// Everything is given back; when the last late copy has come in and its lease is over, nothing is left.
+/// Releases everything. When the last late copy has arrived and its lease has ended, nothing is left.
 async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
     let all = async { while beside.join_next().await.is_some_and(|end| end.is_ok()) {} };
     if timeout(ms(200_000), all).await.is_err() {
@@ -86,7 +85,7 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
         let state = scene.state.lock();
         (state.quiet.unwrap_or_else(Instant::now).max(Instant::now()), state.longest)
     };
-    // Clean-ups, and the places of waiters that a late copy has brought back.
+    // Time for clean-ups, and for places of waiters that a late copy restored.
     let rest = longest + scene.watchdog + 3 * scene.fair_wait + 10 * scene.timeout + ms(500);
     sleep_until(quiet + rest).await;
     let left = || {
@@ -98,7 +97,7 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
     if left().is_empty() {
         return;
     }
-    // A late copy may have left a dead waiter's place, without an end: it is in nobody's way for long.
+    // A late copy may have left a dead waiter's place without a deadline. It must not block the lock for long.
     for lock in 0..scene.names.len() {
         let spot = Spot { party: 0, lock, reads: false };
         match scene.lock(spot).lock_for(rest).await {
@@ -106,7 +105,7 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
             odd => scene.wrong(format!("once: held at the end: {odd:?}; {}", left())),
         }
     }
-    // A clean-up may have had to wait for another one; what fair locks keep of their waiters runs out by itself.
+    // One clean-up may wait for another. Data of fair locks about their waiters expires by itself.
     sleep_until(quiet + 3 * rest + ms(120_000)).await;
     let left = left();
     if !left.is_empty() {
@@ -114,7 +113,6 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
     }
 }
 
-/// Leaves out steps for as long as it goes wrong all the same.
 fn shrink(kind: Kind, theme: Theme, seed: u64, mut steps: Vec<Step>) -> Vec<Step> {
     let mut at = steps.len();
     while at > 0 {
@@ -128,7 +126,6 @@ fn shrink(kind: Kind, theme: Theme, seed: u64, mut steps: Vec<Step>) -> Vec<Step
     steps
 }
 
-/// What went wrong, with all there is to know about it.
 fn report(kind: Kind, theme: Theme, seed: u64) -> String {
     let all = steps(seed, kind, &theme);
     let few = shrink(kind, theme, seed, all.clone());
@@ -137,12 +134,11 @@ fn report(kind: Kind, theme: Theme, seed: u64) -> String {
     format!("{} of {} steps:\n  {trace}\nwrong:\n  {wrong}", few.len(), all.len())
 }
 
-/// Tries `usual` seeds, or as many as the environment says.
+/// Runs the seeds that the environment sets, or `usual` ones.
 pub fn run(kind: Kind, theme: Theme, usual: u64) {
     run_seeds(kind, theme, seeds(usual));
 }
 
-/// Tries these seeds.
 pub fn run_seeds(kind: Kind, theme: Theme, seeds: Range<u64>) {
     let (from, n) = (seeds.start, seeds.end - seeds.start);
     let work = move |at: Arc<AtomicU64>| {
@@ -167,7 +163,7 @@ pub fn run_seeds(kind: Kind, theme: Theme, seeds: Range<u64>) {
         }
     };
     watched(work, |next, minutes| {
-        // One that is replayed may be traced and shrunk meanwhile.
+        // The sequence of a replayed seed may be traced and shrunk meanwhile.
         let most = if next == from + 1 { 20 } else { 5 };
         (minutes >= most).then(|| format!("SEED={} of {kind}, {}: virtual time stands still", next - 1, theme.name))
     });

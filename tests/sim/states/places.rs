@@ -1,18 +1,18 @@
-//! Of fair locks: places in several queues at once.
+//! Fair locks: places in several queues at once.
 
 use super::Sight;
 use crate::prelude::*;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// For how long the only place in this queue lasts, in ms.
+/// Remaining time of the only place in this queue, in ms.
 async fn lasts(client: &Client, name: &str) -> u128 {
     let queue = client.fair(name).queue().await.unwrap();
     assert_eq!(queue.waiters.len(), 1, "{name}: {queue:?}");
     queue.waiters[0].remaining.unwrap().as_millis()
 }
 
-/// One command refreshes all the places of a client, and a queue that is broken stops no other.
+/// One command refreshes all places of a client, and a broken queue does not stop the others.
 #[test]
 fn places_in_several_queues_are_kept() {
     virtually(async || {
@@ -43,7 +43,7 @@ fn places_in_several_queues_are_kept() {
         for (wait, name) in waits.into_iter().zip(NAMES) {
             let outcome = wait.await.unwrap();
             let is_told = matches!(&outcome, Err(Error::WrongType { name, .. }) if &**name == "b");
-            // Who waits in the broken one has come upon that.
+            // The waiter of the broken queue gets the error.
             assert!(if name == "b" { is_told } else { outcome.is_ok() }, "{name}: {outcome:?}");
         }
     });

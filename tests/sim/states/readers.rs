@@ -1,9 +1,9 @@
-//! Of read-write locks: whose lease the hash has, who is told, and the dead.
+//! Read-write locks: the lease of the hash, the messages, and dead readers.
 
 use super::{NAME, Sight};
 use crate::prelude::*;
 
-/// Whoever waits was told of the end as it was: of one that is sooner by more than a second it is told, once.
+/// Waiters know when the lock will end. If it ends more than a second earlier than that, they get one message.
 #[test]
 fn who_waits_for_readers_is_told_of_an_end_that_is_much_sooner() {
     virtually(async || {
@@ -21,7 +21,8 @@ fn who_waits_for_readers_is_told_of_an_end_that_is_much_sooner() {
     });
 }
 
-/// The hash is the writer's for as long as it writes; then it belongs to what it reads, if that lives.
+/// While its owner writes, the hash has the lease of the write hold. After that it has the lease of the owner's read
+/// hold, if that is alive.
 #[test]
 fn what_a_writer_reads_leaves_its_lease_alone() {
     virtually(async || {
@@ -36,7 +37,7 @@ fn what_a_writer_reads_leaves_its_lease_alone() {
         assert_eq!((&*sight.keys(&[&a]), &*sight.told()), ("l (A 1, mode read): 20000; A:1: 20000", "1"));
         reads.unlock().await.unwrap();
         assert_eq!((&*sight.keys(&[&a]), &*sight.told()), ("", "0"));
-        // One that is dead holds nothing.
+        // A dead read hold keeps nothing alive.
         let writes = enter(&lock.write(), &a, 10_000).await;
         let reads = enter(&lock.read(), &a, 10).await;
         sleep(ms(11)).await;
@@ -46,7 +47,7 @@ fn what_a_writer_reads_leaves_its_lease_alone() {
     });
 }
 
-/// Only the half that is meant is freed, those are told whom it lets in, and a lock of another kind is left alone.
+/// A force frees only its own half, notifies the waiters that may enter, and leaves locks of another kind alone.
 #[test]
 fn force_frees_its_own_half() {
     virtually(async || {
@@ -64,7 +65,7 @@ fn force_frees_its_own_half() {
             assert_eq!((sight.keys(&[&a]), sight.told()), (before, String::new()));
             assert!(mine.force_unlock().await.unwrap());
             assert_eq!((sight.left(), &*sight.told()), (-2, message));
-            // Covers are left to run out.
+            // Covers are left to expire.
             drop(guard);
             sleep(ms(5000)).await;
             sight.told();
@@ -79,7 +80,7 @@ fn force_frees_its_own_half() {
     });
 }
 
-/// Readers hear of it when the last writer that waited has given up, and only then.
+/// Readers are notified when the last waiting writer has given up, and not before.
 #[test]
 fn readers_are_told_when_no_writer_waits_any_more() {
     virtually(async || {
@@ -101,7 +102,7 @@ fn readers_are_told_when_no_writer_waits_any_more() {
             assert!(!wait.await.unwrap().unwrap());
         }
         reader.unlock().await.unwrap();
-        // Behind a writer nobody can come in yet.
+        // While a writer holds the lock no reader can enter, so none is notified.
         let writer = sight.us.client.rw(NAME).write().lock_leased(ms(60_000)).await.unwrap();
         sight.told();
         assert!(!wait(&one, ms(1000)).await.unwrap().unwrap());
@@ -112,7 +113,7 @@ fn readers_are_told_when_no_writer_waits_any_more() {
     });
 }
 
-/// Of readers that are dead nothing is told, and nobody waits for them, although Java's watchdog keeps their hash.
+/// Dead readers are not reported as holders, and no writer waits for them, although Java's watchdog renews their hash.
 #[test]
 fn dead_readers_keep_nobody_out() {
     virtually(async || {
@@ -126,7 +127,7 @@ fn dead_readers_keep_nobody_out() {
         let state = lock.read().state().await.unwrap();
         assert_eq!((state.holders, state.remaining), (vec![(text(&b), 1)], Some(ms(999))));
         assert!(!lock.write().is_locked().await.unwrap());
-        // It sleeps for as long as the last of them lives.
+        // The writer sleeps until the last reader's lease ends.
         let began = Instant::now();
         let writes = enter(&other.client.rw(NAME).write(), &a, 5000).await;
         assert!(began.elapsed() <= ms(1100), "{:?}", began.elapsed());
@@ -134,11 +135,11 @@ fn dead_readers_keep_nobody_out() {
         let state = lock.write().state().await.unwrap();
         assert_eq!((state.holders, state.remaining), (vec![(text(&a), 1)], Some(ms(5000))));
         assert!(!lock.read().is_locked().await.unwrap());
-        // Who writes may read, and is told apart.
+        // The owner of the write half may read, and its read hold is reported on its own.
         let reads = enter(&other.client.rw(NAME).read(), &a, 3000).await;
         let state = lock.read().state().await.unwrap();
         assert_eq!((state.holders, state.remaining), (vec![(text(&a), 1)], Some(ms(3000))));
-        // Who reads may not write.
+        // An owner that reads may not write.
         writes.unlock().await.unwrap();
         let up = lock.write().acquire(Acquire::new().owner(&a)).await;
         assert!(matches!(up, Err(Error::WouldDeadlock { .. })), "{up:?}");
@@ -147,8 +148,8 @@ fn dead_readers_keep_nobody_out() {
     });
 }
 
-/// A writer of the same process that waits is asked to try when the last reader has left, and not before: every try in
-/// vain is a command.
+/// A waiting writer of the same process tries when the last reader has left, and not before: each try in vain costs a
+/// command.
 #[test]
 fn a_writer_tries_when_the_last_reader_has_left() {
     virtually(async || {
@@ -168,7 +169,7 @@ fn a_writer_tries_when_the_last_reader_has_left() {
     });
 }
 
-/// Of an owner's holds for reading the newest may be over first: it reads all the same.
+/// An owner's newest read hold may end first. The owner still reads.
 #[test]
 fn a_hold_that_is_over_is_not_all_that_its_owner_has() {
     virtually(async || {
@@ -186,7 +187,7 @@ fn a_hold_that_is_over_is_not_all_that_its_owner_has() {
     });
 }
 
-/// Nor does the newest hold say for how long its owner reads.
+/// The newest hold does not determine for how long its owner reads.
 #[test]
 fn the_longest_of_an_owners_holds_counts() {
     virtually(async || {
@@ -195,7 +196,7 @@ fn the_longest_of_an_owners_holds_counts() {
         let (lock, theirs) = (sight.us.client.rw(NAME), other.client.rw(NAME));
         let (a, b) = (sight.us.client.owner(), other.client.owner());
         let left = || sight.left();
-        // Under a writer, whose lease becomes shorter by an extension, and by a release.
+        // Under a writer whose lease is shortened by an extension and by a release.
         let writes = [enter(&lock.write(), &a, 40_000).await, enter(&lock.write(), &a, 50_000).await];
         let reads = [enter(&lock.read(), &a, 20_000).await, enter(&lock.read(), &a, 3000).await];
         assert_eq!(lock.read().state().await.unwrap().remaining, Some(ms(20_000)));
@@ -211,7 +212,6 @@ fn the_longest_of_an_owners_holds_counts() {
         for read in reads {
             read.unlock().await.unwrap();
         }
-        // Beside other readers.
         let mine = enter(&lock.read(), &a, 9000).await;
         let beside = [enter(&theirs.read(), &b, 8000).await, enter(&theirs.read(), &b, 3000).await];
         mine.extend(ms(2000)).await.unwrap();

@@ -1,16 +1,17 @@
-//! Renewals, extensions and releases: which holds they concern, and what lease they leave.
+//! Renewals, extensions and releases: the holds that they affect, and the leases that they leave.
 
 use super::{NAME, Sight};
 use crate::prelude::*;
 
-/// Reads the owner from the lock, and comes in as it beside the hold that is there.
+/// Reads the owner from the lock, and enters under it, next to the existing hold.
 async fn enter_as_holder(lock: &dyn DistLock) -> (Owner, Guard) {
     let owner = lock.state().await.unwrap().holders[0].0.parse().unwrap();
     let guard = enter(lock, &owner, 90_000).await;
     (owner, guard)
 }
 
-/// A renewal of a hold that is gone makes no lease longer, whoever has come in as its owner, and its guard is told.
+/// A renewal of a hold that is gone prolongs no lease, even if the owner has entered again. The guard of that hold is
+/// notified.
 #[test]
 fn a_renewal_of_what_is_gone_leaves_the_lease_alone() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, listed)| {
@@ -34,8 +35,9 @@ fn a_renewal_of_what_is_gone_leaves_the_lease_alone() {
     });
 }
 
-/// The hold of an owner that its client takes for unknown, while somebody who read the owner from the lock is in by another hold. Given
-/// back here it goes alone, and leaves theirs; given back by them, a renewal tells it.
+/// A client takes its hold for the owner's only one, but another client read the owner from the lock and has a second
+/// hold. A release here leaves the other hold. If the other client releases the hold of this client, a renewal
+/// notifies its guard.
 #[test]
 fn an_only_hold_that_is_none_any_more_is_one_of_two() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, by_others)| {
@@ -56,7 +58,7 @@ fn an_only_hold_that_is_none_any_more_is_one_of_two() {
     });
 }
 
-/// Of an owner's only hold an extension to less is one; of one that is gone it is an error.
+/// An owner's only hold can be extended to a shorter lease. Extending a hold that is gone is an error.
 #[test]
 fn an_only_hold_is_extended_as_it_is_told() {
     each(REENTRANT, async |flavour| {
@@ -72,8 +74,8 @@ fn an_only_hold_is_extended_as_it_is_told() {
     });
 }
 
-/// An extension to less leaves alone what somebody else came in for, also where the extended hold is not alone and a hold
-/// beside it is gone, unknown to its client.
+/// An extension to a shorter lease spares other clients' holds, even if another hold of the owner is gone and its
+/// client does not know.
 #[test]
 fn an_extension_beside_a_hold_that_is_gone_cuts_nobody_short() {
     each(REENTRANT, async |flavour| {
@@ -88,7 +90,7 @@ fn an_extension_beside_a_hold_that_is_gone_cuts_nobody_short() {
     });
 }
 
-/// A reader whose cover is gone has lost its hold, whatever its field says.
+/// A reader whose cover is gone has lost its hold, whatever the hash says.
 #[test]
 fn a_renewal_brings_no_cover_back() {
     virtually(async || {
@@ -102,14 +104,14 @@ fn a_renewal_brings_no_cover_back() {
     });
 }
 
-/// An extension to less that nobody heard of makes no lease shorter when it comes in after its last moment, be it for the
-/// first time: its guard counts on the lease that was there.
+/// A copy of an extension to a shorter lease arrives after its last moment. It shortens nothing, even if it is the
+/// first copy to arrive, because the guard relies on the existing lease.
 #[test]
 fn an_extension_that_comes_in_too_late_changes_nothing() {
     each(REENTRANT, async |flavour| {
         let (sight, mine, _) = Sight::of_two(flavour).await;
         let guard = mine.lock_leased(ms(500_000)).await.unwrap();
-        // The client has heard what time it is.
+        // The client learns the server's clock.
         assert!(!sight.us.client.reentrant("other").force_unlock().await.unwrap());
         let next = sight.us.link.sent();
         sight.us.link.plan(next, Mishap::LateOnly(ms(120_000)));
@@ -123,7 +125,7 @@ fn an_extension_that_comes_in_too_late_changes_nothing() {
     });
 }
 
-/// An extension of a hold that somebody gave back is an error, and changes nothing for the owner's other hold here.
+/// Extending a hold that was released elsewhere is an error, and does not affect the owner's other hold here.
 #[test]
 fn an_extension_of_a_hold_that_is_gone_changes_nothing() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, listed)| {
@@ -149,8 +151,9 @@ fn an_extension_of_a_hold_that_is_gone_changes_nothing() {
     });
 }
 
-/// A client believes what it knows of a server's clock for a minute. After that, a release that leaves other holds asks for the time.
-/// Without an answer the release is sent without the time, and the longest lease stays until the next release.
+/// A client trusts its knowledge of a server's clock for a minute. After that, a release that leaves other holds asks
+/// for the time. Without an answer the release is sent without the time, and the longest lease stays until the next
+/// release.
 #[test]
 fn a_release_after_a_quiet_minute_leaves_the_lease_of_the_holds_that_are_left() {
     let cases = pairs([None, Some(Mishap::NotSent), Some(Mishap::Refuse("NOPERM no TIME".into()))], REENTRANT);

@@ -1,4 +1,4 @@
-//! How often waiters look that nobody wakes: those of spin locks, and those of plain locks behind other libraries.
+//! Polls of waiters that no message wakes: at spin locks, and at plain locks held by other libraries.
 
 use crate::prelude::*;
 
@@ -11,7 +11,7 @@ fn party(server: &SimServer, poll_cap: Duration) -> Party {
     Party::new(server, link, |options| options.poll_cap = poll_cap)
 }
 
-/// The lock `job` with these pauses, or with those of the flavour.
+/// The lock `job` with this back-off, or with the flavour's own.
 fn lock(client: &Client, flavour: Flavour, backoff: Option<Backoff>) -> Arc<dyn DistLock> {
     match (flavour, backoff) {
         (Flavour::Spin, Some(backoff)) => Arc::new(client.spin("job").backoff(backoff)),
@@ -20,7 +20,7 @@ fn lock(client: &Client, flavour: Flavour, backoff: Option<Backoff>) -> Arc<dyn 
     }
 }
 
-/// Somebody holds the lock who tells nobody.
+/// A foreign holder that publishes nothing.
 fn take(server: &SimServer, flavour: Flavour, lease: &str) {
     match flavour {
         Flavour::Plain => server.command(&[b"set", b"job", b"somebody", b"px", lease.as_bytes()]),
@@ -31,7 +31,8 @@ fn take(server: &SimServer, flavour: Flavour, lease: &str) {
     };
 }
 
-/// Runs a body for both flavours: a server whose lock somebody holds for so many ms, and a client that knows the scripts.
+/// Runs a body for both flavours: with a server whose lock is held for `lease` ms, and a client; the server knows the
+/// scripts.
 fn behind_somebody(lease: &'static str, body: impl AsyncFnOnce(Flavour, SimServer, Party) + Copy + Send + 'static) {
     each(BOTH, async move |flavour| {
         let server = SimServer::new(1);
@@ -42,7 +43,7 @@ fn behind_somebody(lease: &'static str, body: impl AsyncFnOnce(Flavour, SimServe
     });
 }
 
-/// Redisson's `testConstantBackoff` and `testExponentialBackoff`. Each pause is up to a half shorter, by chance.
+/// Redisson's `testConstantBackoff` and `testExponentialBackoff`. Each pause is randomly shortened by up to a half.
 #[test]
 fn a_wait_of_a_second_looks_as_often_as_its_back_off_says() {
     behind_somebody("60000", async |flavour, server, ours| {
@@ -50,9 +51,9 @@ fn a_wait_of_a_second_looks_as_often_as_its_back_off_says() {
         let constant = |pause| Some(Backoff::constant(pause).unwrap());
         for (backoff, fewest, most) in [
             (constant(ms(50)), 19, 40),
-            // From 1 ms to 128 ms, and from 5 ms to 100 ms.
+            // Spin: 1 ms to 128 ms. Plain: 5 ms to 100 ms.
             (None, 13, 26),
-            // 100, 300, 400, 400
+            // 100, 300, 400, 400 ms.
             (exponential(100, 3.0, 400), 4, 8),
             // Longer than the wait.
             (constant(10 * SECOND), 1, 3),
@@ -89,7 +90,7 @@ fn a_hundred_tasks_look_as_often_as_one() {
     });
 }
 
-/// The longest pause of a spin lock is 128 ms, that of a plain lock 100 ms.
+/// The longest pause is 128 ms for a spin lock and 100 ms for a plain lock.
 #[test]
 fn a_release_that_nobody_tells_is_found_within_the_longest_pause() {
     behind_somebody("60000", async |flavour, server, ours| {
@@ -117,7 +118,8 @@ fn a_pause_ends_with_the_lease_of_the_holder() {
     });
 }
 
-/// The release of a spin lock tells nobody. A waiter of a reentrant lock of the name finds it by its own poll, or by the lease.
+/// A spin lock's release publishes nothing. A reentrant waiter of the same name notices it by its own poll or at the
+/// end of the lease.
 #[test]
 fn a_reentrant_waiter_behind_a_spin_holder_looks_after_its_poll_cap_or_the_lease() {
     each([(false, ms(400)), (true, 3_600 * SECOND)], async move |(leased, poll_cap)| {

@@ -1,10 +1,10 @@
-//! Timing rules of a client as a whole: when a shutdown ends, and that a lease counts by the clock.
+//! Timing of a client as a whole: when a shutdown ends, and that leases are measured by the clock.
 
 use crate::prelude::*;
 
 const FLAVOURS: [Flavour; 3] = [Flavour::Reentrant, Flavour::Fair, Flavour::Write];
 
-/// A client without latency; its server knows the scripts.
+/// A client without latency. Its server knows the scripts.
 async fn party(server: &SimServer) -> Party {
     let party = Party::new(server, LinkOptions::default(), |_| {});
     for flavour in FLAVOURS {
@@ -23,7 +23,7 @@ fn a_shutdown_ends_when_all_is_released_or_its_time_is_up() {
         let began = Instant::now();
         let outcome = party.client.shutdown(ms(500)).await;
         let took = began.elapsed();
-        // The guard may stay for 500 ms. After that its release has a command timeout.
+        // Guards may stay for 500 ms. After that their releases have one command timeout.
         let most = ms(500) + if silent { party.client.options().command_timeout } else { ms(0) };
         assert!((most..=most + ms(100)).contains(&took), "a shutdown of {most:?} took {took:?}");
         if silent {
@@ -36,7 +36,7 @@ fn a_shutdown_ends_when_all_is_released_or_its_time_is_up() {
     });
 }
 
-/// A runtime that is held up renews nothing and fires no timer. The guard's word is good all the same, and the loss is signalled as
+/// A blocked runtime renews nothing and fires no timer. The guard still answers correctly, and signals the loss as
 /// soon as the runtime runs again.
 #[test]
 fn a_guard_of_a_starved_runtime_knows_that_its_lease_is_over() {
@@ -46,7 +46,7 @@ fn a_guard_of_a_starved_runtime_knows_that_its_lease_is_over() {
         let guard = party.client.reentrant("job").lock().await.unwrap();
         let lost = guard.lost();
         let left = guard.remaining();
-        // Moves the clock and lets no other task run.
+        // Moves the clock without letting another task run.
         let passes = async |time: Duration| {
             let _ = futures::poll!(std::pin::pin!(advance(time)));
         };
@@ -62,7 +62,7 @@ fn a_guard_of_a_starved_runtime_knows_that_its_lease_is_over() {
     });
 }
 
-/// Asked for on another executor, a wait begins when the client's runtime comes to it.
+/// A wait called on another executor begins when the client's runtime starts it.
 #[test]
 fn a_runtime_that_stands_still_takes_nothing_of_a_wait() {
     virtually(async || {
@@ -75,7 +75,7 @@ fn a_runtime_that_stands_still_takes_nothing_of_a_wait() {
             let thread = std::thread::spawn(move || {
                 futures::executor::block_on(async {
                     let mut waits = lock.lock_for(ms(300));
-                    // The call is handed to the runtime, which does not run.
+                    // The call is queued for the runtime, which does not run.
                     assert!(futures::poll!(&mut waits).is_pending());
                     asked.send(()).unwrap();
                     let _ = ends.send(waits.await);

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 const SECOND: Duration = ms(1_000);
-/// The longest that a wait may go on after its time.
+/// Time by which a wait may exceed its limit.
 const SLACK: Duration = ms(50);
 
 fn party(server: &SimServer, latency: Duration) -> Party {
@@ -11,7 +11,7 @@ fn party(server: &SimServer, latency: Duration) -> Party {
     Party::new(server, way, |options| options.prefer = Prefer::Writers)
 }
 
-/// How long an acquire took that must end with its wait.
+/// Runs an acquire that must end in vain, when its wait ends.
 async fn within(what: &str, wait: Duration, acquire: impl Future<Output = distlock::Result<Option<Guard>>>) {
     let began = Instant::now();
     let outcome = acquire.await;
@@ -20,7 +20,7 @@ async fn within(what: &str, wait: Duration, acquire: impl Future<Output = distlo
     assert!(took >= wait && took <= wait + SLACK, "{what}: {took:?} of {wait:?}, {outcome:?}");
 }
 
-/// The next attempt stands behind the release of a grant that came too late.
+/// The next attempt has to wait for the release of a grant that was too late.
 #[test]
 fn a_wait_ends_while_a_late_grant_is_given_back() {
     virtually(async || {
@@ -41,7 +41,8 @@ fn a_wait_ends_while_a_late_grant_is_given_back() {
     });
 }
 
-/// A multi lock gives back what it has, and the release is not answered. `lost`: it has lost one of its locks meanwhile.
+/// A multi lock releases its members, and the release is not answered. `lost`: it has lost one of its members
+/// meanwhile.
 #[test]
 fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait() {
     each([(false, None), (true, None), (true, Some(60 * SECOND))], async move |(lost, lease)| {
@@ -59,7 +60,7 @@ fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait() {
             }
             if lost {
                 server.command(&[b"del", b"a"]);
-                // What follows the acquire of b is not answered.
+                // Nothing after the acquire of b is answered.
                 for n in 1..20 {
                     two.link.plan(two.link.sent() + n, Mishap::SwallowReply);
                 }
@@ -73,7 +74,7 @@ fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait() {
         let began = Instant::now();
         let acquire = async { (multi.acquire(how.wait(SECOND)).await, began.elapsed()) };
         let ((outcome, took), ()) = tokio::join!(acquire, silence);
-        // It may have taken the one that it lost again.
+        // It may have acquired the lost member again.
         let ended = took <= SECOND + SLACK && (lost || !matches!(outcome, Ok(Some(_))));
         assert!(ended, "lost {lost}, lease {lease:?}: {took:?}, {outcome:?}");
         drop(outcome);
@@ -83,7 +84,7 @@ fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait() {
     });
 }
 
-/// The read half, held by somebody, with a writer that waits for it at each of these servers.
+/// At each of these servers, a reader holds the lock and a writer waits for it.
 async fn contended(name: &str, readers: &[&Party], writers: &[&Party]) -> (Vec<Guard>, Vec<JoinHandle<()>>) {
     let (mut held, mut waiting) = (Vec::new(), Vec::new());
     for (reader, writer) in readers.iter().zip(writers) {
@@ -97,7 +98,8 @@ async fn contended(name: &str, readers: &[&Party], writers: &[&Party]) -> (Vec<G
     (held, waiting)
 }
 
-/// Readers wait for writers for `hold_back`. An acquire of several read halves is held back once, and not once for each.
+/// Writers hold readers back for `hold_back`. An acquire of several read halves is held back once, not once for each
+/// half.
 #[test]
 fn an_acquire_of_several_read_halves_is_held_back_once() {
     each(["multi", "multi of multi", "striped", "RedLock"], async move |kind| {

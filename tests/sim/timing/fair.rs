@@ -1,11 +1,11 @@
-//! Fair locks: what dead waiters cost those behind them, how long places last, and how often clients look after them.
+//! Fair locks: the cost of dead waiters, how long places last, and how often clients check them.
 
 use crate::prelude::*;
 
 mod places;
 
 const SECOND: Duration = ms(1_000);
-/// The most that dead waiters cost those behind them (`fair_wait`), and a few round trips.
+/// The longest delay caused by dead waiters (`fair_wait`), plus a few round trips.
 const BOUND: Duration = ms(5_000 + 20);
 /// How far a deadline is ahead of the last refresh, in ms.
 const PLACE: f64 = 4_500.0;
@@ -16,7 +16,7 @@ fn party(server: &SimServer, set: impl FnOnce(&mut Options)) -> Party {
     Party::new(server, way(ms(1)), set)
 }
 
-/// The lock `a` is held by one client, and there are others.
+/// The lock `a`, held by one client, and further clients.
 struct Held<const N: usize> {
     server: SimServer,
     holder: Party,
@@ -40,14 +40,14 @@ fn queue(server: &SimServer) -> Vec<String> {
     words(&does(server, &format!("lrange {QUEUE} 0 -1")))
 }
 
-/// How many ms are left until each deadline. The fraction of one of ours says when it was set.
+/// The ms left until each deadline. Fractions are dropped; in our deadlines they encode when they were set.
 fn deadlines(server: &SimServer) -> BTreeMap<String, f64> {
     let flat = words(&does(server, &format!("zrange {DEADLINES} 0 -1 withscores")));
     let left = |pair: &[String]| (pair[0].clone(), pair[1].parse::<f64>().unwrap().floor() - now(server) as f64);
     flat.chunks(2).map(left).collect()
 }
 
-/// A waiter of a dead Java process at the end of the queue.
+/// Appends a waiter of a dead Java process to the queue.
 fn plant(server: &SimServer, n: u32, left: f64) -> String {
     let owner = format!("ffffffff-ffff-4fff-8fff-ffffffffffff:{n}");
     does(server, &format!("zadd {DEADLINES} {} {owner}", now(server) as f64 + left));
@@ -55,7 +55,7 @@ fn plant(server: &SimServer, n: u32, left: f64) -> String {
     owner
 }
 
-/// A waiter at the end of the queue; ends with the moment at which it has the lock, and gives it back.
+/// Starts a waiter at the end of the queue. Its task returns when it acquired the lock, and unlocks it.
 async fn waiter(server: &SimServer, party: &Party) -> JoinHandle<Instant> {
     waiter_as(server, party, None).await
 }
@@ -66,7 +66,7 @@ async fn waiter_as(server: &SimServer, party: &Party, owner: Option<Owner>) -> J
     let task = tokio::spawn(async move {
         let guard = lock.acquire(how).await.unwrap().unwrap();
         let had = Instant::now();
-        // A release may find that a waiter that was cut off has lost the lock.
+        // A waiter that was cut off may have lost the lock by then.
         let _ = guard.unlock().await;
         had
     });
@@ -83,7 +83,7 @@ async fn waiters(server: &SimServer, party: &Party, count: usize) -> Vec<JoinHan
     all
 }
 
-/// However many died together, whenever the lock is released, and however short a lease it is passed on for.
+/// However many waiters died together, whenever the lock is released, and however short the lease of a grant is.
 #[test]
 fn dead_waiters_cost_those_behind_them_five_seconds_at_most() {
     each(
@@ -119,7 +119,7 @@ fn a_dead_holder_that_also_waits_costs_its_lease_and_five_seconds_at_most() {
     });
 }
 
-/// The message is lost, or the connection that it would come by: the next refresh finds out.
+/// The message is lost, or the connection that would carry it. The next refresh notices.
 #[test]
 fn a_waiter_that_misses_its_message_finds_out_by_its_next_refresh() {
     each(pairs([false, true], [0, 300, 900, 1_700, 2_900].map(ms)), async |(hang_up, phase)| {
@@ -138,7 +138,7 @@ fn a_waiter_that_misses_its_message_finds_out_by_its_next_refresh() {
     });
 }
 
-/// For less than a place lasts, and for longer.
+/// Frozen for less than a place lasts, and for longer.
 #[test]
 fn all_waiters_are_served_after_a_server_was_frozen() {
     each([2_000, 6_000, 20_000].map(ms), async |freeze| {
@@ -158,7 +158,7 @@ fn all_waiters_are_served_after_a_server_was_frozen() {
     });
 }
 
-/// The head gives up at any moment around the release, also when the lock was passed on to it already (Redisson #3254, #6427).
+/// The head gives up at any moment around the release, even after the lock was granted to it (Redisson #3254, #6427).
 #[test]
 fn a_head_that_gives_up_serves_the_next_at_once() {
     each(0..8, async |moment| {
@@ -178,7 +178,8 @@ fn a_head_that_gives_up_serves_the_next_at_once() {
     });
 }
 
-/// Redisson's `testLeaseTimeout`: the ends of leases, and no release, drive the order. Redisson needs 11 s.
+/// Redisson's `testLeaseTimeout`: each waiter enters when the lease before it expires, without any release. Redisson
+/// needs 11 s.
 #[test]
 fn waiters_are_served_in_order_by_leases_that_expire() {
     virtually(async || {
@@ -207,7 +208,8 @@ fn waiters_are_served_in_order_by_leases_that_expire() {
     });
 }
 
-/// A command every 1 to 2.2 s, whatever the number of waiters. Behind a dead waiter of Java's, with the lock free, one of them looks as well.
+/// One command every 1 to 2.2 s, however many waiters. Behind a dead Java waiter of a free lock, one waiter polls as
+/// well.
 #[test]
 fn a_client_keeps_all_its_places_by_one_command_a_beat() {
     each([(1, false, 61), (100, false, 61), (400, false, 61), (64, true, 122)], async |(count, behind_java, most)| {
@@ -224,7 +226,7 @@ fn a_client_keeps_all_its_places_by_one_command_a_beat() {
         sleep(60 * SECOND).await;
         let commands = server.scripts_run() - before;
         assert!((27..=most).contains(&commands), "{count} waiters, behind Java {behind_java}: {commands} a minute");
-        // Redisson's rules for the waiters of Java: it stands there until its deadline.
+        // By Redisson's rules the Java waiter stays until its deadline.
         assert_eq!(queue(&server).len(), count + usize::from(behind_java));
         if let Some(dead) = dead {
             does(&server, &format!("zadd {DEADLINES} 1 {dead}"));

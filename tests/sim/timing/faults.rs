@@ -1,12 +1,11 @@
-//! Timing rules at faults: what a wait that ends while a command is unanswered says of the server, and that nobody else has a lock
-//! before its holder is told.
+//! Timing under faults: what a wait reports that ends while a command is unanswered, and that a lock is not granted
+//! again before its holder is notified.
 
 use crate::prelude::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const KINDS: [&str; 6] = ["single", "owned", "multi", "striped", "striped, not reentrant", "redlock"];
 
-/// A client of this latency one way.
 fn party(server: &SimServer, latency: Duration) -> Party {
     let link = LinkOptions { timeout: ms(2_000), ..way(latency) };
     Party::new(server, link, |options| {
@@ -33,7 +32,7 @@ fn how(me: &Owner, kind: &str, wait: u64) -> Acquire {
     }
 }
 
-/// For every kind of lock, a server and a client that has had an answer to learn how long one takes.
+/// For every kind of lock, a server and a client that knows from earlier replies how long a reply takes.
 fn for_each_kind(
     latency: Duration,
     body: impl AsyncFnOnce(&SimServer, &Party, Arc<dyn DistLock>, &'static str) + Copy + Send + 'static,
@@ -50,11 +49,11 @@ fn for_each_kind(
     });
 }
 
-/// The server takes no longer than usual, but no holder was seen within the wait. A late grant is undone.
+/// The server is as fast as usual, but no holder was seen within the wait. A late grant is undone.
 #[test]
 fn wait_that_ends_before_a_healthy_server_answers_is_an_error() {
     for_each_kind(ms(100), async |server, party, lock, kind| {
-        // A RedLock tells of each server that has not answered.
+        // A RedLock reports each server that has not answered.
         if kind == "redlock" {
             return;
         }
@@ -66,8 +65,8 @@ fn wait_that_ends_before_a_healthy_server_answers_is_an_error() {
     });
 }
 
-/// A reply that does not come: an error in doubt and never "busy", and what the acquire took is given back. Once silence can be known,
-/// no wait says busy, however short it is.
+/// Without a reply the result is an error in doubt, not "busy", and what the acquire took is undone. Once the client
+/// can know that the server is silent, no wait reports busy, however short it is.
 #[test]
 fn a_wait_that_ends_at_a_silent_server_is_in_doubt() {
     for_each_kind(ms(1), async |server, party, lock, kind| {
@@ -100,7 +99,7 @@ fn a_wait_that_ends_at_a_silent_server_is_in_doubt() {
     }
 }
 
-/// It does not know that the lock is busy.
+/// The waiter never saw that the lock is busy.
 #[test]
 fn a_waiter_behind_another_at_a_silent_server_fails_at_the_end_of_its_wait() {
     for_each_kind(ms(1), async |server, _, lock, kind| {
@@ -121,8 +120,8 @@ fn a_waiter_behind_another_at_a_silent_server_fails_at_the_end_of_its_wait() {
     });
 }
 
-/// This process stands still while its one command is answered, until its wait is over. The server is not called silent for that: the
-/// answer is read, and the free lock is had.
+/// This process stands still until its wait is over, while its only command is answered. The server does not count as
+/// silent: the reply is read, and the free lock is acquired.
 #[test]
 fn a_standstill_beyond_the_end_of_a_wait_is_not_the_servers() {
     for_each_kind(ms(5), async |server, party, lock, kind| {
@@ -132,8 +131,8 @@ fn a_standstill_beyond_the_end_of_a_wait_is_not_the_servers() {
                 sleep(ms(1)).await;
                 advance(ms(300)).await;
             });
-            // A striped lock first asks whether an owner that must not come in again holds a segment. The wait is over before its
-            // first attempt, so it has seen no holder.
+            // A striped lock first asks whether an owner that must not re-enter holds a segment. The wait is over
+            // before its first attempt, so it has seen no holder.
             let may_fail = kind == "striped, not reentrant" && matches!(outcome, Err(Error::Timeout { .. }));
             assert!(may_fail || matches!(outcome, Ok(Some(_))), "{kind}, {wait} ms: {outcome:?}");
             drop(outcome);
@@ -178,7 +177,7 @@ fn a_standstill_within_a_wait_for_a_busy_lock_is_not_the_servers() {
     }
 }
 
-/// A server that stands still beyond the lease, which ends in it while nobody can see.
+/// The server stands still past the end of the lease, so nobody sees the lease end.
 #[test]
 fn a_lock_that_ends_in_a_frozen_server_is_lost_before_another_client_has_it() {
     each(

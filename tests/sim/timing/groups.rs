@@ -1,5 +1,5 @@
-//! Locks that are made of several: how long waits last, how soon they are granted, what waiters send, and when a hold ends. Every
-//! command takes a round trip of 2 ms unless a test says otherwise, and nobody looks by itself for an hour.
+//! Group locks: how long waits last, how soon they are granted, what waiters send, and when a hold ends. Every command
+//! takes a round trip of 2 ms unless a test says otherwise, and waiters do not poll for an hour.
 
 use crate::fleet::Fleet;
 use crate::prelude::*;
@@ -12,10 +12,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 const WATCHDOG: Duration = Duration::from_secs(30);
 const NODE: Duration = ms(500);
 
-/// How long members are held while another one is waited for, at the most.
+/// Longest time for which members are held while another member is awaited.
 const HOLD: Duration = ms(600);
 
-/// Servers so far away, one way, and clients of all of them; the servers know the scripts, and the clients their clocks.
+/// Servers with these one-way latencies, and clients of all of them. The servers know the scripts, and the clients
+/// know the clocks.
 async fn fleet_of(ways: &[Duration], clients: usize) -> Arc<Fleet> {
     let next = Cell::new(0);
     let fleet = Fleet::new(1, ways.len(), clients, |server, _| {
@@ -37,13 +38,11 @@ async fn fleet(servers: usize, clients: usize) -> Arc<Fleet> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Three members that one script takes.
+    /// Three members, acquired by one script.
     Plain,
-    /// Three members that are asked one by one.
+    /// Three members, acquired one by one.
     Fair,
-    /// Members on two servers.
     TwoServers,
-    /// Three segments.
     Striped,
     /// A majority of three servers.
     Red,
@@ -74,7 +73,6 @@ impl Kind {
     }
 }
 
-/// Runs a body for every kind, over three servers and two clients.
 fn for_each(body: impl AsyncFnOnce(Kind, Arc<Fleet>) + Copy + Send + 'static) {
     each(KINDS, async move |kind| {
         let fleet = fleet(3, 2).await;
@@ -127,7 +125,7 @@ fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
     });
 }
 
-/// Before the lease ends there, and what is left is given back at once.
+/// The loss is reported before the lease ends at the server, and the other members are released at once.
 #[test]
 fn with_a_silent_server_a_multi_lock_is_lost_in_time() {
     virtually(async || {
@@ -147,7 +145,8 @@ fn with_a_silent_server_a_multi_lock_is_lost_in_time() {
     });
 }
 
-/// An error and not "busy", at the end of the wait. Attempts before the last one, which is cut off, say more than that.
+/// An error, not "busy", at the end of the wait. The last attempt is cut off, so the error comes from earlier
+/// attempts.
 #[test]
 fn a_wait_at_silent_servers_ends_in_time_with_what_they_failed_by() {
     virtually(async || {
@@ -173,7 +172,7 @@ fn a_wait_at_silent_servers_ends_in_time_with_what_they_failed_by() {
     });
 }
 
-/// Members that ended while another one was waited for, or were held for a while, have a whole lease in the end.
+/// Members that expired, or were held for a while, during the wait for another member have a whole lease in the end.
 #[test]
 fn a_lease_is_whole_after_a_wait() {
     each([(Kind::Fair, 250, 1_000), (Kind::Plain, 1_000, 400), (Kind::TwoServers, 1_000, 400)], async |case| {
@@ -192,14 +191,15 @@ fn a_lease_is_whole_after_a_wait() {
             let left = fleet.servers[server].pttl(name.as_bytes());
             assert!(left >= lease as i64 - 20, "{name} has {left} ms left");
         }
-        // A hundredth less, and a round trip or two.
+        // Less the drift margin of 1 %, and a round trip or two.
         assert!(guard.remaining() >= ms(lease * 98 / 100 - 20), "{guard:?}");
         guard.unlock().await.unwrap();
         fleet.ends(ms(60_000)).await;
     });
 }
 
-/// What has run out when the last server answers is not held: by a multi lock that needs both, by a RedLock that needs most.
+/// A member whose lease has ended when the last server answers is not held: a multi lock needs both members, a RedLock
+/// a majority.
 #[test]
 fn a_lease_too_short_for_its_servers_is_never_granted() {
     each([(40, false), (60, false), (110, false), (300, true)], async move |(lease, granted)| {
@@ -224,7 +224,7 @@ fn a_lease_too_short_for_its_servers_is_never_granted() {
     });
 }
 
-/// It gives back what it holds after half a second or so, once, and is silent then.
+/// The multi lock releases its members after about half a second, once, and then sends nothing.
 #[test]
 fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
     virtually(async || {
@@ -247,7 +247,7 @@ fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
     });
 }
 
-/// Callers of single locks have b and wait for a; the multi lock has a, if anything, and waits for b.
+/// The other callers hold b and wait for a. The multi lock holds a, if anything, and waits for b.
 #[test]
 fn against_callers_of_another_order_both_get_on() {
     const ROUNDS: u32 = 30;
@@ -275,7 +275,7 @@ fn against_callers_of_another_order_both_get_on() {
                 b.unlock().await.unwrap();
             }
             timeout(ms(60_000), many).await.expect("deadlock of the multi lock").unwrap();
-            // A multi lock that asks for all at once has nothing while it waits.
+            // A multi lock that acquires all members by one command holds nothing while it waits.
             let most = if owned { HOLD + ms(20) } else { ms(20) };
             assert!(longest <= most, "a was waited for for {longest:?}");
             fleet.settled(ms(60_000)).await.unwrap();
@@ -306,7 +306,7 @@ fn a_wait_for_one_busy_member_never_ends_early() {
     });
 }
 
-/// A member that a user implemented, and that never waits.
+/// A member implemented by a user, which never waits.
 #[derive(Debug)]
 struct Hasty(Arc<dyn DistLock>);
 

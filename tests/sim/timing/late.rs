@@ -1,4 +1,4 @@
-//! Replies and copies that come late, guards that are lost by an extend in doubt, and who is told when.
+//! Late replies and copies, guards lost by an extend in doubt, and when guards are notified.
 
 use crate::pair::Pair;
 use crate::prelude::*;
@@ -14,13 +14,14 @@ fn pair(flavour: Flavour) -> Pair {
     Pair::new(flavour, way(ms(1)), hasty)
 }
 
-/// The grant comes when its lease is over, so it is given back; the next attempt acquires the lock, and the release arrives again.
+/// The grant arrives after its lease, so it is released. The next attempt acquires the lock, and the release arrives
+/// again.
 #[test]
 fn a_copy_of_the_release_of_a_late_grant_frees_no_later_hold() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, given)| {
         let pair = pair(flavour);
         let Pair { ours, theirs, mine, me, .. } = &pair;
-        // The server knows the scripts afterwards, and the client the server's clock.
+        // Then the server knows the scripts, and the client knows the server's clock.
         take(&**mine, me).await.unlock().await.unwrap();
         let next = ours.link.sent();
         ours.link.plan(next, Mishap::DelayBy(ms(1_500)));
@@ -33,7 +34,7 @@ fn a_copy_of_the_release_of_a_late_grant_frees_no_later_hold() {
         guard.extend(60 * SECOND).await.unwrap();
         sleep(SECOND).await;
         assert!(guard.is_held() && pair.count(flavour, guard.owner()) == 1, "freed by a copy");
-        // What keeps everybody else out of a lock that is held.
+        // The flavour that a held lock keeps out.
         let rival = if flavour == Flavour::Read { Flavour::Write } else { flavour };
         assert!(lock(&theirs.client, rival, "x").try_lock().await.unwrap().is_none(), "two holders");
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
@@ -41,7 +42,7 @@ fn a_copy_of_the_release_of_a_late_grant_frees_no_later_hold() {
     });
 }
 
-/// A server that answers after each lease: the acquire ends with an error, also where others hold the lock in between.
+/// A server that answers after each lease: the acquire ends with an error, even if others hold the lock in between.
 #[test]
 fn grants_that_always_come_too_late_end_in_an_error() {
     each(["reentrant", "fair", "multi", "RedLock"], async |kind| {
@@ -63,7 +64,7 @@ fn grants_that_always_come_too_late_end_in_an_error() {
                 let held = rival.lock().await.unwrap();
                 turns += 1;
                 sleep(ms(50)).await;
-                // Lost, where the other one was granted it in between.
+                // The guard may have lost the lock to a late grant.
                 drop(held);
                 sleep(ms(100)).await;
             }
@@ -78,7 +79,8 @@ fn grants_that_always_come_too_late_end_in_an_error() {
     });
 }
 
-/// The server never heard of the extend, so the lease goes on there; the guard, which is still there, keeps it from nobody.
+/// The extend never reached the server, so the lease continues there. The guard is lost but still exists, and must not
+/// be renewed.
 #[test]
 fn a_guard_that_an_extend_in_doubt_has_lost_is_not_renewed() {
     each(REENTRANT, async |flavour| {
@@ -97,7 +99,7 @@ fn a_guard_that_an_extend_in_doubt_has_lost_is_not_renewed() {
     });
 }
 
-/// The warning comes when a third of the new lease is left, and not at the extend.
+/// The warning comes when a third of the new lease is left, not at the extend.
 #[test]
 fn an_extend_to_a_shorter_lease_warns_nobody_early() {
     each([false, true], async |watched| {
@@ -116,7 +118,7 @@ fn an_extend_to_a_shorter_lease_warns_nobody_early() {
     });
 }
 
-/// Another client has given the hold back; the release is repeated, and must not set the lease of the owner's other hold.
+/// Another client has released the hold. The repeated release must not set the lease of the owner's other hold.
 #[test]
 fn a_repeated_release_that_finds_nothing_sets_no_lease() {
     each(REENTRANT, async |flavour| {
@@ -134,7 +136,7 @@ fn a_repeated_release_that_finds_nothing_sets_no_lease() {
     });
 }
 
-/// Its renewals fail, and it ends with its lease. The owner has another hold with a longer one.
+/// The guard's renewals fail, and it ends with its lease. The owner has another hold with a longer lease.
 #[test]
 fn an_expired_watched_guard_ends_no_longer_lease_of_its_owner() {
     each(REENTRANT, async |flavour| {

@@ -1,4 +1,4 @@
-//! When a guard signals that its lease ends or is lost, and when renewals go out, for every flavour.
+//! When a guard signals the end or the loss of its lease, and when renewals are sent, for every flavour.
 
 use super::waiting::{ROUND_TRIP, for_each};
 use crate::prelude::*;
@@ -6,7 +6,7 @@ use futures::FutureExt as _;
 
 const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// A client that cannot reach the server any more stands for one that crashed.
+/// A client that cannot reach the server stands for one that crashed.
 #[test]
 fn the_lock_of_a_client_that_is_cut_off_is_lost_in_time_and_free_within_the_watchdog() {
     for_each(async |two| {
@@ -34,11 +34,11 @@ fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
         let lock = two.mine();
         let began = Instant::now();
         let guard = lock.lock_leased(ms(1_200)).await.unwrap();
-        // A hundredth and 2 ms before the server ends it.
+        // The margin: 1 % and 2 ms before the server ends the lease.
         assert_eq!(guard.remaining() + began.elapsed(), ms(1_200 - 12 - 2));
         guard.expiring().await;
         assert!((ms(780)..=ms(805)).contains(&began.elapsed()), "{:?}", began.elapsed());
-        // An announced end is not a loss, and an extension takes it back.
+        // An announced end is not a loss, and an extension withdraws it.
         assert!(guard.is_held());
         guard.extend(ms(1_200)).await.unwrap();
         let extended = Instant::now();
@@ -77,7 +77,7 @@ fn the_watchdog_renews_each_third_and_announces_nothing() {
         for _ in 0..300 {
             sleep(WATCHDOG / 30).await;
             let left = two.server.pttl(b"job");
-            // A third is over, and the renewal is on its way.
+            // A third is over, and the renewal is in flight.
             assert!(left >= 20_000 - 10, "{left} ms left of 30 s");
         }
         // Ten watchdogs.
@@ -124,7 +124,7 @@ fn a_forced_release_is_noticed_by_the_next_renewal() {
     });
 }
 
-/// What the server counts is a whole number of milliseconds, rounded up.
+/// The server counts whole milliseconds, rounded up.
 #[test]
 fn a_lease_is_rounded_up_to_a_millisecond() {
     for_each(async |two| {

@@ -1,5 +1,5 @@
-//! Rules about time, under the simulator's clock: how long a wait lasts, how soon a waiter is woken, when a lost lock is signalled.
-//! Tests on real servers assert no time; their timing rules are here, a file for each feature.
+//! Rules about time, under the simulator's clock: how long a wait lasts, how soon a waiter is woken, when a lost lock
+//! is signalled. Tests on real servers assert no time; their timing rules are here, one file for each feature.
 
 mod backoff;
 mod client;

@@ -1,5 +1,5 @@
-//! Leases of read-write locks: a waiter enters when the last lease of the other half ends, and the watchdog keeps both halves.
-//! Ported from `RedissonReadWriteLockTest`.
+//! Leases of read-write locks: a waiter enters when the last lease of the other half ends, and the watchdog renews
+//! both halves. Ported from `RedissonReadWriteLockTest`.
 
 use crate::prelude::*;
 use tokio::sync::Semaphore;
@@ -36,8 +36,8 @@ impl Scene {
         waiter(lock(&self.theirs.client, Flavour::Write, NAME).into())
     }
 
-    /// Asserts that the writer enters this long after `began`, while these guards exist. Then drops the guards and checks that
-    /// nothing is left.
+    /// Asserts that the writer enters this long after `began`, while these guards exist. Then drops the guards and
+    /// checks that nothing is left.
     async fn enters(self, writer: JoinHandle<Instant>, began: Instant, after: Duration, guards: Vec<Guard>) {
         let had = writer.await.unwrap() - began;
         assert!(had >= after && had <= after + ms(30), "entered after {had:?} instead of {after:?}");
@@ -69,8 +69,8 @@ fn a_release_by_a_reader_does_not_shorten_the_lease_of_another() {
     });
 }
 
-/// `testReadLockLeaseTimeoutDiffThreadsRRW`: the second reader extends the lease of the hash, and its release undoes that. The writer
-/// begins to wait before the second reader comes, or after it has left.
+/// `testReadLockLeaseTimeoutDiffThreadsRRW`: the second reader extends the lease of the hash, and its release undoes
+/// that. The writer starts to wait before the second reader arrives, or after it has left.
 #[test]
 fn a_writer_waits_for_the_lease_of_the_reader_that_stays() {
     each([true, false], async |waits_before| {
@@ -131,7 +131,8 @@ fn a_shorter_write_lease_inside_a_longer_one_lets_nobody_in() {
     });
 }
 
-/// `testReadWriteTTL`: the watchdog renews both halves of one owner. After the release of the write half it renews the read half.
+/// `testReadWriteTTL`: the watchdog renews both halves of one owner. After the release of the write half it renews the
+/// read half.
 #[test]
 fn the_watchdog_keeps_both_halves_and_then_the_one_that_is_left() {
     virtually(async || {

@@ -1,11 +1,10 @@
-//! RedLocks: how soon a waiter hears of a release, beside a vote whose owner is dead; and votes of a lock that is lost.
+//! RedLocks: how soon a waiter learns of a release next to a vote of a dead owner, and the votes of a lost lock.
 
 use crate::fleet::Fleet;
 use crate::prelude::*;
 
 const SECOND: Duration = ms(1_000);
 
-/// Five servers, and so many users of them.
 fn fleet(users: usize) -> Fleet {
     Fleet::new(1, 5, users, |server, _| Party::new(server, LinkOptions::default(), |_| ()))
 }
@@ -14,13 +13,12 @@ fn red(fleet: &Fleet, user: usize) -> Arc<dyn DistLock> {
     Arc::new(RedLock::new(fleet.clients[user].iter().map(|party| party.client.clone()), "x"))
 }
 
-/// The servers that have a vote for `x`.
 fn having(fleet: &Fleet) -> Vec<usize> {
     let has = |n: &usize| fleet.servers[*n].keys().iter().any(|key| key == b"x");
     (0..5).filter(has).collect()
 }
 
-/// The lowest server has a vote of somebody who died. Nobody waits there for a release that never comes.
+/// The lowest server has a vote of a dead owner. A waiter must not listen there for a release that never comes.
 #[test]
 fn a_dead_vote_delays_nobody() {
     virtually(async || {
@@ -46,7 +44,7 @@ fn a_dead_vote_delays_nobody() {
     });
 }
 
-/// Three of five servers are cut off while it is extended. The guard lives on.
+/// Three of five servers are cut off during the extend. The guard still exists.
 #[test]
 fn a_redlock_that_is_lost_in_an_extend_gives_its_votes_back() {
     virtually(async || {

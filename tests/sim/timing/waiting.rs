@@ -1,14 +1,14 @@
-//! How long waits last and who is woken when, for every flavour. Every command takes a round trip of 2 ms, and no waiter looks
-//! by itself for an hour unless a test says otherwise.
+//! Length of waits, and which waiter is woken when, for every flavour. Every command takes a round trip of 2 ms, and
+//! waiters do not poll for an hour unless a test says otherwise.
 
 use crate::prelude::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 pub const ROUND_TRIP: Duration = ms(2);
-/// The longest pause between two looks of a spin lock's waiter.
+/// The longest pause between two polls at a spin lock.
 const SPIN: Duration = ms(128);
 
-/// A holder, and who waits for it.
+/// The flavours of the holder and of the waiter.
 const PAIRS: [(Flavour, Flavour); 8] = [
     (Flavour::Reentrant, Flavour::Reentrant),
     (Flavour::Fair, Flavour::Fair),
@@ -25,7 +25,6 @@ fn party(server: &SimServer, one_way: Duration, poll_cap: Duration) -> Party {
     Party::new(server, link, |options| options.poll_cap = poll_cap)
 }
 
-/// A server and two clients of it.
 pub struct Two {
     pub server: SimServer,
     pub ours: Party,
@@ -38,7 +37,7 @@ impl Two {
     async fn new((holder, rival): (Flavour, Flavour), one_way: Duration) -> Self {
         let server = SimServer::new(1);
         let [ours, theirs] = [(); 2].map(|()| party(&server, one_way, HOUR));
-        // The server knows the scripts, and clients know its clock.
+        // The server knows the scripts, and the clients know its clock.
         for party in [&ours, &theirs] {
             for flavour in [holder, rival] {
                 lock(&party.client, flavour, "warm").lock().await.unwrap().unlock().await.unwrap();
@@ -55,7 +54,7 @@ impl Two {
         lock(&self.theirs.client, self.rival, "job")
     }
 
-    /// A waiter of the other client, at its place; ends with the moment at which it has the lock.
+    /// Starts a waiter of the other client, and returns once it is queued. Its task returns when it acquired the lock.
     pub async fn waiter(&self) -> JoinHandle<Instant> {
         let waiter = waiter(self.theirs().into());
         sleep(ms(50)).await;
@@ -63,13 +62,12 @@ impl Two {
         waiter
     }
 
-    /// The longest that a waiter may take to notice what nobody tells it by a message.
+    /// Longest time that a waiter needs to notice what no message reports.
     fn unheard(&self) -> Duration {
         if self.rival == Flavour::Spin { SPIN } else { Duration::ZERO }
     }
 }
 
-/// Runs a body for every flavour.
 pub fn for_each(body: impl AsyncFnOnce(Two) + Copy + Send + 'static) {
     each(PAIRS, async move |pair| body(Two::new(pair, ROUND_TRIP / 2).await).await);
 }
@@ -79,7 +77,8 @@ fn a_wait_never_ends_early_and_ends_soon_after_its_time() {
     for_each(async |two| {
         let guard = two.mine().lock().await.unwrap();
         let waiter = two.waiter().await;
-        // Behind a waiter of the same client, behind a holder of another client, and behind one of the same client.
+        // Behind a waiter of the same client, behind a holder of another client, and behind a holder of the same
+        // client.
         let third = party(&two.server, ROUND_TRIP / 2, HOUR);
         for client in [&two.theirs, &third, &two.ours] {
             for wait in [1, 7, 100, 1_000, 20_000].map(ms) {
@@ -99,7 +98,7 @@ fn a_wait_never_ends_early_and_ends_soon_after_its_time() {
     });
 }
 
-/// Success beats the deadline, for 15 ms.
+/// A grant that arrives up to 15 ms after the deadline counts.
 #[test]
 fn a_reply_just_after_the_wait_counts_and_a_later_one_is_undone() {
     each(PAIRS, async move |pair| {
@@ -114,7 +113,7 @@ fn a_reply_just_after_the_wait_counts_and_a_later_one_is_undone() {
     });
 }
 
-/// By the message, not by the poll.
+/// The message wakes the waiter, not a poll.
 #[test]
 fn every_kind_of_release_wakes_a_waiter_within_a_round_trip() {
     for_each(async |two| {
@@ -128,7 +127,7 @@ fn every_kind_of_release_wakes_a_waiter_within_a_round_trip() {
                 "by owner" => drop(two.mine().release(&guard.into_owner()).await.unwrap()),
                 _ => assert!(two.mine().force_unlock().await.unwrap()),
             }
-            // The release is on its way for half a round trip, the message as well, and then the waiter asks.
+            // Half a round trip for the release, half for the message, then the waiter asks.
             let woken = timeout(ms(60_000), waiter).await.unwrap_or_else(|_| panic!("{way}: not woken"));
             let took = woken.unwrap() - released;
             assert!(took <= 2 * ROUND_TRIP + ms(5) + two.unheard(), "{way}: woken after {took:?}");
@@ -147,7 +146,7 @@ fn a_waiter_acquires_as_soon_as_the_lease_expires() {
             let had = waiter.await.unwrap() - began;
             assert!(!guard.is_held());
             assert!(had >= lease, "had {had:?} into a lease of {lease:?}");
-            // A fair lock's places are looked after once a second.
+            // A fair lock's places are checked once a second.
             let late = if two.rival == Flavour::Fair { ms(1_000) } else { two.unheard() };
             assert!(had <= lease + ms(25) + late, "had {had:?} into a lease of {lease:?}");
             drop(guard);
@@ -156,11 +155,11 @@ fn a_waiter_acquires_as_soon_as_the_lease_expires() {
     });
 }
 
-/// Behind a stranger whose hold never expires: neither a spin nor a sleep past the poll cap.
+/// Behind a foreign hold that never expires: the waiter neither spins nor sleeps longer than the poll cap.
 #[test]
 fn a_waiter_that_nobody_wakes_looks_once_a_poll_cap() {
     use Flavour::{Fair, Fenced, Reentrant, Write};
-    // Twice at the start, then once a poll cap. `backoff` has those of spin and plain locks.
+    // Two polls at the start, then one for each poll cap. `backoff` covers spin and plain locks.
     each([(Reentrant, 8), (Fair, 10), (Write, 8), (Fenced, 8)], async |(flavour, most)| {
         let server = SimServer::new(1);
         let ours = party(&server, ROUND_TRIP / 2, ms(100));
@@ -175,7 +174,7 @@ fn a_waiter_that_nobody_wakes_looks_once_a_poll_cap() {
     });
 }
 
-/// The first pause is a tenth of a full one; the others grow between the two bounds, half of each by chance.
+/// The first pause is a tenth of a full one. The others stay between the two bounds, and half of each pause is random.
 #[test]
 fn retry_pauses_stay_in_their_bounds_and_retries_end() {
     each(0..10, async move |seed| {

@@ -1,5 +1,5 @@
-//! The same calls of clients over a simulated and a real cluster, while slots move, primaries hand over and die: each call ends
-//! alike, guards are held alike, and the same keys are there.
+//! The same client calls over a simulated and a real cluster, while slots move and primaries hand over and die. Each
+//! call must have the same outcome, each guard the same state, and both clusters the same keys.
 
 use std::time::Duration;
 
@@ -13,12 +13,11 @@ use crate::from_env;
 const FLAVOURS: [Flavour; 7] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain, Flavour::Read];
 
-/// How long an acquire waits, where the keys of its lock may be in two places.
+/// Wait of an acquire while the keys of its lock may be on two servers.
 const WAIT: Duration = Duration::from_secs(20);
 
 type Waiting = JoinHandle<distlock::Result<Option<Guard>>>;
 
-/// One name: who holds it, and who waits for it.
 #[derive(Default)]
 struct Place {
     held: Option<Guard>,
@@ -26,13 +25,12 @@ struct Place {
     is_open: bool,
 }
 
-/// Who does not wait is told that the keys of a lock are in two places.
+/// Checks the error of a call without a wait: it is allowed only while the keys of a lock are on two servers.
 fn refused(error: &Error, is_open: bool, told: &[String]) -> String {
     assert!(is_open && error.is_retryable(), "{error:?} after {told:#?}");
     format!("not now: {error}")
 }
 
-/// Plays a seed; what became of each step.
 async fn play(net: &Net, seed: u64, steps: u64) -> Vec<String> {
     let mut dice = Numbers::lane(seed, 1);
     let clients = [net.client().await, net.client().await];
@@ -121,7 +119,7 @@ async fn play(net: &Net, seed: u64, steps: u64) -> Vec<String> {
     }
     let of_seed = format!("{seed}:");
     let mut keys = net.keys().await;
-    // An acquire that came too late is undone, but for the number that it was given.
+    // An acquire that was too late is undone, but the token that it was given stays.
     keys.retain(|key| key.contains(&of_seed) && !key.starts_with("redisson_lock_token:"));
     told.push(format!("keys at the end: {keys:?}"));
     told
@@ -145,7 +143,7 @@ async fn calls_over_clusters_to_which_the_same_happens_end_alike() {
             assert_eq!(sim, real, "SEED={seed}: simulated, and real");
         }
         assert_eq!(sim.len(), real.len(), "SEED={seed}");
-        // A test that compares nothing is none.
+        // Otherwise the test would have compared almost nothing.
         assert!(real.len() > 15, "{real:?}");
     }
 }

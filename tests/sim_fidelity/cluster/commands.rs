@@ -1,4 +1,5 @@
-//! Commands and scripts at each node, with and without declared keys, behind `ASKING` or not, while slots are moved key by key.
+//! Commands and scripts at each node, with and without declared keys, after `ASKING` or not, while slots are moved key
+//! by key.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +10,13 @@ use crate::{converted, from_env};
 
 const TAGS: [&str; 3] = ["a", "b", "c"];
 
-/// Adds one to each key that is declared.
 const DECLARED: &str = "local sum = 0 for _, key in ipairs(KEYS) do sum = sum + redis.call('incr', key) end return sum";
 
-/// The same with keys that are not, of which the first that is elsewhere ends it.
+/// Increments undeclared keys. The first key of another node ends the script.
 const UNDECLARED: &str =
     "local sum = 0 for _, key in ipairs(ARGV) do sum = sum + redis.call('incr', key) end return sum";
 
-/// Looks first, and says what it was told.
+/// Checks undeclared keys, and returns the reply or error of each.
 const CAUGHT: &str = "
 local told = {}
 for n, key in ipairs(ARGV) do
@@ -27,11 +27,10 @@ return told";
 
 const PUBLISHED: &str = "return redis.pcall('spublish', ARGV[1], 'x')";
 
-/// Both clusters, and the numbers that the simulated one has for the other's nodes.
 struct Both {
     sim: SimCluster,
     real: Cluster,
-    /// The real ones in the order of the simulated ones.
+    /// The real nodes, in the order of the simulated ones.
     nodes: Vec<usize>,
 }
 
@@ -50,7 +49,7 @@ impl Both {
         &self.real.nodes()[self.nodes[node]]
     }
 
-    /// What is told in both alike: nodes by their numbers, and no places in scripts.
+    /// Makes replies comparable: nodes by number, errors without their position in the script.
     fn plain(&self, reply: SimReply) -> SimReply {
         match reply {
             SimReply::Error(text) => {
@@ -90,7 +89,8 @@ impl Both {
         (self.plain(sim), self.plain(real))
     }
 
-    /// What was written behind `ASKING` of keys that are to come there is gone: no server lets them in otherwise.
+    /// Deletes keys that were written at the target after `ASKING`. Otherwise no server accepts a moved key of that
+    /// name.
     async fn make_room(&self, to: usize, keys: &[Vec<u8>]) {
         for key in keys {
             let words = ["del".to_owned(), String::from_utf8(key.clone()).unwrap()];
@@ -105,7 +105,7 @@ impl Both {
         self.real.move_keys(slot, &keys).await;
         self.sim.close_slot(slot);
         self.real.close_slot(slot).await;
-        // All nodes have heard of it.
+        // All nodes have learned of it.
         self.sim.settle();
     }
 
@@ -126,7 +126,6 @@ fn key(dice: &mut Numbers, tag: &str) -> String {
     format!("{{{tag}}}:{}", dice.below(3))
 }
 
-/// One command, and what kind it is.
 fn draw(dice: &mut Numbers) -> Vec<String> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let tag = dice.of(&TAGS);

@@ -1,4 +1,4 @@
-//! A cluster to which things happen, simulated or real.
+//! A simulated or real cluster with the events of a test.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use distlock_sim::{LinkOptions, SimCluster};
 use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
 use parking_lot::Mutex;
 
-/// In ms. Longer than a node of a busy machine may stand still: only this test makes a primary of a replica.
+/// In ms. Longer than a node of a busy machine may stand still, so that only this test promotes replicas.
 const NODE_TIMEOUT: u64 = 5_000;
 
-/// For so long, four times the node timeout and 4 s at the least, Redis 7.0 counts the votes that a replica had the last time. Asked
-/// to take over once more within that, it leaves its primary paused.
+/// Redis 7.0 counts the votes of a replica's last election for four times the node timeout, at least 4 s. A replica
+/// that is asked to take over again within this time leaves its primary paused.
 const VOTES_STAY: Duration = Duration::from_millis(4 * NODE_TIMEOUT + 500);
 
 pub enum Net {
     Sim(SimCluster),
-    /// With the moment of its last election for each node, by its id.
+    /// With the time of each node's last election, by node id.
     Real(Cluster, Mutex<BTreeMap<String, Instant>>),
 }
 
@@ -44,7 +44,7 @@ impl Net {
         .expect("the cluster answers")
     }
 
-    /// Every key of the primaries, without the owners' ids, sorted.
+    /// All keys of the primaries, without the owners' ids, sorted.
     pub async fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = match self {
             Self::Sim(cluster) => {
@@ -69,7 +69,7 @@ impl Net {
         keys
     }
 
-    /// Begins to move the slot of a name to where another name is. False where that is the same node.
+    /// Starts to move the slot of a name to the node of another name. Returns false if that is the same node.
     pub async fn open(&self, name: &str, to: &str) -> bool {
         match self {
             Self::Sim(cluster) => {
@@ -92,7 +92,7 @@ impl Net {
         }
     }
 
-    /// Moves so many keys of an open slot, the first ones by their names.
+    /// Moves up to `most` keys of an open slot, in the order of their names.
     pub async fn move_keys(&self, name: &str, most: usize) {
         match self {
             Self::Sim(cluster) => {
@@ -118,12 +118,11 @@ impl Net {
     }
 
     async fn move_keys_all(&self, cluster: &Cluster, name: &str) {
-        // What clients write meanwhile is new at the target.
+        // Keys that clients write meanwhile are created at the target.
         let keys = cluster.keys_in_slot(slot_of(name)).await;
         cluster.move_keys(slot_of(name), &keys).await;
     }
 
-    /// The primary of a name hands over to its replica.
     pub async fn hand_over(&self, name: &str) {
         match self {
             Self::Sim(cluster) => cluster.fail_over(cluster.owner(SimCluster::slot_of(name.as_bytes()))),
@@ -137,7 +136,7 @@ impl Net {
         }
     }
 
-    /// The primary of a name dies, its replica takes its place with all there was, and it comes back as a replica.
+    /// The primary of a name dies, its replica is promoted with all data, and the old primary returns as a replica.
     pub async fn die(&self, name: &str) {
         match self {
             Self::Sim(cluster) => {
@@ -152,13 +151,14 @@ impl Net {
             Self::Real(cluster, _) => {
                 let primary = cluster.primary_of(name).await;
                 let replica = cluster.replicas_of(primary).await[0];
-                // Its replica has all that it has answered: WAIT vouches for what was written before this connection's last write.
+                // The replica must have everything. `WAIT` covers only what precedes this connection's last write,
+                // hence the `PUBLISH`.
                 let _: i64 = primary.admin().cmd(&["PUBLISH", "so far", ""]).await;
                 let replicas: i64 = primary.admin().cmd(&["WAIT", "1", "90000"]).await;
                 assert_eq!(replicas, 1, "the replica does not have all that was written");
                 let before = primary.admin().keys().await;
                 cluster.kill(primary).await;
-                // At once, and with an epoch of its own: what the dead one knew when it comes back is older.
+                // At once, with a new epoch, so that the dead primary's knowledge is outdated when it returns.
                 replica.admin().cmd::<()>(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
                 let promotion = cluster.promotion(primary).await;
                 let after = promotion.node.admin().keys().await;
@@ -171,7 +171,7 @@ impl Net {
     }
 }
 
-/// Waits until votes that this node may have had before count no more; it is elected next.
+/// Waits until the votes of this node's last election no longer count, because it is elected next.
 async fn votes_forgotten(elected: &Mutex<BTreeMap<String, Instant>>, node: &Node) {
     let before = elected.lock().get(node.id()).copied();
     if let Some(left) = before.and_then(|at| VOTES_STAY.checked_sub(at.elapsed())) {

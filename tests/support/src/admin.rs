@@ -1,4 +1,4 @@
-//! An administrator's connection to a server, independent of the client library under test.
+//! Administrator connections to servers, independent of the client library under test.
 
 mod line;
 mod several;
@@ -10,16 +10,15 @@ use redis::{FromRedisValue, RedisResult, Value};
 use crate::server::RedisServer;
 use line::Line;
 
-/// The name every admin connection gives itself; [`Admin::others`] leaves them all out.
+/// The name that every admin connection sets. [`Admin::others`] leaves these connections out.
 pub const NAME: &str = "distlock-admin";
 
-/// `MONITOR` does not show `CONFIG RESETSTAT`; it shows `ECHO` of this, which [`Admin::reset_stats`] sends before.
+/// `MONITOR` does not show `CONFIG RESETSTAT`, so [`Admin::reset_stats`] first sends an `ECHO` of this text.
 pub const RESET: &str = "the stats are reset";
 
-/// By this channel sentinels hear of each other.
+/// The channel by which sentinels discover each other.
 const SENTINELS: &str = "__sentinel__:hello";
 
-/// One line of `CLIENT LIST`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientInfo {
     /// The connection's id, unique over the life of the server.
@@ -36,16 +35,16 @@ pub struct ClientInfo {
     pub addr: String,
 }
 
-/// A connection for looking at a server and for breaking it.
+/// A connection for inspecting and breaking a server.
 ///
-/// It connects on demand and again after a restart. A command that is under way when the server
-/// dies may therefore run twice. The typed helpers panic when the server answers by an error.
+/// It connects on demand, and again after a restart. A command that is in flight when the server dies may therefore
+/// run twice. The typed helpers panic when the server replies with an error.
 ///
-/// It may be for all primaries of a cluster: see [`Admin::of_cluster`].
+/// [`Admin::of_cluster`] makes one for all primaries of a cluster.
 #[derive(Debug)]
 pub struct Admin {
     lines: Vec<Line>,
-    /// Which of them has which slot; empty where this is one server, and not about a cluster.
+    /// The index in `lines` of each slot's server. Empty for a server that is not part of a cluster.
     slots: Vec<usize>,
 }
 
@@ -68,10 +67,10 @@ impl Admin {
         admin
     }
 
-    /// Sends one command and gives the answer as it is, errors included.
+    /// Sends one command and returns the reply as it is, errors included.
     ///
     /// # Errors
-    /// What the server says, or the connection's error when it stays away for 10 s.
+    /// The server's error, or the connection's error when the server stays away for 10 s.
     pub async fn raw<A: AsRef<[u8]>>(&self, args: &[A]) -> RedisResult<Value> {
         match &self.lines[..] {
             [line] => line.raw(args).await,
@@ -79,18 +78,18 @@ impl Admin {
         }
     }
 
-    /// Sends one command and converts the answer.
+    /// Sends one command and converts the reply.
     ///
     /// # Panics
-    /// When the server answers by an error or by something of another type.
+    /// When the server replies with an error or another type.
     pub async fn cmd<T: FromRedisValue>(&self, args: &[&str]) -> T {
         self.cmd_bytes(args).await
     }
 
-    /// As [`Admin::cmd`], for arguments that are no text.
+    /// As [`Admin::cmd`], for arguments that are not text.
     ///
     /// # Panics
-    /// When the server answers by an error or by something of another type.
+    /// When the server replies with an error or another type.
     pub async fn cmd_bytes<T: FromRedisValue, A: AsRef<[u8]>>(&self, args: &[A]) -> T {
         converted(self.raw(args).await, args)
     }
@@ -124,7 +123,7 @@ impl Admin {
         keys
     }
 
-    /// The fields of a hash, but for the lists of holds, which Redisson knows nothing of; empty when there is none.
+    /// The fields of a hash, except the lists of hold ids, which Redisson does not know. Empty if there is no hash.
     pub async fn hgetall(&self, key: &str) -> BTreeMap<String, String> {
         let mut fields = self.hgetall_whole(key).await;
         fields.retain(|field, _| !field.ends_with(":holds"));
@@ -136,17 +135,16 @@ impl Admin {
         self.cmd(&["HGETALL", key]).await
     }
 
-    /// The remaining life of a key in ms; −1: no end, −2: no key.
+    /// The remaining life of a key in ms; −1: no expiry, −2: no key.
     pub async fn pttl(&self, key: &str) -> i64 {
         self.cmd(&["PTTL", key]).await
     }
 
-    /// Whether the key exists.
     pub async fn exists(&self, key: &str) -> bool {
         self.cmd(&["EXISTS", key]).await
     }
 
-    /// The channels with a subscriber, sorted, without the one by which sentinels hear of each other.
+    /// The channels with a subscriber, sorted, without the one by which sentinels discover each other.
     pub async fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.cmd(&["PUBSUB", "CHANNELS", "*"]).await;
         if self.is_cluster() {
@@ -157,7 +155,7 @@ impl Admin {
         channels
     }
 
-    /// The shard channels with a subscriber, sorted; none on servers before 7.0.
+    /// The shard channels with a subscriber, sorted. None on servers before 7.0.
     pub async fn shard_channels(&self) -> Vec<String> {
         let Ok(value) = self.raw(&["PUBSUB", "SHARDCHANNELS", "*"]).await else {
             return Vec::new();
@@ -168,25 +166,25 @@ impl Admin {
         channels
     }
 
-    /// How many connections subscribe to a channel.
+    /// Number of connections that subscribe to a channel.
     pub async fn numsub(&self, channel: &str) -> u64 {
         let sharded = if self.is_cluster() { self.listeners("SHARDNUMSUB", channel).await } else { 0 };
         sharded + self.listeners("NUMSUB", channel).await
     }
 
-    /// All connections, the admins' included.
+    /// All connections, including admin connections.
     pub async fn client_list(&self) -> Vec<ClientInfo> {
         self.clients(&["CLIENT", "LIST"]).await
     }
 
-    /// All connections but those of admins, of sentinels and of replicas.
+    /// All connections except admins, sentinels and replicas.
     pub async fn others(&self) -> Vec<ClientInfo> {
         let mut list = self.client_list().await;
         list.retain(|c| c.name != NAME && !c.name.starts_with("sentinel-") && !c.flags.contains(['S', 'M']));
         list
     }
 
-    /// Closes all connections of a type (`normal`, `pubsub`) but admins'; gives their number.
+    /// Closes all connections of a type (`normal`, `pubsub`), except admin connections. Returns their number.
     pub async fn client_kill_type(&self, kind: &str) -> u64 {
         let mut killed = 0;
         for client in self.clients(&["CLIENT", "LIST", "TYPE", kind]).await.iter().filter(|c| c.name != NAME) {
@@ -195,13 +193,13 @@ impl Admin {
         killed
     }
 
-    /// Closes one connection; whether it was there.
+    /// Closes one connection. Returns whether it existed.
     pub async fn client_kill(&self, id: u64) -> bool {
         self.kill(id).await > 0
     }
 
-    /// Calls per command since the last reset (`INFO commandstats`). Names are in lower case:
-    /// `evalsha`, `subscribe`, `client|list`. What scripts call inside counts as well.
+    /// Calls of each command since the last reset (`INFO commandstats`), including calls inside scripts. Names are in
+    /// lower case: `evalsha`, `subscribe`, `client|list`.
     pub async fn commandstats(&self) -> BTreeMap<String, u64> {
         let info: String = self.cmd(&["INFO", "commandstats"]).await;
         self.count(info.lines().filter_map(|line| {
@@ -211,41 +209,38 @@ impl Admin {
         }))
     }
 
-    /// The calls of one command since the last reset.
     pub async fn calls(&self, command: &str) -> u64 {
         self.commandstats().await.get(command).copied().unwrap_or(0)
     }
 
-    /// One field of `CLUSTER INFO` or of a section of `INFO`; empty where there is none.
+    /// One field of `CLUSTER INFO` or of a section of `INFO`. Empty if it does not exist.
     pub(crate) async fn field(&self, command: &[&str], name: &str) -> String {
         let text: String = self.cmd(command).await;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap_or_default().to_owned()
     }
 
-    /// Sets the counters of [`Admin::commandstats`] to zero.
+    /// Resets the counters of [`Admin::commandstats`].
     pub async fn reset_stats(&self) {
         let _: String = self.cmd(&["ECHO", RESET]).await;
         self.cmd(&["CONFIG", "RESETSTAT"]).await
     }
 
-    /// `CONFIG SET`.
     pub async fn config_set(&self, name: &str, value: &str) {
         self.cmd(&["CONFIG", "SET", name, value]).await
     }
 
-    /// `CLIENT PAUSE`: for `ms`, `"ALL"` commands or only `"WRITE"` ones wait. The admin's too:
-    /// under `ALL` even `CLIENT UNPAUSE` waits.
+    /// `CLIENT PAUSE`: for `ms`, `"ALL"` commands or only `"WRITE"` commands wait. This includes the admin's: under
+    /// `ALL` even `CLIENT UNPAUSE` waits.
     pub async fn pause(&self, ms: u64, mode: &str) {
         self.cmd(&["CLIENT", "PAUSE", &ms.to_string(), mode]).await
     }
 
-    /// Makes the server forget all scripts.
     pub async fn script_flush(&self) {
         self.cmd(&["SCRIPT", "FLUSH"]).await
     }
 
-    /// Publishes a message; gives the number of connections that got it.
+    /// Publishes a message. Returns the number of connections that received it.
     pub async fn publish(&self, channel: &str, message: &[u8]) -> u64 {
         let is_sharded = self.is_cluster() && self.listeners("SHARDNUMSUB", channel).await > 0;
         let command: &[u8] = if is_sharded { b"SPUBLISH" } else { b"PUBLISH" };

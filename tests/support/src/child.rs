@@ -1,7 +1,7 @@
-//! A child process of the same test binary, made to be killed or frozen.
+//! A child process of the same test binary, which can be killed or frozen.
 //!
-//! The parent's test spawns *another* test of its binary by name; that one returns at once unless
-//! [`is_child`], so an ordinary run passes over it:
+//! The parent's test spawns *another* test of its binary by name. The spawned test returns at once unless
+//! [`is_child`], so an ordinary run skips it:
 //!
 //! ```no_run
 //! use distlock_support::child::{self, Child};
@@ -24,8 +24,8 @@
 //! }
 //! ```
 //!
-//! The child does not outlive its parent: it ends itself when its stdin closes, and the watchdog
-//! (see [`crate::reaper`]) kills it when it is frozen then.
+//! The child does not outlive its parent: it ends itself when its stdin closes, and the watchdog (see
+//! [`crate::reaper`]) kills it if it is frozen then.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -40,20 +40,20 @@ use tokio::sync::mpsc;
 use crate::reaper;
 
 const MARK: &str = "DISTLOCK_CHILD";
-/// How long [`Child::line`] waits; a child that is silent for so long has failed.
+/// Time limit of [`Child::line`]. A child that is silent for this long has failed.
 const LINE_WITHIN: Duration = Duration::from_secs(120);
 
 type Heard = mpsc::UnboundedReceiver<String>;
 
-/// Whether this process was started by [`Child::spawn`].
+/// Whether [`Child::spawn`] started this process.
 pub fn is_child() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// Binds the life of this process to its parent's; the first thing a child does.
+/// Ties the life of this process to its parent's. A child calls this first.
 ///
 /// # Panics
-/// When the process is no child.
+/// When the process is not a child.
 pub fn init() {
     assert!(is_child(), "child::init() outside a child process");
     told();
@@ -61,7 +61,7 @@ pub fn init() {
 
 /// Sends a line to [`Child::line`].
 pub fn say(line: &str) {
-    // The harness may have left a line unfinished ("test name ... "): start a new one.
+    // The harness may have left a line unfinished ("test name ... "), so start a new one.
     let mut out = std::io::stdout().lock();
     let sent = out.write_all(format!("\n@{line}\n").as_bytes());
     if sent.and_then(|()| out.flush()).is_err() {
@@ -89,14 +89,13 @@ fn told() -> &'static tokio::sync::Mutex<Heard> {
     })
 }
 
-/// Ends this process without running anything more, as its parent's death is no time for tests
-/// to go on.
+/// Ends this process at once, without running anything else, because its parent is dead.
 fn die() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     std::process::abort()
 }
 
-/// A child process that runs one test of this binary; killed when dropped.
+/// A child process that runs one test of this binary. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Child {
     process: std::process::Child,
@@ -106,7 +105,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Runs the test of this full name (`module::name`) with these environment variables.
+    /// Runs the test with this full name (`module::name`) and these environment variables.
     ///
     /// # Panics
     /// When the process cannot be started.
@@ -137,10 +136,10 @@ impl Child {
         Self { process, ended: None, lines, output }
     }
 
-    /// The next line by [`say`]; `None` when the child has ended.
+    /// The next line of [`say`]; `None` when the child has ended.
     ///
     /// # Panics
-    /// When the child says nothing for a minute.
+    /// When the child says nothing for two minutes.
     pub async fn line(&mut self) -> Option<String> {
         match tokio::time::timeout(LINE_WITHIN, self.lines.recv()).await {
             Ok(line) => line,
@@ -150,10 +149,10 @@ impl Child {
         }
     }
 
-    /// The next line, which has to be this one.
+    /// Expects this as the next line.
     ///
     /// # Panics
-    /// When it is another one, or the child has ended.
+    /// When the next line differs, or the child has ended.
     pub async fn expect(&mut self, expected: &str) {
         let line = self.line().await;
         assert_eq!(line.as_deref(), Some(expected), "child {}; its other output: {}", self.pid(), self.output());
@@ -169,17 +168,16 @@ impl Child {
         assert!(matches!(sent, Some(Ok(()))), "child {} does not listen", self.process.id());
     }
 
-    /// What the child wrote to its standard output besides [`say`].
+    /// The standard output of the child, without lines of [`say`].
     pub fn output(&self) -> String {
         self.output.lock().clone()
     }
 
-    /// The process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Kills the child by SIGKILL and waits for its end; nothing happens when it is dead.
+    /// Kills the child by SIGKILL and waits for its end. Does nothing if it is dead.
     pub fn kill9(&mut self) {
         if self.ended.is_none() {
             let _ = self.process.kill();
@@ -193,7 +191,7 @@ impl Child {
         reaper::freeze(self.pid());
     }
 
-    /// Lets a frozen child go on (SIGCONT).
+    /// Resumes a frozen child (SIGCONT).
     pub fn cont(&self) {
         assert!(self.ended.is_none(), "the child has ended");
         reaper::signal(self.pid(), Signal::CONT);

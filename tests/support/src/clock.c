@@ -1,6 +1,6 @@
-/* Replaces the time of day of the program that preloads it. The file named by DISTLOCK_CLOCK holds two 64-bit integers: the
-   microseconds by which the time of day is shifted, and, unless 0, the microseconds since 1970 at which it stands still.
-   The monotonic clock is left alone. */
+/* LD_PRELOAD library that replaces a program's time of day. The file DISTLOCK_CLOCK holds two 64-bit integers: the shift of the
+   time of day in microseconds and, unless it is 0, the time in microseconds since 1970 at which the clock stands still.
+   The monotonic clock is not changed. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

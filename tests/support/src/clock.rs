@@ -1,4 +1,4 @@
-//! Servers whose time of day is set by the test.
+//! Servers whose time of day the test sets.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::reaper::Folder;
 use crate::server::Builder;
 
-/// The time of day of the servers that are started with it. Their monotonic clocks are left alone.
+/// The time of day of the servers that are started with it. Their monotonic clocks are not changed.
 #[derive(Debug)]
 pub struct Clock {
     dir: Folder,
@@ -41,18 +41,18 @@ impl Clock {
         Ok(Self { dir, setting })
     }
 
-    /// The server, with this clock.
+    /// Makes a server use this clock.
     pub fn of(&self, server: Builder) -> Builder {
         let file = |name: &str| self.dir.path().join(name).into_os_string();
         server.env("LD_PRELOAD", &file("clock.so")).env("DISTLOCK_CLOCK", &file("setting"))
     }
 
-    /// Sets it to the real time plus so many milliseconds. No effect once it is stopped.
+    /// Sets the clock to the real time plus so many milliseconds. Has no effect on a stopped clock.
     pub fn shift(&self, ms: i64) {
         self.set(0, ms * 1000);
     }
 
-    /// Stops it at so many microseconds since 1970.
+    /// Stops the clock at so many microseconds since 1970.
     pub fn stop_at(&self, micros: i64) {
         self.set(8, micros);
     }

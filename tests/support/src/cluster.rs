@@ -1,5 +1,5 @@
-//! A real cluster per test: nodes on ports of their own, gone when the test process is. What happens to clusters in the
-//! field can be had step by step: a slot half moved, a primary killed, a replica promoted.
+//! A real cluster for each test: nodes on their own ports, which end with the test process. Tests can reproduce events
+//! step by step: a slot that is half moved, a killed primary, a promoted replica.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! All waits poll up to a deadline, and panic with what was missing to the last.
+//! All waits poll up to a deadline, and panic with what was still missing.
 
 mod agree;
 mod bus;
@@ -36,7 +36,7 @@ pub use options::ClusterOptions;
 pub use slot::{SLOTS, key_in, slot_of};
 pub use view::{Seen, SlotMap, View};
 
-/// A cluster on the loopback interface; dropping it kills all nodes and removes their folders.
+/// A cluster on the loopback interface. Dropping it kills all nodes and removes their folders.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -44,7 +44,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the nodes, makes a cluster of them, and waits until it is whole (see [`Cluster::whole`]).
+    /// Starts the nodes, makes them a cluster, and waits until it is whole (see [`Cluster::whole`]).
     ///
     /// # Panics
     /// When that fails.
@@ -56,21 +56,21 @@ impl Cluster {
         cluster
     }
 
-    /// `redis-cluster://host:port,host:port,...`: all nodes, in the order of [`Cluster::nodes`]; `rediss-cluster://` where they
-    /// speak TLS.
+    /// `redis-cluster://host:port,host:port,...` with all nodes, in the order of [`Cluster::nodes`];
+    /// `rediss-cluster://` if they use TLS.
     pub fn url(&self) -> String {
         let hosts: Vec<String> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
         let secure = if self.nodes.iter().any(Node::is_tls) { "s" } else { "" };
         format!("redis{secure}-cluster://{}", hosts.join(","))
     }
 
-    /// The nodes: first those that were primaries at the start, then their replicas, each primary's first one, then each
-    /// primary's second one.
+    /// The nodes: first the initial primaries, then each primary's first replica, then each primary's second replica,
+    /// and so on.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The node of this id.
+    /// The node with this id.
     ///
     /// # Panics
     /// When there is none.
@@ -79,15 +79,15 @@ impl Cluster {
         node.unwrap_or_else(|| panic!("the cluster has no node {id}"))
     }
 
-    /// The node that serves a key's slot, as all running nodes agree.
+    /// The node that serves a key's slot, once all running nodes agree.
     pub async fn primary_of(&self, key: impl AsRef<[u8]>) -> &Node {
         self.owner(slot_of(key)).await
     }
 
-    /// The node that serves a slot, as all running nodes agree.
+    /// The node that serves a slot, once all running nodes agree.
     ///
     /// # Panics
-    /// When the slot is nobody's.
+    /// When no node serves the slot.
     pub async fn owner(&self, slot: u16) -> &Node {
         match self.agreed().await.owner(slot) {
             Some(id) => self.node(id),
@@ -108,7 +108,6 @@ impl Cluster {
         panic!("{} is the only primary", than.addr())
     }
 
-    /// The running replicas of a node.
     pub async fn replicas_of(&self, primary: &Node) -> Vec<&Node> {
         let mut replicas = Vec::new();
         for node in self.running() {

@@ -1,5 +1,5 @@
-//! What must be gone after a test: keys, subscriptions, connections (K1, K2), and what must
-//! never be there in between: a hash that lives for ever (L2).
+//! Checks that nothing is left after a test: keys, subscriptions, connections (K1, K2). Also checks that no hash ever
+//! lacks an expiry (L2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use tokio::task::JoinHandle;
 
 use crate::admin::Admin;
 
-/// How often [`assert_nothing_left`] and [`TtlSampler`] look.
+/// Interval between two looks of [`assert_nothing_left`] and [`TtlSampler`].
 const EVERY: Duration = Duration::from_millis(10);
 
-/// What [`assert_nothing_left`] is to accept.
+/// The leftovers that [`assert_nothing_left`] accepts.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Baseline {
@@ -29,19 +29,18 @@ impl Default for Baseline {
 }
 
 impl Baseline {
-    /// Nothing may be left: no key, no subscription, no connection but the admins'.
+    /// Nothing may be left: no key, no subscription, no connection except admin connections.
     pub fn empty() -> Self {
         Self { keys: Vec::new(), clients: BTreeSet::new(), tasks: None, within: Duration::from_secs(90) }
     }
 
-    /// The connections and the tokio tasks of this moment may stay; a later connection may not,
-    /// even when an earlier one has gone.
+    /// The current connections and tokio tasks may stay. A later connection may not, even if an earlier one has gone.
     pub async fn take(admin: &Admin) -> Self {
         let clients = admin.others().await.into_iter().map(|c| c.id).collect();
         Self { clients, tasks: Some(alive_tasks()), ..Self::empty() }
     }
 
-    /// A key that may stay; a `*` at the end stands for anything.
+    /// A key that may stay. A `*` at the end matches anything.
     pub fn allow_key(mut self, key: &str) -> Self {
         self.keys.push(key.to_owned());
         self
@@ -53,7 +52,7 @@ impl Baseline {
         self
     }
 
-    /// How long to wait for all to go; 90 s by default, which a slow machine keeps.
+    /// Time to wait until everything is gone. The default of 90 s is enough on a slow machine.
     pub fn within(mut self, bound: Duration) -> Self {
         self.within = bound;
         self
@@ -67,15 +66,15 @@ impl Baseline {
     }
 }
 
-/// The tasks of the current tokio runtime that have not ended.
+/// Number of tasks of the current tokio runtime that have not ended.
 pub fn alive_tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// Waits until nothing is left on the server but what `baseline` accepts.
+/// Waits until nothing is left on the server except what `baseline` accepts.
 ///
 /// # Panics
-/// When something is still there at the end of the bound; the message names all of it.
+/// When something is still there at the end of the wait. The message names all of it.
 pub async fn assert_nothing_left(admin: &Admin, baseline: &Baseline) {
     let deadline = Instant::now() + baseline.within;
     loop {
@@ -88,7 +87,7 @@ pub async fn assert_nothing_left(admin: &Admin, baseline: &Baseline) {
     }
 }
 
-/// One line per thing that is there and not accepted by `baseline`; does not wait.
+/// One line for each thing that `baseline` does not accept. Does not wait.
 pub async fn what_is_left(admin: &Admin, baseline: &Baseline) -> Vec<String> {
     let mut left = Vec::new();
     for key in admin.keys().await {
@@ -118,18 +117,17 @@ pub async fn what_is_left(admin: &Admin, baseline: &Baseline) -> Vec<String> {
     left
 }
 
-/// A hash key seen without an end of life.
+/// A hash that was seen without an expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Immortal {
-    /// The key.
     pub key: String,
-    /// In how many samples it was seen so.
+    /// Number of samples without an expiry.
     pub samples: u64,
-    /// When it was first seen so, counted from the start of the sampler.
+    /// When it was first seen without one, counted from the start of the sampler.
     pub first_seen: Duration,
 }
 
-/// Looks every 10 ms whether every hash key has a TTL (invariant L2).
+/// Checks every 10 ms that every hash has a TTL (rule L2).
 #[derive(Debug)]
 pub struct TtlSampler {
     end: Option<oneshot::Sender<()>>,
@@ -144,10 +142,10 @@ impl TtlSampler {
         Self { end: Some(end), task: tokio::spawn(sample(admin, ended)) }
     }
 
-    /// Ends sampling; gives the offenders.
+    /// Ends sampling, and returns the hashes without a TTL.
     ///
     /// # Panics
-    /// When not a single sample was taken, which would prove nothing.
+    /// When no sample was taken, which would prove nothing.
     pub async fn stop(mut self) -> Vec<Immortal> {
         if let Some(end) = self.end.take() {
             let _ = end.send(());

@@ -1,4 +1,4 @@
-//! What distlock's tests, benches and examples stand on.
+//! Support for distlock's tests, benches and examples: servers, faults, child processes, agents of other languages.
 
 pub mod admin;
 pub mod agent;
@@ -30,8 +30,8 @@ pub use sentinels::{Promotion, Sentinels, SentinelsOptions};
 pub use server::RedisServer;
 pub use set::ServerSet;
 
-/// Says that something is not tested here. `x` lists it at its end.
+/// Reports that something is not tested here. `x` lists it at its end.
 pub fn skip(what: &str) {
-    // `eprintln` is kept with the output of a test that passes.
+    // The harness would capture `eprintln` in a test that passes.
     let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), format!("\nSKIPPED: {what}\n").as_bytes());
 }

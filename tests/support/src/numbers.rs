@@ -1,22 +1,22 @@
-//! Numbers that look random, the same in every run with the same seed.
+//! Pseudo-random numbers, the same in every run with the same seed.
 
 use std::time::Duration;
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{RngCore as _, SeedableRng as _};
 
-/// A generator of numbers. Its algorithm stays: seeds that stand in tests, and in reports of failures, mean its numbers.
+/// A generator of numbers. Its algorithm must not change, because seeds in tests and in failure reports stand for its
+/// numbers.
 #[derive(Clone, Debug)]
 pub struct Numbers(SplitMix64);
 
 impl Numbers {
-    /// The numbers of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(SplitMix64::seed_from_u64(seed))
     }
 
-    /// One of many streams of a seed.
+    /// The numbers of one of a seed's independent streams.
     #[must_use]
     pub fn lane(seed: u64, lane: u64) -> Self {
         let mut numbers = Self::new(seed ^ lane.wrapping_mul(0xa076_1d64_78bd_642f));
@@ -24,7 +24,6 @@ impl Numbers {
         numbers
     }
 
-    /// Any number.
     pub fn any(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -39,7 +38,7 @@ impl Numbers {
         (self.any() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Milliseconds from `low` up to `high`.
+    /// A duration from `low` to `high` milliseconds.
     pub fn between(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_micros(low * 1000 + self.below((high - low) * 1000 + 1))
     }
@@ -49,10 +48,10 @@ impl Numbers {
         self.below(n) == 0
     }
 
-    /// One of these.
+    /// A random element.
     ///
     /// # Panics
-    /// When there are none.
+    /// When the list is empty.
     pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize]
     }
@@ -62,7 +61,7 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    /// By the reference implementation, splitmix64.c.
+    /// Expected values of the reference implementation, splitmix64.c.
     #[test]
     fn the_numbers_of_a_seed_never_change() {
         let mut numbers = Numbers::new(1_477_776_061_723_855_037);

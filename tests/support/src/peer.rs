@@ -1,5 +1,5 @@
-//! Libraries of other languages that take the lock which everybody speaks, `SET key value NX PX`: each in a process of its own,
-//! told what to do a JSON line at a time. Their side, and the protocol, are in `interop/`.
+//! Libraries of other languages that use the common lock, `SET key value NX PX`. Each runs in its own process, and
+//! takes requests as lines of JSON. Their side, and the protocol, are in `interop/`.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -24,7 +24,6 @@ const READY_WITHIN: Duration = Duration::from_secs(180);
 /// No operation takes longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 
-/// One of those libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Library {
     /// Go.
@@ -38,10 +37,9 @@ pub enum Library {
 }
 
 impl Library {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Redsync, Self::Redlock, Self::RedisPy, Self::Rslock];
 
-    /// Its name, as its registry has it.
+    /// Its name in its registry.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Redsync => "redsync",
@@ -51,7 +49,7 @@ impl Library {
         }
     }
 
-    /// Where its side of the agent is, below `interop/`.
+    /// The folder of its agent, below `interop/`.
     const fn folder(self) -> &'static str {
         match self {
             Self::Redsync => "go",
@@ -61,7 +59,7 @@ impl Library {
         }
     }
 
-    /// What has to be there, and answers to these arguments.
+    /// Commands of the tools that it needs, which must succeed.
     const fn tools(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Redsync => &[&["go", "version"]],
@@ -71,7 +69,7 @@ impl Library {
         }
     }
 
-    /// What is missing of that.
+    /// The first missing tool.
     pub fn missing(self) -> Option<String> {
         let is_there = |tool: &&[&str]| {
             let mut command = std::process::Command::new(tool[0]);
@@ -81,7 +79,8 @@ impl Library {
         self.tools().iter().find(|tool| !is_there(tool)).map(|tool| tool.join(" "))
     }
 
-    /// False where its language is missing, which is said past whatever keeps the output of tests. In CI nothing is skipped.
+    /// False if its language is missing, which is reported even if the harness captures output. In CI nothing is
+    /// skipped.
     ///
     /// # Panics
     /// If its language is missing, and the environment has `CI`.
@@ -94,10 +93,10 @@ impl Library {
     }
 }
 
-/// Those who wait for an answer, by the number of their request.
+/// The waiting calls, by the number of their request.
 type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>;
 
-/// A running agent. The process is killed when this is dropped, and ends with this one.
+/// A running agent. Dropping it kills the process, which also ends with this process.
 #[derive(Debug)]
 pub struct Peer {
     library: Library,
@@ -111,8 +110,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Builds the agent unless that is done, starts it and waits until it is connected. Several urls are servers that know
-    /// nothing of each other, for a majority.
+    /// Builds the agent unless it is built, starts it and waits until it is connected. Several URLs are independent
+    /// servers, for a majority.
     ///
     /// # Panics
     /// If it cannot be built, started or connected.
@@ -136,7 +135,7 @@ impl Peer {
                 let sender = answer["id"].as_u64().and_then(|id| told.lock().remove(&id));
                 sender.map(|sender| sender.send(answer));
             }
-            // Whoever still waits learns of the end.
+            // Waiting calls learn of the end.
             told.lock().clear();
         });
         Self {
@@ -151,12 +150,10 @@ impl Peer {
         }
     }
 
-    /// Which library it is.
     pub const fn library(&self) -> Library {
         self.library
     }
 
-    /// And which version of it.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -166,7 +163,7 @@ impl Peer {
         self.child.id()
     }
 
-    /// Asks something of it.
+    /// Sends a request, and returns the reply.
     ///
     /// # Panics
     /// If it fails, or the process has ended.
@@ -186,24 +183,24 @@ impl Peer {
         answer["value"].clone()
     }
 
-    /// Takes a lock for so long, waiting as that library waits: a number by which the agent knows it.
+    /// Acquires a lock with this lease, waiting as the library waits. Returns the agent's handle of the lock.
     pub async fn lock(&self, name: &str, lease: Duration, wait: Duration) -> Option<u64> {
         let request = json!({"name": name, "ttl_ms": lease.as_millis(), "wait_ms": wait.as_millis()});
         self.call("lock", request).await.as_u64()
     }
 
-    /// Extends a lock to so long from now; false where it is not its own any more. `redsync` extends by the lease that the lock
-    /// was taken for.
+    /// Extends a lock to this time from now. Returns false if it is no longer held. `redsync` extends by the lease of
+    /// the acquire.
     pub async fn extend(&self, handle: u64, lease: Duration) -> bool {
         self.call("extend", json!({"handle": handle, "ttl_ms": lease.as_millis()})).await == true
     }
 
-    /// Gives a lock back; false where it was not its own any more.
+    /// Releases a lock. Returns false if it was no longer held.
     pub async fn release(&self, handle: u64) -> bool {
         self.call("release", json!({"handle": handle})).await == true
     }
 
-    /// Ends it; done when the process, and what reads from it, are gone.
+    /// Ends the process, and the task that reads from it.
     pub async fn end(mut self) {
         drop(self.adopted);
         let _ = self.child.kill().await;

@@ -1,25 +1,26 @@
-//! Ports that nobody listens on.
+//! Free ports.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
-/// Ports are taken from below the range the kernel gives to outgoing connections: a client that
-/// keeps connecting to the port of a dead server could otherwise end up connected to itself.
+/// Below the kernel's range for outgoing connections. Otherwise a client that keeps connecting to the port of a dead
+/// server could end up connected to itself.
 const PORTS: Range<u32> = 11_000..22_000;
 
-/// A node of a cluster has its bus so far above its port.
+/// A cluster node's bus port is this much above its port.
 pub(crate) const BUS_OFFSET: u16 = 10_000;
-/// From here on the bus is above [`PORTS`], and up to here below the range of outgoing connections.
+/// From the lower bound on, the bus port is above [`PORTS`]. Up to the upper bound it is below the range of outgoing
+/// connections.
 const NODE_PORTS: Range<u32> = 12_000..21_000;
 
-/// A port nobody listens on now; a stranger may take it before the server does.
+/// A port that is free now. Another process may take it before the server does.
 pub fn free() -> u16 {
     next(PORTS, &is_free)
 }
 
-/// As [`free`], for a node of a cluster: the port of its bus is free as well.
+/// As [`free`], for a cluster node: the port of its bus is free as well.
 pub(crate) fn free_for_node() -> u16 {
     next(NODE_PORTS, &|port| is_free(port) && is_free(port + BUS_OFFSET))
 }
@@ -32,7 +33,7 @@ fn next(among: Range<u32>, suits: &dyn Fn(u16) -> bool) -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seed = clock.map_or(0, |d| d.subsec_nanos()) ^ std::process::id().rotate_left(16);
-    // The first call of a process sets where it starts; 7 has no factor in common with the length of either range.
+    // The first call of a process sets the start. 7 is coprime to the length of either range.
     let _ = NEXT.compare_exchange(0, seed | 1, Ordering::Relaxed, Ordering::Relaxed);
     let ports = among.end - among.start;
     for _ in 0..ports {

@@ -1,8 +1,8 @@
-//! A TCP proxy that stands between a client and a server and does what networks do: delays,
-//! silence, lost requests and replies, resets, and bytes that come one by one.
+//! A TCP proxy between a client and a server that simulates network faults: delays, silence, lost requests and
+//! replies, resets, and bytes that arrive one by one.
 //!
-//! It knows RESP2 and RESP3 well enough to tell requests and replies apart, so that a fault can
-//! hit the reply to the third `EVALSHA` and nothing else:
+//! It parses RESP2 and RESP3 far enough to tell requests and replies apart, so that a fault can hit the reply to the
+//! third `EVALSHA` and nothing else:
 //!
 //! ```no_run
 //! # async fn example() {
@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! It runs on a thread of its own, so it neither shows among the tasks of the runtime under test
-//! nor stops when that blocks. `CLIENT REPLY` and `MONITOR` would upset its counting.
+//! It runs on its own thread, so it does not count among the tasks of the runtime under test, and does not stop when
+//! that runtime blocks. `CLIENT REPLY` and `MONITOR` would break its matching of replies to requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -42,29 +42,29 @@ use crate::numbers::Numbers;
 
 pub use rules::{Action, Armed, Matcher};
 
-/// The oldest events go when the log has more than these.
+/// Limit of the log, which drops its oldest events.
 const LOG_EVENTS: usize = 20_000;
 
-/// What happens to all that goes in one direction.
+/// Treatment of all traffic in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Frames pass at once.
     Pass,
-    /// Each frame arrives so much later; the order is kept.
+    /// Each frame is delayed by this time. The order is kept.
     Delay(Duration),
-    /// Each frame arrives later by a random time between the two; the order is kept.
+    /// Each frame is delayed by a random time between the two. The order is kept.
     Jitter(Duration, Duration),
-    /// Nothing is read, nothing written, nothing closed; all goes on when the mode changes.
+    /// Nothing is read, written or closed. Everything continues when the mode changes.
     Hang,
-    /// Frames are read and thrown away.
+    /// Frames are read and discarded.
     Drop,
-    /// Published messages are thrown away, replies pass; as [`Mode::Pass`] for requests.
+    /// Published messages are discarded, replies pass. For requests this is [`Mode::Pass`].
     DropMessages,
     /// Frames are written byte by byte.
     Split,
 }
 
-/// A direction, seen from the client.
+/// A direction, as seen by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Up,
@@ -93,7 +93,6 @@ impl Control {
     }
 }
 
-/// What the handle, the acceptor and the connections share.
 #[derive(Debug)]
 struct Shared {
     start: Instant,
@@ -132,7 +131,7 @@ impl Shared {
         }
     }
 
-    /// When a frame that arrives now is due.
+    /// When to forward a frame that arrives now.
     fn due(&self, mode: Mode) -> Option<Instant> {
         match mode {
             Mode::Delay(d) => Some(Instant::now() + d),
@@ -145,7 +144,7 @@ impl Shared {
     }
 }
 
-/// A proxy on a port of its own; dropping it closes everything.
+/// A proxy on its own port. Dropping it closes everything.
 #[derive(Debug)]
 pub struct Proxy {
     addr: SocketAddr,
@@ -155,10 +154,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of `upstream`; everything passes at first.
+    /// Starts a proxy in front of `upstream` that passes everything at first.
     ///
     /// # Panics
-    /// When no port or thread is to be had.
+    /// When there is no free port or thread.
     pub fn start(upstream: SocketAddr) -> Self {
         let bound = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|l| l.set_nonblocking(true).and(l.local_addr()).map(|addr| (l, addr)));
@@ -199,12 +198,10 @@ impl Proxy {
         Self { addr, shared, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// The address to connect to.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The port to connect to.
     pub fn port(&self) -> u16 {
         self.addr.port()
     }
@@ -214,33 +211,33 @@ impl Proxy {
         format!("redis://{}", self.addr)
     }
 
-    /// What happens to requests from now on, on all connections.
+    /// Sets the mode of requests on all connections.
     pub fn set_upstream_mode(&self, mode: Mode) {
         self.set(format!("requests: {mode:?}"), |c| c.up = mode);
     }
 
-    /// What happens to replies and messages from now on, on all connections.
+    /// Sets the mode of replies and messages on all connections.
     pub fn set_downstream_mode(&self, mode: Mode) {
         self.set(format!("replies: {mode:?}"), |c| c.down = mode);
     }
 
-    /// Both directions hang, the ends of connections included; new connections are accepted and
-    /// hang too. All goes on when it is switched off.
+    /// Makes both directions hang, including the ends of connections. New connections are accepted and hang too.
+    /// Everything continues when this is switched off.
     pub fn blackhole(&self, on: bool) {
         self.set(format!("black hole: {on}"), |c| c.blackhole = on);
     }
 
-    /// New connections are reset at once; existing ones are not touched.
+    /// Resets new connections at once. Existing connections stay.
     pub fn refuse(&self, on: bool) {
         self.set(format!("refuse: {on}"), |c| c.refuse = on);
     }
 
-    /// Where new connections go (after a failover, say).
+    /// Sets the target of new connections, for example after a failover.
     pub fn set_upstream(&self, upstream: SocketAddr) {
         self.set(format!("upstream: {upstream}"), |c| c.upstream = upstream);
     }
 
-    /// All passes again, and no action is armed any more.
+    /// Passes everything again, and disarms all actions.
     pub fn heal(&self) {
         self.shared.rules.lock().clear();
         self.set("healed".to_owned(), |c| {
@@ -248,7 +245,6 @@ impl Proxy {
         });
     }
 
-    /// Closes all connections.
     pub fn close_all(&self) {
         self.shared.end_all(End::Close);
     }
@@ -258,24 +254,24 @@ impl Proxy {
         self.shared.end_all(End::Rst);
     }
 
-    /// Has `action` done once, to the request that `matcher` means.
+    /// Runs `action` once, on the request that `matcher` selects.
     pub fn on_request(&self, matcher: Matcher, action: Action) -> Armed {
         self.shared.log(format!("armed: {matcher:?} {action:?}"));
         self.shared.rules.lock().arm(matcher, action)
     }
 
-    /// The number of open connections. One whose client has gone during a hang counts still.
+    /// Number of open connections. A connection whose client left during a hang still counts.
     pub fn connections(&self) -> usize {
         self.shared.connections.lock().len()
     }
 
-    /// How many requests of a command have come in, those not forwarded included.
+    /// Number of requests of a command that arrived, including requests that were not forwarded.
     pub fn requests_seen(&self, command: &str) -> usize {
         let command = command.to_ascii_uppercase();
         self.shared.seen.lock().get(&command).copied().unwrap_or(0)
     }
 
-    /// What has happened, with the time since the start; the last 20,000 events.
+    /// The last 20,000 events, each with its time since the start.
     pub fn log(&self) -> Vec<(Duration, String)> {
         self.shared.log.lock().iter().cloned().collect()
     }
@@ -305,7 +301,7 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
         let client = match listener.accept().await {
             Ok((client, _)) => client,
             Err(e) => {
-                // Out of file descriptors, most likely; that passes.
+                // Most likely out of file descriptors, which passes.
                 shared.log(format!("accept: {e}"));
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;

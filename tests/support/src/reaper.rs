@@ -1,9 +1,9 @@
-//! A watchdog that ends what a test process started, even when that process is killed by SIGKILL.
+//! A watchdog that ends what a test process started, even if SIGKILL kills that process.
 //!
-//! One `sh` per test process reads a pipe whose write end only the test process holds (it is
-//! close-on-exec, so no child keeps it open). When the pipe closes without a farewell, the shell
-//! kills every process still registered and removes every directory. The shell has its own process
-//! group and ignores the polite signals, so a signal to the group of the tests leaves it at work.
+//! One `sh` for each test process reads a pipe whose write end only the test process holds. The write end is
+//! close-on-exec, so no child keeps it open. If the pipe closes without a farewell, the shell kills every registered
+//! process and removes every directory. The shell has its own process group and ignores the polite signals, so a
+//! signal to the group of the tests does not end it.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use tempfile::TempDir;
 
-/// Only directories of this prefix are ever removed by the watchdog.
+/// The watchdog removes only directories with this prefix.
 const DIR_PREFIX: &str = "distlock-test-";
 
-/// Two lists with an entry a line: processes to be killed, and directories to be removed.
+/// Keeps two lists with one entry a line: processes to kill, and directories to remove.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM QUIT PIPE
 nl='
@@ -51,8 +51,7 @@ for dir in $dirs; do
 done
 "#;
 
-/// The shell and the write end of its pipe; a static is never dropped, so that only the end of
-/// the process closes the pipe.
+/// The shell and the write end of its pipe. A static is never dropped, so only the end of the process closes the pipe.
 fn watchdog() -> &'static Mutex<Child> {
     static WATCHDOG: OnceLock<Mutex<Child>> = OnceLock::new();
     WATCHDOG.get_or_init(|| {
@@ -80,24 +79,23 @@ fn tell(line: &str) {
     }
 }
 
-/// Has process `pid` killed when this process ends.
+/// Kills process `pid` when this process ends.
 pub fn adopt(pid: u32) {
     tell(&format!("add {pid}\n"));
 }
 
-/// Takes `pid` off the watchdog's list; call it before the process is reaped, so that the number
-/// cannot mean another process yet.
+/// Removes `pid` from the watchdog's list. Call this before the process is reaped, after which the number may mean
+/// another process.
 pub fn release(pid: u32) {
     tell(&format!("del {pid}\n"));
 }
 
-/// A process that is killed when this process ends, until this is dropped. Drop it when the process is reaped at the latest: its number may
-/// mean another process later.
+/// A process that is killed when this process ends, unless this was dropped before. Drop it before the process is
+/// reaped, because later its number may mean another process.
 #[derive(Debug)]
 pub struct Adopted(u32);
 
 impl Adopted {
-    /// Adopts a process.
     pub fn new(pid: u32) -> Self {
         adopt(pid);
         Self(pid)
@@ -110,7 +108,7 @@ impl Drop for Adopted {
     }
 }
 
-/// Runs a command to its end and takes its output. The process does not outlive this one.
+/// Runs a command to its end and returns its output. The command does not outlive this process.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -138,7 +136,6 @@ impl Folder {
         Self(Some(dir))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         self.0.as_ref().map(TempDir::path).unwrap_or_else(|| unreachable!("there until it is dropped"))
     }
@@ -164,8 +161,8 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Freezes a process that this process started (SIGSTOP), and waits until all its threads stand
-/// still: the signal alone leaves them running for some moments more.
+/// Freezes a process that this process started (SIGSTOP), and waits until all its threads stand still. After the
+/// signal alone they run on for some moments.
 ///
 /// # Panics
 /// When the process does not exist.
@@ -174,14 +171,14 @@ pub fn freeze(pid: u32) {
     let Some(target) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return;
     };
-    // NOWAIT: look only; the end of the process is for its owner to collect.
+    // `NOWAIT` does not reap: that is left to the owner of the process.
     let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     if let Err(e) = rustix::process::waitid(WaitId::Pid(target), stopped) {
         panic!("cannot wait for process {pid} to stop: {e}");
     }
 }
 
-/// Whether a process runs no more: it has gone, or only waits to be reaped by its parent.
+/// Whether a process has ended: it has gone, or only waits for its parent to reap it.
 pub fn has_ended(pid: u32) -> bool {
     let Some(target) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return true;
@@ -189,7 +186,7 @@ pub fn has_ended(pid: u32) -> bool {
     if rustix::process::test_kill_process(target).is_err() {
         return true;
     }
-    // `PID (name) STATE ...`: the name may hold anything, the last `)` ends it.
+    // `PID (name) STATE ...`: the name may contain anything, and the last `)` ends it.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
         .and_then(|s| s.rsplit_once(')').map(|(_, rest)| rest.trim_start().to_owned()))

@@ -1,4 +1,4 @@
-//! A real primary with replicas per test, on ports of their own, gone when the test process is.
+//! A real primary with replicas for each test, on their own ports, which end with the test process.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -11,7 +11,7 @@
 //! # }
 //! ```
 //!
-//! All waits poll up to a deadline, and panic with what was missing to the last.
+//! All waits poll up to a deadline, and panic with what was still missing.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,10 +32,10 @@ pub use options::ReplicasOptions;
 
 const REPLICATION: [&str; 2] = ["INFO", "replication"];
 
-/// A primary and its replicas on the loopback interface; dropping them kills all and removes their folders.
+/// A primary and its replicas on the loopback interface. Dropping this kills all servers and removes their folders.
 ///
-/// A server that a test kills and restarts is what it was: a replica follows whom it followed last, a primary is one again,
-/// without its data unless `appendonly yes` was asked for.
+/// A server keeps its role when a test kills and restarts it: a replica follows its last primary, and a primary is a
+/// primary again, without its data unless the options have `appendonly yes`.
 #[derive(Debug)]
 pub struct Replicas {
     nodes: Vec<Member>,
@@ -56,12 +56,11 @@ impl Replicas {
         servers
     }
 
-    /// All servers; the first was the primary at the start.
+    /// All servers. The first was the primary at the start.
     pub fn nodes(&self) -> &[Member] {
         &self.nodes
     }
 
-    /// One of [`Replicas::nodes`].
     pub fn node(&self, n: usize) -> &Member {
         &self.nodes[n]
     }
@@ -71,8 +70,8 @@ impl Replicas {
         self.nodes.iter().map(Member::addr).collect()
     }
 
-    /// `redis-replicated://host:port,host:port,...` of all servers, with user and password where they have one;
-    /// `rediss-replicated://` where they speak TLS.
+    /// `redis-replicated://host:port,host:port,...` with all servers, and with their user and password, if any;
+    /// `rediss-replicated://` if they use TLS.
     pub fn url(&self) -> String {
         let secure = if self.options.is_tls() { "s" } else { "" };
         let hosts: Vec<String> = self.addrs().iter().map(SocketAddr::to_string).collect();
@@ -84,14 +83,14 @@ impl Replicas {
         self.options.login.as_ref().map(Login::userinfo).unwrap_or_default()
     }
 
-    /// Which one is the primary since the start, or since the last [`Replicas::promote`]. Sentinels promote by themselves: ask
-    /// [`crate::Sentinels::primary`].
+    /// The primary since the start, or since the last [`Replicas::promote`]. Sentinels promote on their own: use
+    /// [`crate::Sentinels::primary`] then.
     pub fn primary(&self) -> usize {
         self.primary.load(Ordering::SeqCst)
     }
 
-    /// Makes a replica the primary (`REPLICAOF NO ONE`), has all others that run follow it, the old primary as well, and waits
-    /// until they do. It gives the moment at which it was a primary.
+    /// Promotes a replica (`REPLICAOF NO ONE`), makes all other running servers follow it, including the old primary,
+    /// and waits until they do. Returns when it became the primary.
     ///
     /// # Panics
     /// When it does not run, or the others do not follow.
@@ -104,7 +103,8 @@ impl Replicas {
         at
     }
 
-    /// Makes a server a primary (`REPLICAOF NO ONE`) beside the one that there is. It gives the moment at which it was one.
+    /// Makes a server a second primary (`REPLICAOF NO ONE`), next to the existing one. Returns when it became a
+    /// primary.
     pub async fn detach(&self, n: usize) -> Instant {
         self.nodes[n].admin().cmd::<()>(&["REPLICAOF", "NO", "ONE"]).await;
         let at = Instant::now();
@@ -112,7 +112,8 @@ impl Replicas {
         at
     }
 
-    /// Has a server follow [`Replicas::primary`]: one that was away during a promotion, say. See [`Replicas::synced`].
+    /// Makes a server follow [`Replicas::primary`], for example one that was away during a promotion. See
+    /// [`Replicas::synced`].
     pub async fn follow(&self, n: usize) {
         let leader = self.nodes[self.primary()].addr();
         let (host, port) = (leader.ip().to_string(), leader.port().to_string());
@@ -121,12 +122,12 @@ impl Replicas {
         self.nodes[n].admin().cmd::<()>(&["CONFIG", "REWRITE"]).await;
     }
 
-    /// Waits until all servers that run follow [`Replicas::primary`] and are up to date with it.
+    /// Waits until all running servers follow [`Replicas::primary`] and are up to date.
     pub async fn synced(&self) {
         until("replicas in step", async || self.in_step(self.primary()).await).await;
     }
 
-    /// Whether all servers that run are up to date with this primary; else what is missing.
+    /// Checks that all running servers are up to date with this primary. The error says what is missing.
     pub(crate) async fn in_step(&self, primary: usize) -> Result<(), String> {
         let leader = &self.nodes[primary];
         if !leader.is_running() {
@@ -154,7 +155,7 @@ impl Replicas {
         Ok(())
     }
 
-    /// How far a server is in the stream of replication, in bytes: what a primary has sent, or a replica processed.
+    /// A server's replication offset in bytes: what a primary has sent, or what a replica has processed.
     pub async fn offset(&self, n: usize) -> u64 {
         let node = &self.nodes[n];
         let is_replica = node.admin().field(&REPLICATION, "role").await == "slave";
@@ -163,7 +164,7 @@ impl Replicas {
         offset.parse().unwrap_or_else(|e| panic!("{}: {name}:{offset}: {e}", node.addr()))
     }
 
-    /// Those that run, and say that they are primaries.
+    /// The running servers that report to be primaries.
     pub async fn primaries(&self) -> Vec<usize> {
         let mut primaries = Vec::new();
         for (n, node) in self.running() {
@@ -174,7 +175,7 @@ impl Replicas {
         primaries
     }
 
-    /// The server at an address that it tells others, or has towards administrators.
+    /// The server with this address, which is either its announced address or its address for administrators.
     pub(crate) fn position(&self, addr: &str) -> Option<usize> {
         self.nodes.iter().position(|node| node.addr().to_string() == addr || node.server().addr().to_string() == addr)
     }

@@ -1,4 +1,4 @@
-//! Real sentinels over a real primary and its replicas, per test; gone when the test process is.
+//! Real sentinels over a real primary and its replicas, for each test. They end with the test process.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -14,7 +14,7 @@
 //! # }
 //! ```
 //!
-//! All waits poll up to a deadline, and panic with what was missing to the last.
+//! All waits poll up to a deadline, and panic with what was still missing.
 
 use std::sync::Arc;
 
@@ -33,10 +33,11 @@ pub use options::SentinelsOptions;
 
 use events::Events;
 
-/// Sentinels and what they watch, on the loopback interface; dropping it kills all and removes their folders.
+/// Sentinels and the servers that they watch, on the loopback interface. Dropping this kills all of them and removes
+/// their folders.
 #[derive(Debug)]
 pub struct Sentinels {
-    // Sentinels go first: they would promote somebody else while the servers die.
+    // Dropped first, because sentinels would promote another server while the servers die.
     sentinels: RwLock<Vec<Arc<Member>>>,
     servers: Replicas,
     events: Events,
@@ -57,45 +58,42 @@ impl Sentinels {
         bed
     }
 
-    /// `redis-sentinel://host:port,host:port,.../name` of all sentinels, with user and password of the servers where they have
-    /// one; `rediss-sentinel://` where TLS is spoken.
+    /// `redis-sentinel://host:port,host:port,.../name` with all sentinels, and with user and password of the servers,
+    /// if any; `rediss-sentinel://` with TLS.
     pub fn url(&self) -> String {
         let secure = if self.options.servers.certificates.is_some() { "s" } else { "" };
         let hosts: Vec<String> = self.sentinels().iter().map(|sentinel| sentinel.addr().to_string()).collect();
         format!("redis{secure}-sentinel://{}{}/{}", self.servers.userinfo(), hosts.join(","), self.options.name)
     }
 
-    /// The name of the set.
     pub fn name(&self) -> &str {
         &self.options.name
     }
 
-    /// The servers that are watched; who is the primary is for the sentinels to say: see [`Sentinels::primary`].
+    /// The watched servers. The sentinels decide which one is the primary: see [`Sentinels::primary`].
     pub fn servers(&self) -> &Replicas {
         &self.servers
     }
 
-    /// One of the servers.
     pub fn server(&self, n: usize) -> &Member {
         self.servers.node(n)
     }
 
-    /// The sentinels.
     pub fn sentinels(&self) -> Vec<Arc<Member>> {
         self.sentinels.read().clone()
     }
 
-    /// One of the sentinels. One that was frozen for more than 2 s acts on nothing for 30 s more (`TILT`).
+    /// The nth sentinel. A sentinel that was frozen for more than 2 s does nothing for another 30 s (`TILT`).
     pub fn sentinel(&self, n: usize) -> Arc<Member> {
         self.sentinels.read()[n].clone()
     }
 
-    /// All that the sentinels have told since their start, in the order in which it came in.
+    /// All messages of the sentinels since their start, in order of arrival.
     pub fn events(&self) -> Vec<Event> {
         self.events.all()
     }
 
-    /// Starts one more sentinel, and waits until all know it. It gives its number.
+    /// Starts one more sentinel, and waits until all know it. Returns its number.
     pub async fn add_sentinel(&self) -> usize {
         let primary = self.primary().await;
         self.launch(1, primary).await;
@@ -103,7 +101,8 @@ impl Sentinels {
         self.sentinels.read().len() - 1
     }
 
-    /// Kills a sentinel for good, and has the others forget it (`SENTINEL RESET`). Those behind it move up in number.
+    /// Kills a sentinel for good, and makes the others forget it (`SENTINEL RESET`). The numbers of the sentinels
+    /// after it decrease by one.
     pub async fn remove_sentinel(&self, n: usize) {
         let removed = self.sentinels.write().remove(n);
         removed.kill();
@@ -117,7 +116,7 @@ impl Sentinels {
         let port = self.servers.node(primary).addr().port();
         for sentinel in Member::launch(count, || self.options.sentinel(port)).await {
             for (name, ms) in &self.options.periods {
-                // Servers before 7.0 have no such command.
+                // Servers before 7.0 do not have this command.
                 let _ = sentinel.admin().raw(&["SENTINEL", "DEBUG", name, &ms.to_string()]).await;
             }
             self.events.listen_to(sentinel.addr(), sentinel.admin_url()).await;

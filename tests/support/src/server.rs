@@ -1,4 +1,4 @@
-//! A real `redis-server` per test: own port, own directory, and gone when the test process is.
+//! A real `redis-server` for each test, with its own port and directory. It ends with the test process.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::{ports, reaper, state};
 const START_ATTEMPTS: usize = 20;
 const START_WITHIN: Duration = Duration::from_secs(90);
 
-/// How a server is to be started; see [`RedisServer::builder`].
+/// Options of a server: see [`RedisServer::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Builder {
@@ -33,7 +33,6 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// One more variable in the server's environment.
     pub fn env(mut self, name: &str, value: &std::ffi::OsStr) -> Self {
         self.env.push((name.into(), value.into()));
         self
@@ -51,7 +50,7 @@ impl Builder {
         self
     }
 
-    /// Whether the port is to be one whose cluster bus port is free, too.
+    /// Whether the cluster bus port that belongs to the port must be free, too.
     pub(crate) fn bus(mut self, on: bool) -> Self {
         self.bus = on;
         self
@@ -63,8 +62,8 @@ impl Builder {
         self
     }
 
-    /// One more command line option, such as `("--maxmemory", "1mb")`; an empty value is left
-    /// out. These come last, so they win over what this fixture sets.
+    /// One more command line option, such as `("--maxmemory", "1mb")`. An empty value is left out. These options come
+    /// last, so they override this fixture's settings.
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.args.push(name.into());
         if !value.is_empty() {
@@ -73,7 +72,7 @@ impl Builder {
         self
     }
 
-    /// One line of configuration as command line options; its words stand between blanks, and `""` is an empty one.
+    /// One line of configuration as command line options. Blanks separate its words, and `""` is an empty word.
     pub(crate) fn line(mut self, line: &str) -> Self {
         for (n, word) in line.split_whitespace().enumerate() {
             self.args.push(match (n, word) {
@@ -85,7 +84,8 @@ impl Builder {
         self
     }
 
-    /// TLS at a port of its own, and towards other servers, by `cert.pem`, `key.pem` and `ca.pem` of this folder.
+    /// TLS at its own port and for connections to other servers, with `cert.pem`, `key.pem` and `ca.pem` of this
+    /// folder.
     pub(crate) fn tls(self, certificates: &Path, port: u16) -> Self {
         let file = |name: &str| certificates.join(name).display().to_string();
         self.arg("--tls-port", &port.to_string())
@@ -96,8 +96,8 @@ impl Builder {
             .arg("--tls-replication", "yes")
     }
 
-    /// Text of a configuration file; a sentinel needs one (with `.arg("--sentinel", "")`), and
-    /// so does an option whose value is empty.
+    /// Text of a configuration file. A sentinel needs one (with `.arg("--sentinel", "")`), and so does an option with
+    /// an empty value.
     pub fn config(mut self, text: &str) -> Self {
         self.config = Some(text.to_owned());
         self
@@ -136,8 +136,8 @@ enum Refused {
 
 /// A running `redis-server` on the loopback interface.
 ///
-/// Dropping it kills the server and removes its directory. When the test process is killed, a
-/// watchdog does both (see [`crate::reaper`]).
+/// Dropping it kills the server and removes its directory. When the test process is killed, a watchdog does both (see
+/// [`crate::reaper`]).
 #[derive(Debug)]
 pub struct RedisServer {
     options: Builder,
@@ -148,27 +148,24 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts a server that keeps nothing on disk.
+    /// Starts a server without persistence.
     pub fn start() -> Self {
         Self::builder().start()
     }
 
-    /// A server with options.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The TCP port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The TCP address.
     pub fn addr(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    /// `redis://127.0.0.1:port`, with the password where one is set.
+    /// `redis://127.0.0.1:port`, with the password, if any.
     pub fn url(&self) -> String {
         let auth = match &self.options.password {
             Some(p) => format!(":{}@", utf8_percent_encode(p, NON_ALPHANUMERIC)),
@@ -177,12 +174,12 @@ impl RedisServer {
         format!("redis://{auth}127.0.0.1:{}", self.port)
     }
 
-    /// The path of the Unix socket (it exists when asked for by [`Builder::unix_socket`]).
+    /// The path of the Unix socket, which exists with [`Builder::unix_socket`].
     pub fn unix_path(&self) -> PathBuf {
         self.dir.path().join("redis.sock")
     }
 
-    /// The directory of the server's files; `redis.log` is in it.
+    /// The directory of the server's files, with `redis.log`.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -198,19 +195,19 @@ impl RedisServer {
         }
     }
 
-    /// Kills the server by SIGKILL and waits for its end; nothing happens when it is dead.
+    /// Kills the server by SIGKILL and waits for its end. Does nothing if it is dead.
     pub fn kill9(&self) {
         let Some(mut child) = self.child.lock().take() else {
             return;
         };
-        // Not reaped yet, so the pid is still ours; SIGKILL ends a stopped process too.
+        // Not reaped yet, so the pid still belongs to it. SIGKILL also ends a stopped process.
         let _ = child.kill();
         reaper::release(child.id());
         let _ = child.wait();
     }
 
-    /// Starts the server again on the same port and directory, after killing it if need be. The
-    /// data is back with [`Builder::aof`], and gone without.
+    /// Restarts the server on the same port and directory. Kills it first if it runs. Its data survives only with
+    /// [`Builder::aof`].
     ///
     /// # Panics
     /// When the server does not come up.
@@ -228,17 +225,17 @@ impl RedisServer {
         panic!("redis-server did not get its port {} back: {why}", self.port);
     }
 
-    /// Freezes the server (SIGSTOP) and waits until it stands still: connections stay open, nothing is answered.
+    /// Freezes the server (SIGSTOP) and waits until it stands still: connections stay open, but nothing is answered.
     pub fn stop(&self) {
         reaper::freeze(self.pid());
     }
 
-    /// Lets a frozen server go on (SIGCONT).
+    /// Resumes a frozen server (SIGCONT).
     pub fn cont(&self) {
         reaper::signal(self.pid(), Signal::CONT);
     }
 
-    /// What the server has logged since its first start.
+    /// The server's log since its first start.
     pub fn log(&self) -> String {
         std::fs::read(self.dir.path().join("redis.log"))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -248,7 +245,7 @@ impl RedisServer {
     fn launch(&self) -> Result<(), Refused> {
         let logged = self.log().len();
         let mut child = self.spawn();
-        // The shell waits for its line before it becomes redis-server: no moment is without watch.
+        // The shell waits for this line before it becomes redis-server, so the watchdog always knows the process.
         reaper::adopt(child.id());
         if let Some(mut stdin) = child.stdin.take()
             && let Err(e) = stdin.write_all(b"go\n")
@@ -316,13 +313,13 @@ impl RedisServer {
             .unwrap_or_else(|e| panic!("cannot start {}: {e}", self.program.display()))
     }
 
-    /// Whether *this* server, and no stranger on the same port, answers PING.
+    /// Whether *this* server answers PING, and not another one on the same port.
     fn answers(&self, pid: u32, log: &str) -> bool {
         let reply = self.ask().unwrap_or_default();
         if reply.contains("+PONG\r\n") && reply.contains(&format!("process_id:{pid}\r\n")) {
             return true;
         }
-        // Users and TLS set by extra options may keep us out: then its log has to do.
+        // Users and TLS set by extra options may lock this probe out. Then the log decides.
         let kept_out = reply.is_empty() || reply.contains("-NOAUTH") || reply.contains("-NOPERM");
         kept_out && ["Ready to accept connections", "Sentinel ID is"].iter().any(|ready| log.contains(ready))
     }
@@ -343,7 +340,7 @@ impl RedisServer {
 }
 
 impl Drop for RedisServer {
-    /// A failed test shows what its servers hold.
+    /// After a failed test, prints the state of its servers.
     fn drop(&mut self) {
         if std::thread::panicking() && self.child.lock().is_some() {
             match state::of(&self.url()) {

@@ -1,19 +1,17 @@
-//! A primary and its replicas, whoever looks after them.
+//! A primary and its replicas, with or without sentinels.
 
 use crate::replicas::{Member, Replicas};
 use crate::sentinels::Sentinels;
 
-/// Who looks after a primary and its replicas.
 #[derive(Debug)]
 pub enum ServerSet {
-    /// Sentinels.
+    /// Watched by sentinels.
     Watched(Box<Sentinels>),
-    /// Nobody but the test: clients ask each server what it is.
+    /// Without sentinels: clients ask each server for its role.
     Alone(Replicas),
 }
 
 impl ServerSet {
-    /// The URL for clients.
     pub fn url(&self) -> String {
         match self {
             Self::Watched(sentinels) => sentinels.url(),
@@ -21,7 +19,6 @@ impl ServerSet {
         }
     }
 
-    /// All servers.
     pub fn servers(&self) -> &Replicas {
         match self {
             Self::Watched(sentinels) => sentinels.servers(),
@@ -29,7 +26,6 @@ impl ServerSet {
         }
     }
 
-    /// The one that is the primary.
     pub async fn primary(&self) -> &Member {
         let n = match self {
             Self::Watched(sentinels) => sentinels.primary().await,
@@ -38,7 +34,7 @@ impl ServerSet {
         self.servers().node(n)
     }
 
-    /// Has another server take over by request, and waits until all are at one again.
+    /// Promotes another server by request, and waits until all agree again.
     pub async fn fail_over(&self) {
         match self {
             Self::Watched(sentinels) => {

@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use redis::{Cmd, Connection, RedisResult, Value, cmd};
 
-/// The limit for each answer. A server that a test has frozen does not answer.
+/// The limit for each reply. A server that a test has frozen does not answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The number of keys that are shown, and of the characters of each value.
 const MOST_KEYS: usize = 40;
 const MOST_CHARACTERS: usize = 2_000;
 
-/// The fields of a client that are shown.
 const FIELDS: [&str; 8] = ["addr=", "name=", "age=", "idle=", "flags=", "sub=", "ssub=", "cmd="];
 
-/// The keys with their leases and values, the channels somebody is subscribed to, and the clients, one a line; of a cluster's node also
-/// what it knows of the others.
+/// The keys with their leases and values, the channels with subscribers, and the clients, one a line. A cluster node
+/// also shows its view of the other nodes.
 pub(crate) fn of(url: &str) -> RedisResult<String> {
     let server = &mut redis::Client::open(url)?.get_connection_with_timeout(ANSWERS_WITHIN)?;
     server.set_read_timeout(Some(ANSWERS_WITHIN))?;

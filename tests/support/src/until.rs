@@ -1,16 +1,16 @@
-//! Waiting for what servers do by themselves.
+//! Waits for what servers do on their own.
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything that servers do by themselves takes on a busy machine. A sentinel that stood still for two seconds acts on
-/// nothing for 30 s more, and an aborted failover is retried after twice its timeout.
+/// Longer than anything that servers do on their own takes on a busy machine. A sentinel that stood still for two
+/// seconds does nothing for another 30 s, and an aborted failover is retried after twice its timeout.
 pub(crate) const WITHIN: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Polls `probe` until it returns `Ok`. Panics with its last error after [`WITHIN`].
+/// Polls `probe` until it returns `Ok`.
 ///
 /// # Panics
-/// After [`WITHIN`].
+/// After [`WITHIN`], with the last error.
 pub(crate) async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + WITHIN;
     loop {

@@ -1,5 +1,5 @@
-//! What the scripts do: the simulator runs them. Nobody stands in a queue here, though: what a fair lock says is for each
-//! test to say.
+//! Runs scripts in the simulator. The scripts that release, leave or refresh fair locks are not run: they get fixed
+//! replies.
 
 use distlock_sim::{SimReply, SimScript};
 
@@ -7,7 +7,6 @@ use super::Fake;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 
 impl Fake {
-    /// Runs a script, and delivers what it published.
     pub(super) fn carry_out(&self, call: &Call) -> Result<Reply, Fault> {
         match call.script.name {
             "fair/release" => return Ok(Reply::Int(0)),
@@ -33,7 +32,7 @@ impl Fake {
         }
     }
 
-    /// Every place is there, and every lock is held.
+    /// The reply that every queue entry exists and every lock is held.
     fn refreshed(&self, call: &Call) -> Reply {
         let at = 1_700_000_000_000 + self.begin.elapsed().as_millis() as i64;
         let (mut replies, mut n) = (vec![Reply::Int(at)], call.keys + 5);

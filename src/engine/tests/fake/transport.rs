@@ -1,4 +1,4 @@
-//! The way to the fake and back: commands that meet their fates, and subscriptions.
+//! The transport of the fake: commands that meet their fates, and subscriptions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,10 +14,9 @@ use super::{Fake, Fate, Sent};
 use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
 use crate::world::{Moment, World};
 
-/// How long a command takes to the server, and its reply back.
+/// Time of a command to the server, and of its reply back.
 const HOP: Duration = Duration::from_millis(1);
 
-/// Counts a command for as long as it is under way.
 struct Alive(Arc<AtomicUsize>);
 
 impl Drop for Alive {
@@ -26,7 +25,7 @@ impl Drop for Alive {
     }
 }
 
-/// The fake as a transport: what it does goes on when a caller drops its future, as a real server's would.
+/// A command continues if the caller drops its future, as at a real server.
 impl Transport for Arc<Fake> {
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
         Fake::run(Arc::clone(self), call).boxed()
@@ -58,7 +57,7 @@ impl Transport for Arc<Fake> {
         async move {
             fake.state.lock().unsubscribes.push(fake.begin.elapsed());
             fake.pass_gate().await;
-            // Later than a subscription that is asked for at the same time.
+            // Later than a subscribe that is requested at the same time.
             sleep(2 * HOP).await;
             fake.line.unsubscribe(channel).await;
             sleep(HOP).await;

@@ -1,4 +1,4 @@
-//! Subscriptions that follow their slots.
+//! Subscriptions follow their slots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::names::LockName;
 use crate::topology::address::Address;
 use crate::topology::{MemberId, MemberListener};
 
-/// Counts the channels whose waiters are to look.
+/// Records the channels whose waiters have to check their locks.
 #[derive(Default)]
 pub(super) struct Looks(Mutex<Vec<Bytes>>);
 
@@ -56,7 +56,7 @@ impl Rig {
         self.servers[server].subscribed.lock().contains(&name.channel)
     }
 
-    /// The server ends a subscription, as it does when a slot leaves it.
+    /// Ends a subscription at the server, as a server does when the slot leaves it.
     fn end(&self, server: usize, name: &LockName) {
         assert!(self.servers[server].subscribed.lock().remove(&name.channel));
         let listener = self.servers[server].listener.lock().clone().and_then(|listener| listener.upgrade());
@@ -66,7 +66,7 @@ impl Rig {
 
 #[tokio::test]
 async fn a_subscription_that_is_ended_is_made_anew_though_the_slot_is_where_it_was() {
-    // Between two looks at the map it left and came back.
+    // The slot has left and come back between two views.
     let (rig, name) = (Rig::start().await, name());
     let looks = rig.listen();
     rig.topology.subscribe(&name).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_subscription_follows_what_the_server_says_that_has_ended_it() {
     rig.end(0, &name);
     until(|| rig.is_subscribed(1, &name)).await;
     until(|| !looks.0.lock().is_empty()).await;
-    // The view that comes after that has the slot at the first one again, which takes it now.
+    // The next view has the slot at the first server again, which now accepts the subscription.
     *rig.servers[0].refuses.lock() = None;
     until(|| rig.is_subscribed(0, &name)).await;
 }
@@ -99,7 +99,7 @@ async fn of_a_subscription_that_ends_on_its_way_nothing_stays_and_one_that_begin
         rig.topology.subscribe(&name).await.unwrap();
         let gate = Arc::new(Semaphore::new(0));
         *rig.servers[0].gate.lock() = Some(Arc::clone(&gate));
-        // It is made anew, and waits at the gate.
+        // The subscription is made again, and waits at the gate.
         rig.end(0, &name);
         until(|| rig.cluster.is_under_way(&name)).await;
         rig.topology.unsubscribe(&name).await;
@@ -118,7 +118,7 @@ async fn of_a_subscription_that_ends_on_its_way_nothing_stays_and_one_that_begin
     }
 }
 
-/// Two names may share a channel, and each subscribes for itself.
+/// Two names may share a channel, and each subscribes on its own.
 #[tokio::test]
 async fn a_subscription_that_fails_takes_nothing_from_whoever_has_it_already() {
     let (rig, one) = (Rig::start().await, name());
@@ -129,7 +129,7 @@ async fn a_subscription_that_fails_takes_nothing_from_whoever_has_it_already() {
     *rig.servers[0].refuses.lock() = Some("LOADING the data".to_owned());
     rig.topology.subscribe(&other).await.unwrap_err();
     assert!(rig.servers[0].kept.lock().contains(&one.channel), "it is lost with the next break of the connection");
-    // Nobody knows whether it is in force: it is made anew, and whoever waits looks.
+    // The state of the subscription is unknown, so it is made again, and its waiters check their locks.
     looks.0.lock().clear();
     *rig.servers[0].refuses.lock() = None;
     until(|| looks.0.lock().contains(&one.channel) && !rig.cluster.is_under_way(&one)).await;
@@ -138,7 +138,7 @@ async fn a_subscription_that_fails_takes_nothing_from_whoever_has_it_already() {
     assert!(!rig.is_subscribed(0, &one));
 }
 
-/// The slot goes to the other server, which is slow to take the subscription, and comes back meanwhile.
+/// Moves the slot to the other server, which delays the subscription, and back meanwhile.
 async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
     let gate = Arc::new(Semaphore::new(0));
     *rig.servers[1].gate.lock() = Some(Arc::clone(&gate));
@@ -152,14 +152,14 @@ async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
     let seen = || u32::try_from(there().generation).unwrap();
     cluster.apply_redirect(name.slot(), seen(), &to(1)).await;
     until(|| cluster.is_under_way(name)).await;
-    // Either way it is at the first one again: the views say so, too.
+    // The redirect or a view moves the slot back to the first server.
     cluster.apply_redirect(name.slot(), seen(), &to(0)).await;
     until(|| there().member == first).await;
     gate
 }
 
-/// What was taken to the other server in vain has the first one
-/// forget the subscription that stands there again: the next connection does not make it.
+/// The subscription at the other server failed. The first server must not forget the subscription that was made there
+/// again: a new connection would not restore it.
 #[tokio::test]
 async fn a_move_that_came_to_nothing_does_not_forget_what_stands_again() {
     let (rig, name) = (Rig::start().await, name());
@@ -175,13 +175,13 @@ async fn a_move_that_came_to_nothing_does_not_forget_what_stands_again() {
     assert!(rig.servers[0].kept.lock().contains(&name.channel), "it is lost with the next break of the connection");
 }
 
-/// Nobody is deaf until that other server answers, or does not in time.
+/// The waiters must not stay without messages until the other server answers or times out.
 #[tokio::test]
 async fn a_server_that_is_away_does_not_keep_a_subscription_from_where_its_slot_is() {
     let (rig, name) = (Rig::start().await, name());
     let _looks = rig.listen();
     rig.topology.subscribe(&name).await.unwrap();
-    // As servers do: ended first, then refused.
+    // As real servers do: the subscription ends first, then a new one is refused.
     *rig.servers[0].refuses.lock() = Some(format!("MOVED {} {}", name.slot(), HOSTS[1]));
     rig.end(0, &name);
     let _gate = there_and_back(&rig, &name).await;

@@ -6,14 +6,13 @@ use super::*;
 
 static QUERY: Script = Script::new("test/query", "").reading();
 
-/// Reply to `CLUSTER SLOTS` for one server that has all slots.
 fn slots(endpoint: &'static str) -> Reply {
     let node = vec![Reply::Text(Bytes::from_static(endpoint.as_bytes())), Reply::Int(1)];
     Reply::List(vec![Reply::List(vec![Reply::Int(0), Reply::Int(16_383), Reply::List(node)])])
 }
 
-/// If `CLUSTER SLOTS` has the announced name, the client connects by that name. Otherwise, also if the command is refused, it connects
-/// by address.
+/// If `CLUSTER SLOTS` has the announced name, the client connects by that name. Otherwise, also if the command is
+/// refused, it connects by address.
 #[tokio::test]
 async fn an_announced_host_name_is_used_where_servers_prefer_it() {
     for (says, expected) in [
@@ -45,8 +44,8 @@ async fn an_announced_host_name_is_used_where_servers_prefer_it() {
     }
 }
 
-/// A query changes nothing, so it is sent again, to the server that has the slot by then. A script that may have been carried out is not
-/// sent twice.
+/// A query changes nothing, so it is sent again, to the server that has the slot by then. A script that may have run
+/// is not sent twice.
 #[tokio::test]
 async fn a_query_is_retried_after_its_server_left_and_a_write_is_not() {
     let rig = Rig::start().await;

@@ -1,4 +1,4 @@
-//! How soon the news of a promotion is heard, and how often servers are asked for it.
+//! How soon a promotion is noticed, and how often servers are queried.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,8 @@ use crate::topology::cluster::Cluster;
 use crate::topology::member::Subscriber as _;
 use crate::world::{Machine, Moment, World};
 
-/// What each server says: three primaries, and the replica of the last one, which has its slots once it is promoted.
+/// Sets the views of all servers: three primaries, and a replica of the last one. The replica has the slots once it
+/// is promoted.
 fn tell(servers: &[Arc<Server>], promoted: bool) {
     let (third, fourth) = if promoted { ("", " 10001-16383") } else { (" 10001-16383", "") };
     let role = if promoted { "master - 0 0 9" } else { "slave n2 0 0 2" };
@@ -35,7 +36,7 @@ struct Rig {
     servers: Vec<Arc<Server>>,
 }
 
-/// A world with the clock of the test.
+/// A world whose clock is the test's paused clock.
 #[derive(Debug)]
 struct OfTest(Instant);
 
@@ -63,13 +64,13 @@ impl Rig {
         Self { cluster, servers }
     }
 
-    /// The last primary stops, and its connection is given up.
+    /// Stops the last primary and breaks its connection.
     fn stop(&self, name: &LockName) {
         self.servers[2].is_stopped.store(true, Ordering::Relaxed);
         self.cluster.went_away(self.cluster.placement(name).member);
     }
 
-    /// How often each of the servers was asked within that time.
+    /// Returns how often each server was queried within that time.
     async fn asked_within(&self, time: Duration) -> Vec<usize> {
         for server in &self.servers {
             *server.asked.lock() = 0;
@@ -79,13 +80,13 @@ impl Rig {
     }
 }
 
-/// A name that is the last primary's.
+/// Returns a name on the last primary.
 fn name() -> Arc<LockName> {
     let mut names = (0..).map(|n| LockName::new("", &format!("orders:{n}")));
     names.find(|name| name.slot() > 10_000).unwrap()
 }
 
-/// One whose processors have other things to do, say: as long as for a command.
+/// A server with a busy processor, for example, has as long as for any command.
 #[tokio::test(start_paused = true)]
 async fn the_first_server_may_take_its_time_to_tell() {
     let server = Arc::<Server>::default();
@@ -105,7 +106,7 @@ async fn the_news_of_a_promotion_is_heard_within_an_eighth_of_a_second() {
         rig.stop(&name);
         let before = rig.cluster.placement(&name).member;
         tokio::time::sleep(Duration::from_millis(700 + 17 * round)).await;
-        // The new primary tells all others at once.
+        // The new primary informs all others at once.
         tell(&rig.servers, true);
         let promoted = Instant::now();
         while rig.cluster.placement(&name).member == before {
@@ -118,7 +119,7 @@ async fn the_news_of_a_promotion_is_heard_within_an_eighth_of_a_second() {
     assert!(slowest <= Duration::from_millis(125), "heard after {slowest:?}");
 }
 
-/// The primary of before went away; or is listed in another way.
+/// Replaces the line of the former primary in all views.
 fn tell_of_the_one_before(servers: &[Arc<Server>], line: &str) {
     tell(servers, true);
     for server in servers {
@@ -134,7 +135,7 @@ async fn the_primary_of_before_counts_as_a_replica_until_it_has_left_for_ten_sec
     let known = || rig.cluster.member(&name).acknowledgement().known();
     assert_eq!(known(), 1);
     rig.stop(&name);
-    // Before any view tells of it.
+    // No view has the promotion yet.
     let (slot, to) = (name.slot(), Address::new("10.0.0.3", 1).unwrap());
     rig.cluster.apply_redirect(slot, 1, &to).await;
     assert_eq!((rig.cluster.member(&name).host(), known()), ("10.0.0.3", 1));
@@ -142,7 +143,8 @@ async fn the_primary_of_before_counts_as_a_replica_until_it_has_left_for_ten_sec
     tell_of_the_one_before(&rig.servers, away);
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(known(), 1);
-    // Told to leave; one that has yet to hear of that lists it.
+    // The former primary was told to leave the cluster. In between, one view of a node that has not learned that
+    // still lists it.
     tell_of_the_one_before(&rig.servers, "");
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert_eq!(known(), 1);
@@ -156,7 +158,7 @@ async fn the_primary_of_before_counts_as_a_replica_until_it_has_left_for_ten_sec
     rig.cluster.close(Duration::ZERO).await;
 }
 
-/// As often as if three were asked every 200 ms: there may be a thousand clients.
+/// The rate equals three servers every 200 ms. It is limited because there may be a thousand clients.
 #[tokio::test(start_paused = true)]
 async fn servers_are_asked_fifteen_times_a_second_while_one_is_away() {
     let (rig, name) = (Rig::start().await, name());
@@ -168,13 +170,13 @@ async fn servers_are_asked_fifteen_times_a_second_while_one_is_away() {
     println!("{asked:?}");
     assert_eq!(asked[3], 0, "no connection is made to replicas while a primary answers: {asked:?}");
 
-    // While none answers, all who are known are asked, as seldom as ever.
+    // While no server answers, all known servers are queried, each as seldom as before.
     for server in &rig.servers[..2] {
         server.is_stopped.store(true, Ordering::Relaxed);
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     let asked = rig.asked_within(Duration::from_secs(10)).await;
-    // By their connections, and by others that are made for that.
+    // Primaries are queried over their connections, and again over temporary ones.
     assert!(asked[..MEMBERS].iter().all(|times| (10..=40).contains(times)), "{asked:?}");
     assert!((5..=20).contains(&asked[3]), "{asked:?}");
     rig.cluster.close(Duration::ZERO).await;

@@ -1,4 +1,4 @@
-//! The start by sentinels: whom they name, once that one says that it is the primary.
+//! Connects through sentinels: asks them for the primary, until the server that they name says that it is one.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -20,14 +20,16 @@ use crate::transport::Listener;
 use crate::transport::connector::{Connector, Purpose};
 use crate::world::World;
 
-/// How long the others have to answer at the start once one has.
+/// Time that the other sentinels have to answer once one has.
 const OTHERS_WITHIN: Duration = Duration::from_millis(100);
 
 impl Primary {
-    /// The primary that the sentinels of this name it by look after.
+    /// Connects to the primary that these sentinels know by this name.
     ///
-    /// *Errors*: [`Error::Config`] where no sentinel that answers knows the name; else why none answers, or why the primary that they
-    /// name cannot be connected to, or is none.
+    /// # Errors
+    ///
+    /// [`Error::Config`] if no sentinel that answers knows the name. Otherwise the reason why none answers, or why
+    /// the primary that they name cannot be used.
     pub(crate) async fn by_sentinels(
         settings: Settings,
         connector: Arc<dyn Connector>,
@@ -62,7 +64,8 @@ impl Primary {
         let _ = cell.set(Weak::clone(&primary.this));
         let mut finder =
             BySentinels { name, history: (primary.address(), String::new()), looks: 0, doubted: None, listed: None };
-        // How many replicas there are is known before the first lock is had. Where all of them count, that is waited for.
+        // Replicas are counted before the first acquire. If all of them have to acknowledge, connecting waits for the
+        // count.
         finder.list(&primary, watch::ANSWERS_WITHIN).await;
         let limit = Instant::now() + primary.settings.connect_timeout;
         while primary.settings.acks.is_all() && finder.listed.is_none() {
@@ -75,13 +78,14 @@ impl Primary {
             let _ = tokio::time::timeout(left, finder.list(&primary, left)).await;
         }
         tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
-        // What was told before there was anybody to hear it.
+        // Announcements so far had no receiver, so the sentinels are asked again.
         primary.suspicion.raise();
         Ok(primary)
     }
 }
 
-/// The primary that is named by whichever sentinels answer first, once it says that it is one. Why it has not yet is left in `latest`.
+/// Returns the report of the sentinels that answer first, once the server that they name says that it is the primary.
+/// The reason why it does not yet is left in `latest`.
 async fn first(
     settings: &Settings,
     connector: &dyn Connector,
@@ -92,7 +96,7 @@ async fn first(
     let (send, mut answers) = mpsc::unbounded_channel();
     for seed in &settings.seeds {
         let (sentinels, seed, name, send) = (sentinels.clone(), seed.clone(), Arc::clone(name), send.clone());
-        // There may be no other sentinel to be asked.
+        // The full time, because there may be no other sentinel.
         let limit = settings.connect_timeout;
         tokio::spawn(async move {
             let outcome = match sentinels.connect(&seed).await {
@@ -100,13 +104,13 @@ async fn first(
                 Some(Err(error)) => Err(unreachable(&format_args!("the sentinel {seed}"), error)),
                 None => return,
             };
-            // Nobody may listen any more.
+            // The receiver may be gone.
             let _ = send.send(outcome);
         });
     }
     drop(send);
     let (mut best, mut reason): (Option<Told>, Reason) = (None, Reason::default());
-    // A little before the caller's limit, which knows no reason.
+    // Slightly before the caller's own limit, whose error has no reason.
     let mut until = Instant::now() + settings.connect_timeout + SAYS_WHY / 2;
     loop {
         match tokio::time::timeout_at(until, answers.recv()).await {
@@ -130,7 +134,7 @@ async fn first(
             Ok(Err(error @ (Error::Server { .. } | Error::Config { .. } | Error::Unsupported { .. }))) => {
                 return Err(error);
             }
-            // It is down, or is just being replaced: the time for all this is the caller's limit.
+            // The named server is down, or is just being replaced. The caller limits the total time.
             Ok(outcome) => {
                 if let Err(error) = outcome {
                     *latest.lock() = Some(error);
@@ -154,7 +158,7 @@ async fn first(
     }
 }
 
-/// What part the server at an address has, by a connection made for that.
+/// Returns the role of the server at an address, over a temporary connection.
 async fn proven(connector: &dyn Connector, address: Address, limit: Duration) -> Result<Role> {
     let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
     let reply = ask(&*transport, role(), limit).await;
@@ -162,7 +166,7 @@ async fn proven(connector: &dyn Connector, address: Address, limit: Duration) ->
     reply.map(|reply| Role::of(&reply)).map_err(|why| role_untold(&address, &why))
 }
 
-/// What it means that a sentinel does not tell.
+/// Error for a sentinel that does not name the primary.
 fn refused(address: &Address, name: &str, why: &str) -> Error {
     if why.contains("No such master") {
         return Error::config(format!("the sentinel {address} looks after no primary by the name {name:?}"));

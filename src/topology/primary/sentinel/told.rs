@@ -1,4 +1,4 @@
-//! What sentinels say when they are asked.
+//! Queries of sentinels, and their replies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use crate::transport::{Arg, Call, Reply, Transport};
 
 static SENTINEL: Script = Script::bare("topology/sentinel", "SENTINEL");
 
-/// What a sentinel says of the primary.
+/// The report of a sentinel about the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) address: Address,
-    /// How often sentinels had put a server there when they put this one.
+    /// Config epoch at which the sentinels made this server the primary.
     pub(super) epoch: u64,
-    /// It is taken to be down, or is being replaced.
+    /// True if the sentinel considers the server down, or is replacing it.
     pub(super) is_down: bool,
-    /// How many other sentinels it knows.
+    /// Number of other sentinels that this sentinel knows.
     pub(super) others: usize,
 }
 
@@ -30,7 +30,7 @@ fn call(subcommand: &'static str, name: &str) -> Call {
     Call { script: &SENTINEL, keys: 0, words: words.map(Arg::Text).into() }
 }
 
-/// The fields of a reply that is a map, or a list of names and values.
+/// Fields of a reply, which may be a map or a list of names and values.
 fn fields(reply: &Reply) -> BTreeMap<&str, &Reply> {
     let Reply::List(parts) = reply else { return BTreeMap::new() };
     parts.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, &pair[1]))).collect()
@@ -41,7 +41,7 @@ fn address_in(fields: &BTreeMap<&str, &Reply>) -> Option<Address> {
     Address::new(fields.get("ip").and_then(|ip| text(ip))?, port)
 }
 
-/// What a sentinel says of the primary within `limit`. An error in its words.
+/// Asks a sentinel for the primary. The error has the sentinel's own words.
 pub(super) async fn master(sentinel: &dyn Transport, name: &str, limit: Duration) -> Result<Told, String> {
     let reply = ask(sentinel, call("MASTER", name), limit).await?;
     told(&reply).ok_or_else(|| "its answer to SENTINEL MASTER cannot be read".to_owned())
@@ -53,8 +53,8 @@ fn told(reply: &Reply) -> Option<Told> {
     let flags = fields.get("flags").and_then(|flags| text(flags)).unwrap_or_default();
     let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
     let epoch = number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0);
-    // The sentinel that leads a failover names the primary of before until all replicas follow the new one, and has the epoch of that
-    // already: those who took this for the old one's would not believe the new one.
+    // During a failover, the leading sentinel still names the old primary, but already has the new epoch, until all
+    // replicas follow the new primary. With that epoch for the old primary, the new one would not be accepted.
     let is_replacing = has(&["failover_in_progress"]);
     Some(Told {
         address: address_in(&fields)?,
@@ -64,8 +64,8 @@ fn told(reply: &Reply) -> Option<Told> {
     })
 }
 
-/// The replicas of this primary by a sentinel; None where that has another one. What it names may change in between: then its list
-/// may lack the one that is promoted.
+/// Asks a sentinel for the replicas of this primary. `None` if the sentinel names another primary. It is asked before
+/// and after, because the list may lack a replica that is being promoted in between.
 pub(super) async fn replicas_of(
     primary: &Address,
     sentinel: &dyn Transport,
@@ -78,12 +78,12 @@ pub(super) async fn replicas_of(
     (before.address == *primary && after.address == *primary).then_some(replicas)
 }
 
-/// What more than so many of them say.
+/// Returns a report whose address more than `most` sentinels name.
 pub(super) fn agreed_upon(answers: &[Told], most: usize) -> Option<&Told> {
     answers.iter().find(|told| answers.iter().filter(|other| other.address == told.address).count() > most)
 }
 
-/// Those that a sentinel lists.
+/// Returns the addresses of the replicas or the other sentinels that a sentinel lists.
 pub(super) async fn listed(
     sentinel: &dyn Transport,
     what: &'static str,

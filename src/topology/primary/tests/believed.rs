@@ -1,4 +1,4 @@
-//! Who is believed to be the primary.
+//! Which server is accepted as the primary.
 
 use super::*;
 
@@ -9,7 +9,7 @@ async fn of_several_answers_that_of_the_highest_epoch_counts() {
     net.says(SENTINELS[1], |says| says.told = Some((TWO, 6)));
     let primary = net.by_sentinels().await;
     assert_eq!(primary.address(), address(TWO));
-    // The first one, which was cut off, goes on calling itself primary, and others of old say so.
+    // The first server was cut off, and still calls itself primary. A stale sentinel agrees.
     settle(60_000).await;
     net.0[SENTINELS[0]].each(|listener| listener.message(b"+switch-master", b"locks 10.0.0.1 2 10.0.0.1 1"));
     settle(1_000).await;
@@ -31,13 +31,14 @@ async fn the_first_sentinel_that_tells_is_followed_once_the_server_proves_it() {
     tell();
     settle(10).await;
     assert_eq!(primary.address(), address(TWO));
-    // Of another name.
+    // The announcement is about a set of another name.
     net.0[SENTINELS[2]].each(|of| of.message(b"+switch-master", b"other 10.0.0.1 1 10.0.0.1 3"));
     settle(10_000).await;
     assert_eq!(primary.address(), address(TWO));
 }
 
-/// Who was found early has to say itself that it is none, whatever sentinels say that have yet to hear of it.
+/// A primary that was found early has to deny its role itself. Sentinels that have not learned of the promotion do
+/// not count.
 #[tokio::test(start_paused = true)]
 async fn who_was_found_early_stays_also_while_it_is_silent() {
     let net = net();
@@ -52,13 +53,13 @@ async fn who_was_found_early_stays_also_while_it_is_silent() {
     primary.suspicion.raise();
     settle(5_000).await;
     assert_eq!(primary.address(), address(TWO));
-    // Taken back.
+    // The promotion is reverted.
     net.says(TWO, |says| (says.is_silent, says.is_primary) = (false, false));
     settle(2_000).await;
     assert_eq!(primary.address(), address(ONE));
 }
 
-/// A provider of credentials, or TLS over a slow link.
+/// For example because of a slow provider of credentials, or TLS over a slow link.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_long_to_connect_to_is_taken_all_the_same() {
     let net = net();
@@ -92,7 +93,7 @@ impl MemberListener for Heard {
     fn unsubscribed(&self, _channel: &[u8]) {}
 }
 
-/// Whoever takes the place before there is anybody to listen is listened to as well.
+/// This also holds if the primary is replaced before a listener is set.
 #[tokio::test(start_paused = true)]
 async fn a_new_primary_is_listened_to() {
     let net = net();
@@ -116,19 +117,19 @@ async fn a_new_primary_is_listened_to() {
     }
 }
 
-/// It has the epoch of the next primary before it names that one.
+/// The sentinel has the epoch of the next primary before it names that primary.
 #[tokio::test(start_paused = true)]
 async fn a_sentinel_that_leads_a_failover_confirms_nothing() {
     let net = net();
     let primary = net.by_sentinels().await;
     net.says(SENTINELS[0], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
     settle(3_000).await;
-    // Nothing that goes on from the first one, so that it is for sentinels to say.
+    // This server does not continue the first one's history, so the decision is left to the sentinels.
     net.says(TWO, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
     net.says(SENTINELS[1], |says| says.told = Some((TWO, 6)));
     settle(1_100).await;
     assert_eq!(primary.address(), address(TWO));
-    // At the start as well.
+    // The same at connect.
     let net = self::net();
     net.says(ONE, |says| says.is_primary = false);
     for sentinel in SENTINELS {
@@ -158,7 +159,7 @@ async fn a_sentinel_that_leads_a_failover_has_the_epoch_of_the_new_primary_befor
     net.0[SENTINELS[1]].each(|of| of.message(b"+switch-master", b"locks 10.0.0.1 1 10.0.0.1 2"));
     settle(10).await;
     assert_eq!(primary.address(), address(TWO));
-    // Who connects in between asks the one that leads.
+    // A client that connects now may ask the sentinel that leads the failover.
     net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
     let primary = net.by_sentinels().await;
     assert_eq!(primary.address(), address(ONE));
@@ -173,7 +174,7 @@ async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_empt
     let primary = net.by_sentinels().await;
     net.says(ONE, |says| says.is_silent = true);
     primary.suspicion.raise();
-    // Restarted, without what it had.
+    // The server was restarted without its data.
     net.says(TWO, |says| (says.is_primary, says.history) = (true, ["empty", "none"]));
     let asked = tokio::spawn({
         let primary = Arc::clone(&primary);
@@ -184,14 +185,15 @@ async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_empt
     net.promote(THREE);
     settle(250).await;
     assert_eq!(primary.address(), address(THREE));
-    // What was under way at the silent one ends at once, in doubt.
+    // A command in flight at the silent server fails at once, in doubt.
     let fault = asked.await.unwrap().unwrap_err();
     assert!(fault.in_doubt(), "{fault:?}");
-    // Sentinels that have yet to hear of it turn nothing back, also when the first one goes on.
+    // Sentinels that have not learned of the promotion turn nothing back, even when the first server runs again.
     net.says(ONE, |says| says.is_silent = false);
     settle(20_000).await;
     assert_eq!(primary.address(), address(THREE));
-    // Nor have they one replica forgotten: the one that they take for the primary yet.
+    // The sentinels still take the first server for the primary, and do not list it as a replica. It counts as one
+    // all the same.
     assert_eq!(*primary.replicas.read(), [ONE, TWO].map(address).into());
     for sentinel in SENTINELS {
         net.says(sentinel, |says| says.told = Some((THREE, 6)));

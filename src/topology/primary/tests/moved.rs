@@ -1,4 +1,4 @@
-//! What comes along to a new primary.
+//! Commands, subscriptions and the choice of server when the primary changes.
 
 use super::*;
 use crate::config::{Acks, Options};
@@ -65,7 +65,7 @@ async fn of_replicated_servers_ours_stays_until_it_says_no_or_nothing() {
     assert_eq!(primary.address(), address(ONE));
 }
 
-/// Those whose processors have other things to do, say.
+/// For example because their processors are busy.
 #[tokio::test(start_paused = true)]
 async fn at_the_start_servers_and_sentinels_may_take_their_time() {
     let net = net();
@@ -102,7 +102,7 @@ async fn most_sentinels_outweigh_one_that_was_not_set_up_anew_with_them() {
     assert_eq!(primary.address(), address(TWO));
 }
 
-/// A broken connection is no answer that does not come.
+/// A broken connection does not prove that the server fails to answer.
 #[tokio::test(start_paused = true)]
 async fn a_primary_that_is_well_is_not_left_for_a_replica_that_somebody_promoted() {
     let net = net();
@@ -115,7 +115,7 @@ async fn a_primary_that_is_well_is_not_left_for_a_replica_that_somebody_promoted
         settle(30).await;
     }
     assert_eq!(primary.address(), address(ONE));
-    // The control: one that does not answer is.
+    // Control: a server that does not answer is replaced.
     net.says(ONE, |says| says.is_silent = true);
     primary.went_away(primary.member().id());
     settle(1_000).await;

@@ -4,12 +4,11 @@ use distlock_support::Numbers;
 
 use super::*;
 
-/// A cluster as it really is.
+/// The true state of a cluster.
 #[derive(Clone)]
 struct Truth {
-    /// For each slot the node that has it.
     owner_of: Vec<usize>,
-    /// The epoch of each node. All are unlike.
+    /// The epoch of each node. No two are equal.
     epochs: Vec<u64>,
 }
 
@@ -19,7 +18,7 @@ impl Truth {
         Self { owner_of, epochs: (1..).take(nodes).collect() }
     }
 
-    /// Whoever takes slots over has the highest epoch from then on.
+    /// Moves slots to a node, which gets the highest epoch.
     fn give(&mut self, slots: std::ops::Range<usize>, to: usize) {
         let highest = self.epochs.iter().copied().max().unwrap_or(0);
         if self.epochs[to] != highest {
@@ -28,7 +27,7 @@ impl Truth {
         self.owner_of[slots].fill(to);
     }
 
-    /// All slots of a node go to a new one.
+    /// Moves all slots of a node to a new node.
     fn fail_over(&mut self, node: usize) {
         self.epochs.push(self.epochs.iter().copied().max().unwrap_or(0) + 1);
         let new = self.epochs.len() - 1;
@@ -56,7 +55,7 @@ impl Truth {
         SlotView::parse(&self.text(), "10.0.0.1").unwrap()
     }
 
-    /// The slots in which a map is wrong.
+    /// Returns the slots in which a map is wrong.
     fn differs(&self, map: &SlotMap) -> Vec<u16> {
         let addresses: Vec<_> = (0..self.epochs.len()).map(of).collect();
         let is_wrong = |slot: &u16| map.primary(*slot) != Some(&addresses[self.owner_of[usize::from(*slot)]]);
@@ -64,7 +63,6 @@ impl Truth {
     }
 }
 
-/// The address of a node.
 fn of(node: usize) -> Address {
     Address::new(&format!("10.0.0.{node}"), 6379).unwrap()
 }
@@ -102,7 +100,7 @@ fn random_stale_views_never_win() {
             let changes = map.merge(&history[at].view()).unwrap();
             newest = newest.max(at);
             assert_eq!(history[newest].differs(&map), Vec::<u16>::new(), "seed {seed}, {at} after {newest}");
-            // What is told is what is other than before.
+            // The reported changes are exactly the differences.
             let moved = |slot: &u16| before.primary(*slot) != map.primary(*slot);
             let expected: Vec<_> = (0..SLOTS).filter(moved).collect();
             assert_eq!((&changes.slots, changes.is_empty()), (&expected, expected.is_empty()));
@@ -126,7 +124,7 @@ fn redirects_in_between_are_healed_by_the_next_view() {
         let (mut truth, mut map) = (Truth::new(4), SlotMap::default());
         map.merge(&truth.view()).unwrap();
         for _ in 0..6 {
-            // From nodes that know, from others, and from one that does not exist.
+            // Redirects lead to the right node, to wrong ones, and to one that does not exist.
             for _ in 0..50 {
                 let slot = numbers.below(u64::from(SLOTS)) as u16;
                 map.patch(slot, map.generation(slot), &of(numbers.below(9) as usize));
@@ -150,20 +148,21 @@ fn a_redirect_counts_at_once_and_until_a_view_decides() {
     assert_eq!(changes, Changes { slots: vec![slot], joined: vec![of(2)], left: vec![] });
     assert_eq!((map.primary(slot), map.epoch(slot), map.generation(slot)), (Some(&of(2)), Some(1), seen + 1));
     assert!(map.is_hearsay() && map.primary(101) == Some(&of(0)));
-    // Those that were sent together with the first say nothing new, and an old one nothing at all.
+    // Redirects of commands that were sent together with the first one change nothing, and neither does an old
+    // redirect.
     assert!(map.patch(slot, seen, &of(2)).is_empty() && map.patch(slot, seen, &of(1)).is_empty());
     assert!(map.patch(slot, seen + 1, &of(2)).is_empty());
     let changes = map.merge(&new.view()).unwrap();
     assert_eq!((changes.slots.len(), changes.slots.contains(&slot)), (8_191, false), "all of that node but this one");
     assert_eq!((changes.joined, changes.left, map.is_hearsay()), (vec![], vec![of(0)], false));
-    // From now on the old picture says nothing.
+    // From now on the old view changes nothing.
     assert!(map.merge(&old.view()).unwrap().is_empty());
-    // A slot that no cluster has.
+    // These slots do not exist.
     assert!(map.patch(SLOTS, 0, &of(1)).is_empty() && map.patch(u16::MAX, 0, &of(1)).is_empty());
     assert_eq!((map.primary(SLOTS), map.generation(SLOTS), map.epoch(SLOTS)), (None, 0, None));
 }
 
-/// A replica takes over: its primary sends away before the others have heard of it.
+/// A replica takes over. The old primary redirects before the other servers have learned of the promotion.
 #[test]
 fn a_redirect_that_is_held_is_not_taken_back_by_those_who_have_yet_to_hear() {
     let (old, mut new) = (Truth::new(2), Truth::new(2));
@@ -176,7 +175,7 @@ fn a_redirect_that_is_held_is_not_taken_back_by_those_who_have_yet_to_hear() {
     assert_eq!((map.primary(100), map.is_hearsay()), (Some(&of(2)), true));
     map.merge(&new.view()).unwrap();
     assert_eq!((new.differs(&map), map.is_hearsay()), (vec![], false));
-    // One that was wrong is taken back when it is held no more.
+    // A wrong redirect is taken back once it is not held any more.
     map.patch(9_000, map.generation(9_000), &of(0));
     assert!(map.merge(&new.view()).unwrap().is_empty());
     map.hold_hearsay(false);
@@ -191,7 +190,7 @@ fn a_wrong_redirect_is_taken_back_by_any_view_of_that_epoch() {
     map.patch(7, map.generation(7), &of(1));
     assert_eq!(map.merge(&truth.view()).unwrap().slots, [7]);
     assert_eq!((truth.differs(&map), map.generation(7)), (vec![], 3));
-    // In an empty map it is all there is.
+    // In an empty map the redirect is all that is known.
     let mut map = SlotMap::default();
     assert_eq!(map.patch(7, 0, &of(1)).joined, [of(1)]);
     assert_eq!((map.epoch(7), map.is_whole()), (Some(0), false));
@@ -204,7 +203,7 @@ fn of_equal_epochs_what_is_known_stays() {
         merged("a 10.0.0.1:1@2 myself,master - 0 0 5 connected 0-9\nb 10.0.0.2:1@2 master - 0 0 5 connected\n");
     let view = parse("a 10.0.0.1:1@2 myself,master - 0 0 5 connected\nb 10.0.0.2:1@2 master - 0 0 5 connected 5-12\n");
     assert_eq!(map.merge(&view).unwrap().slots, [10, 11, 12], "those of nobody");
-    // A slot that a view gives to nobody stays where it is: there is nowhere else to go.
+    // A slot that a view gives to no node stays where it is, because there is no better place.
     assert!(map.merge(&parse("a 10.0.0.1:1@2 myself,master - 0 0 9 connected\n")).unwrap().is_empty());
     assert_eq!(map.primary(0).map(ToString::to_string).as_deref(), Some("10.0.0.1:1"));
 }
@@ -229,7 +228,7 @@ fn a_node_is_one_by_number_and_by_name() {
     );
     let named = |host: &str| Address::new(host, 1).unwrap();
     assert!(map.patch(0, 1, &named("n1")).is_empty(), "it is there");
-    // A replica that has been promoted, by the name it announces.
+    // A replica that was promoted, by the host name that it announces.
     assert_eq!(map.patch(10, 1, &named("n3")).joined, [named("10.0.0.3")]);
     assert_eq!(map.known().len(), 3);
 }
@@ -249,7 +248,7 @@ fn a_map_is_small_however_the_slots_lie() {
     let mut map = SlotMap::default();
     map.merge(&truth.view()).unwrap();
     assert_eq!(map.owners.len(), 2);
-    // Each slot patched by itself, again and again, leaves no more than that.
+    // Patching single slots many times leaves no more owners than that.
     for slot in 0..500 {
         for node in [2, 3, 4] {
             map.patch(slot, map.generation(slot), &of(node));

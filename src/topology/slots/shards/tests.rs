@@ -1,10 +1,10 @@
-//! Through the map, which is what asks: a primary `p` with the replicas `q` and `r`, and another shard.
+//! Replica counts, tested through the slot map: a primary `p` with replicas `q` and `r`, and another shard.
 
 use crate::topology::address::Address;
 use crate::topology::slots::map::SlotMap;
 use crate::topology::slots::view::SlotView;
 
-/// What a node says. Each of `p`, `q` and `r`: what it is, and from where on its line has something else.
+/// Builds a view. `p`, `q` and `r` are the rest of each node's line after its address; `gone` leaves the node out.
 fn view(p: &str, q: &str, r: &str) -> SlotView {
     let text = format!(
         "p 10.0.0.1:1@2 {p}\nq 10.0.0.2:1@2 {q}\nr 10.0.0.3:1@2 {r}\n\
@@ -28,7 +28,7 @@ fn replicas(map: &SlotMap, n: usize) -> Option<usize> {
     map.replicas().get(&address(n)).copied()
 }
 
-/// A map of what all were at first, and what it comes to by these views.
+/// Returns the map after a first view of all nodes, and then these views.
 fn after(views: &[SlotView]) -> SlotMap {
     let mut map = SlotMap::default();
     map.merge(&view("master - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
@@ -43,13 +43,13 @@ fn after(views: &[SlotView]) -> SlotMap {
 fn a_primary_that_went_away_is_a_replica_of_its_heir_until_it_is_back() {
     let mut map = after(&[view(AWAY, PROMOTED, OF_Q)]);
     assert_eq!(replicas(&map, 2), Some(2));
-    // However often that is heard, and from whoever has yet to hear of it.
+    // Repeated views and stale views change nothing.
     map.merge(&view(AWAY, PROMOTED, OF_Q)).unwrap();
     map.merge(&view("master,fail? - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
     assert_eq!(replicas(&map, 2), Some(2));
     map.merge(&view(OF_Q, PROMOTED, OF_Q)).unwrap();
     assert_eq!(replicas(&map, 2), Some(2));
-    // As a replica it is counted by what is told of it, and may be moved away.
+    // A replica is counted where the views place it, so it may move to another shard.
     map.merge(&view("slave x 0 0 2 connected", PROMOTED, OF_Q)).unwrap();
     assert_eq!(map.replicas().get(&address(2)), Some(&1));
 }
@@ -58,7 +58,7 @@ fn a_primary_that_went_away_is_a_replica_of_its_heir_until_it_is_back() {
 fn whoever_has_yet_to_follow_the_heir_counts_already() {
     let map = after(&[view(AWAY, PROMOTED, OF_P)]);
     assert_eq!(replicas(&map, 2), Some(2));
-    // By request: the one of before is a replica at once.
+    // After a failover by request, the former primary is a replica at once.
     let map = after(&[view(OF_Q, PROMOTED, OF_P)]);
     assert_eq!(replicas(&map, 2), Some(2));
 }
@@ -67,11 +67,11 @@ fn whoever_has_yet_to_follow_the_heir_counts_already() {
 fn a_redirect_to_a_replica_tells_of_its_promotion() {
     let mut map = after(&[]);
     map.patch(5, map.generation(5), &address(2));
-    // All of the others, and until more is known both count them.
+    // Both primaries count all others of the shard, until more is known.
     assert_eq!((replicas(&map, 1), replicas(&map, 2)), (Some(2), Some(2)));
     map.merge(&view("master - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
     assert_eq!((replicas(&map, 1), replicas(&map, 2)), (Some(2), None), "it was wrong");
-    // Held against those who have yet to hear of it, whichever view comes.
+    // The redirect is held against views of nodes that have not learned of the promotion.
     map.hold_hearsay(true);
     map.patch(5, map.generation(5), &address(2));
     map.merge(&view("master - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
@@ -85,17 +85,17 @@ fn promotions_in_a_row_leave_all_of_the_shard_with_the_last() {
     let third = "master - 0 0 4 connected 0-99";
     let map = after(&[view(AWAY, PROMOTED, OF_Q), view(AWAY, "master,fail - 0 0 3 disconnected", third)]);
     assert_eq!(replicas(&map, 3), Some(2));
-    // One after the other they are back.
+    // The former primaries return one after the other.
     let mut map = after(&[view(AWAY, PROMOTED, OF_Q), view(AWAY, "slave r 0 0 4 connected", third)]);
     assert_eq!(replicas(&map, 3), Some(2));
     map.merge(&view("slave r 0 0 4 connected", "slave r 0 0 4 connected", third)).unwrap();
     assert_eq!(replicas(&map, 3), Some(2));
-    // The first one has its place again.
+    // The first one is the primary again.
     map.merge(&view("master - 0 0 5 connected 0-99", "slave p 0 0 5 connected", "slave p 0 0 5 connected")).unwrap();
     assert_eq!((replicas(&map, 1), replicas(&map, 3)), (Some(2), None));
 }
 
-/// Of the three one was promoted, and went away, before anybody asked.
+/// A replica was promoted, and went away, before any view was asked for.
 #[test]
 fn promotions_that_no_view_showed_leave_all_of_the_shard_with_the_last() {
     let third = "master - 0 0 4 connected 0-99";
@@ -105,12 +105,12 @@ fn promotions_that_no_view_showed_leave_all_of_the_shard_with_the_last() {
     map.patch(5, map.generation(5), &address(2));
     map.merge(&both_away).unwrap();
     assert_eq!(replicas(&map, 3), Some(2));
-    // A redirect leads back to the first one, which nobody has seen come back.
+    // A redirect leads back to the first one. No view has shown its return.
     map.patch(5, map.generation(5), &address(1));
     assert_eq!((replicas(&map, 1), replicas(&map, 3)), (Some(2), Some(2)));
 }
 
-/// Of another shard it knows the newest, of this one an old picture.
+/// The view has the newest state of the other shard, and an old state of this one.
 #[test]
 fn a_view_that_is_behind_takes_nobody_from_its_shard() {
     let newest = |p: &str, q: &str, r: &str| {
@@ -134,7 +134,8 @@ fn a_view_that_is_behind_takes_nobody_from_its_shard() {
     }
 }
 
-/// One that was a replica was set up anew, and gets the slots: for as long as the one before may yet come back, it counts.
+/// A former replica was set up again as an empty primary, and gets the slots. The former primary counts as its
+/// replica while it may still come back.
 #[test]
 fn slots_that_are_moved_make_nobody_a_replica_for_long() {
     let moved = || view("master - 0 0 1 connected", "slave p 0 0 1 connected", "master - 0 0 3 connected 0-99");
@@ -142,7 +143,7 @@ fn slots_that_are_moved_make_nobody_a_replica_for_long() {
     assert_eq!(map.gone_in(&moved()).iter().map(|id| &**id).collect::<Vec<_>>(), ["p"]);
     map.orphan("p");
     assert_eq!((replicas(&map, 1), replicas(&map, 3)), (Some(1), Some(0)));
-    // From one primary to another they take nobody along.
+    // Slots that move from one primary to another take no replicas along.
     let moved = view("master - 0 0 1 connected 0-98", OF_P, OF_P);
     assert_eq!(replicas(&after(&[moved]), 1), Some(2));
 }
@@ -155,7 +156,7 @@ fn whoever_is_forgotten_leaves_the_others_together() {
     assert_eq!(replicas(&map, 3), Some(1));
 }
 
-/// Told to leave the cluster, or set up anew without a place: no view lists it as away.
+/// The node was told to leave the cluster, or was set up again without a place. No view lists it as away.
 #[test]
 fn whoever_is_gone_for_good_is_forgotten() {
     for now in ["gone", "master - 0 0 1 connected"] {

@@ -1,4 +1,4 @@
-//! The texts are those of real servers, with ids cut short.
+//! The texts are replies of real servers, with shortened ids.
 
 use distlock_support::Numbers;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::topology::slots::map::SlotMap;
 use crate::topology::slots::mutated;
 
-/// Redis 7.0.15: two primaries with a replica each, a slot on its way from the asked node.
+/// Redis 7.0.15: two primaries with a replica each. A slot is being moved away from the queried node.
 const OPEN: &str = "\
 e076db1c 127.0.0.1:15003@25003 slave 531bd3c2 0 1795563267821 2 connected
 006a39e1 127.0.0.1:15000@25000 master - 0 1795563267821 1 connected 0-8191
@@ -14,7 +14,8 @@ e076db1c 127.0.0.1:15003@25003 slave 531bd3c2 0 1795563267821 2 connected
 8f5023e9 127.0.0.1:15002@25002 slave 006a39e1 0 1795563267210 1 connected
 ";
 
-/// Valkey 9.1.2: a slot of nobody, a host name, a failed primary, a suspected one, and one that was just met.
+/// Valkey 9.1.2: a slot without a node, a host name, a failed primary, a suspected replica, and a node that has just
+/// been met.
 const WORN: &str = "\
 c893397e 127.0.0.1:15501@25501,n1.example myself,master - 0 0 2 connected 8192-12181 12183-16383
 06cdd51f 127.0.0.1:15500@25500 master,fail - 1795563398867 1795563398060 1 disconnected 0-8191
@@ -30,7 +31,7 @@ fn parse(text: &str) -> Result<SlotView, NoView> {
     SlotView::parse(text, "10.0.0.1")
 }
 
-/// A reply of one primary with all slots, but for this.
+/// Parses the view of a single primary with this address and these slots.
 fn with(place: &str, slots: &str) -> Result<SlotView, NoView> {
     parse(&format!("07c3 {place} myself,master - 0 0 1 connected {slots}\n"))
 }
@@ -57,7 +58,7 @@ fn nodes_that_are_not_well() {
     assert_eq!(peers, [("c893397e", true), ("06cdd51f", false), ("17f2443a", true)]);
     assert_eq!(view.peers()[0].alias, address("n1.example", 15501));
     assert_eq!(view.claims[0].ranges, [(8_192, 12_181), (12_183, 16_383)]);
-    // A primary without an address keeps its place among the nodes; nobody can go there.
+    // A primary without an address stays in the list of nodes, but has no claim to its slots.
     let view =
         parse("a1 :0@0 master,noaddr - 0 0 1 disconnected 0-5\nb2 h:1@2 myself,slave a1 0 0 1 connected\n").unwrap();
     assert_eq!((view.peers().len(), view.claims.len(), &view.peers()[0].address), (2, 0, &None));
@@ -79,7 +80,7 @@ fn addresses_of_all_forms() {
         let view = with(place, "0-16383").unwrap_or_else(|refused| panic!("{place}: {refused}"));
         assert_eq!((&view.peers()[0].address, &view.peers()[0].alias), (&address(host, 7000), &alias), "{place}");
     }
-    // Listening on its TLS port only, and a host that is not known.
+    // A node that listens on its TLS port only, and a node whose host is unknown.
     for place in ["127.0.0.1:0@17000", "?:7000@17000"] {
         assert_eq!(with(place, "0-16383").unwrap().peers()[0].address, None, "{place}");
     }
@@ -138,7 +139,7 @@ fn no_reply_panics() {
         let Ok(view) = parse(&text) else { continue };
         good += 1;
         assert!(view.claims.iter().flat_map(|claim| &claim.ranges).all(|(first, last)| first <= last && *last < SLOTS));
-        // A merge looks at every slot.
+        // Not every view, because a merge looks at every slot.
         if good % 200 == 0 {
             map.merge(&view);
         }

@@ -38,7 +38,7 @@ impl Rig {
         self.pipeline.expire(now, &unsent, &mut Vec::new())
     }
 
-    /// None while it waits.
+    /// Returns `None` while the command waits.
     fn outcome(&mut self, ticket: Ticket) -> Option<Result<Reply, FaultKind>> {
         match self.pipeline.look(ticket, &noop_waker()) {
             Look::Done(outcome) => Some(outcome.map(|answer| answer.unwrap()).map_err(|fault| fault.kind)),
@@ -49,7 +49,7 @@ impl Rig {
 
 #[test]
 fn what_has_never_left_stays_and_what_was_written_in_part_is_lost() {
-    // Cut off after every byte.
+    // The connection breaks after every possible byte.
     for written in 0..=12 {
         let mut rig = Rig::new();
         let tickets: Vec<_> = (b'a'..=b'c').map(|name| rig.push(name, 100)).collect();
@@ -60,7 +60,7 @@ fn what_has_never_left_stays_and_what_was_written_in_part_is_lost() {
             let expected = (n < left).then_some(Err(FaultKind::Lost));
             assert_eq!(rig.outcome(*ticket), expected, "{written} bytes, command {n}");
         }
-        // Whole, and once.
+        // Each unsent command is left whole, and once.
         let expected: Vec<u8> = (b'a'..=b'c').skip(left).flat_map(|name| [name; 4]).collect();
         assert_eq!(rig.pipeline.unwritten(), expected, "{written} bytes");
         rig.pipeline.wrote(expected.len());
@@ -94,7 +94,7 @@ fn what_ran_out_of_time_before_it_left_never_leaves() {
         assert_eq!(rig.pipeline.unwritten(), expected, "{written} bytes");
         assert_eq!(rig.pipeline.due(), Some(rig.at(30)));
         rig.pipeline.wrote(expected.len());
-        // Late answers are not taken for those of others.
+        // A late answer is not taken for the answer to another command.
         for n in 0..4 {
             if matches!(n, 0 | 2) && unsent(n) {
                 continue;
@@ -117,7 +117,7 @@ fn whoever_goes_away_shifts_no_reply() {
         let tickets: Vec<_> = (b'a'..=b'c').map(|name| rig.push(name, 100)).collect();
         rig.pipeline.wrote(6);
         assert!(rig.pipeline.abandon(tickets[gone]).is_some());
-        // Its place is another's by now.
+        // The next command reuses the entry.
         let next = rig.push(b'd', 100);
         assert_eq!(rig.pipeline.unwritten(), b"bbccccdddd", "a command is not recalled");
         rig.pipeline.wrote(10);
@@ -147,11 +147,11 @@ fn the_end_is_told_to_all_and_memory_goes_with_a_crowd() {
     assert_eq!((rig.pipeline.entries.capacity(), rig.pipeline.len()), (0, 0));
 }
 
-/// A `WAIT` on another connection than its commands vouches for nothing.
+/// A `WAIT` on another connection than its commands covers none of them.
 #[test]
 fn a_group_goes_by_one_connection_or_not_at_all() {
     const GROUP: &[u8] = b"aaaabbbbwait";
-    // Cut off after every byte, of one command before it and of it.
+    // The connection breaks after every byte of a command, and of the group behind it.
     for written in 0..=4 + GROUP.len() {
         let mut rig = Rig::new();
         let before = rig.push(b'x', 100);

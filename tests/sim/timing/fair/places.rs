@@ -1,11 +1,12 @@
-//! Places and their deadlines: kept for as long as their clients live, taken again when they are lost, and never moved too far.
+//! Places and their deadlines: kept while their clients live, restored when lost, and never moved too far.
 
 use super::{
     BOUND, DEADLINES, Held, PLACE, QUEUE, SECOND, deadlines, held, party, plant, queue, waiter, waiter_as, waiters,
 };
 use crate::prelude::*;
 
-/// Redisson's #3004: its queue drops a waiter that waits longer than the queue's own limit. So does one of ours with an owner of Java's.
+/// Redisson #3004: its queue drops a waiter that waits longer than the queue's limit. Ours keeps it, even under an
+/// owner of Java's.
 #[test]
 fn a_waiter_keeps_its_place_however_long_it_waits() {
     virtually(async || {
@@ -31,7 +32,7 @@ fn a_waiter_keeps_its_place_however_long_it_waits() {
     });
 }
 
-/// Redisson's `…TimeoutDrift` tests (#1104, #2099): neither waits in vain nor acquires nor the death of a waiter move deadlines.
+/// Redisson's `…TimeoutDrift` tests (#1104, #2099): failed waits, acquires and dead waiters move no deadline.
 #[test]
 fn no_deadline_is_further_away_than_one_place() {
     virtually(async || {
@@ -65,13 +66,13 @@ fn no_deadline_is_further_away_than_one_place() {
     });
 }
 
-/// Redisson's `…TimeoutDrift_Descrete` tests: the deadline of a waiter of Java's is that of the one ahead plus its own wait.
+/// Redisson's `…TimeoutDrift_Descrete` tests: a Java waiter's deadline is that of the waiter ahead plus its own wait.
 #[test]
 fn deadlines_of_java_waiters_keep_their_distance() {
     const WAIT: f64 = 60_000.0;
     virtually(async || {
         let Held { server, holder: _holder, guard, others: [client] } = held().await;
-        // Ours, Java's, ours, Java's; each of Java's comes as Redisson's script does it.
+        // Ours, Java's, ours, Java's. Java's waiters are appended as Redisson's script does.
         let last = || queue(&server).pop().unwrap();
         let java = |n| plant(&server, n, deadlines(&server)[&last()] + WAIT);
         let first = waiter(&server, &client).await;
@@ -83,18 +84,19 @@ fn deadlines_of_java_waiters_keep_their_distance() {
                 sleep(ms(10)).await;
                 let left = deadlines(&server);
                 for (owner, places) in expected {
-                    // Those of ours are 2.3 to 4.5 s ahead, and those of Java's are counted from them.
+                    // Deadlines of ours are 2.3 to 4.5 s ahead; Java's are relative to them.
                     let (at, least) = (left[*owner] - places * WAIT, PLACE - 2_250.0);
                     assert!((least..=PLACE).contains(&at), "{what}: {owner} in {left:?}");
                 }
             }
         };
         check("all stand", &[(&ours, 0.0), (&one, 1.0), (&two, 2.0)]).await;
-        // The one behind it stands behind Java's first one now.
+        // Now Java's second waiter directly follows Java's first.
         third.abort();
         check("one gave up", &[(&ours, 0.0), (&one, 1.0), (&two, 2.0)]).await;
         assert_eq!(queue(&server).len(), 3);
-        // The first acquires the lock: those of Java come nearer by its wait, and nobody moves them any more.
+        // The first waiter acquires the lock: Java's deadlines come nearer by its wait, and no refresh moves them any
+        // more.
         let before = deadlines(&server);
         guard.unlock().await.unwrap();
         first.await.unwrap();
@@ -106,7 +108,6 @@ fn deadlines_of_java_waiters_keep_their_distance() {
     });
 }
 
-/// Redisson's `testAbandonedTimeoutDrift_Descrete`.
 #[test]
 fn abandoned_waiters_of_java_are_out_when_their_deadlines_have_passed() {
     virtually(async || {
@@ -118,16 +119,17 @@ fn abandoned_waiters_of_java_are_out_when_their_deadlines_have_passed() {
         }
         assert!(ours.client.fair("a").try_lock().await.unwrap().is_none(), "others are ahead");
         let took = waiter(&server, &ours).await.await.unwrap() - began;
-        // The client looks once a second.
+        // The client polls once a second.
         assert!(took >= ms(1_200) && took <= ms(2_300), "{took:?}");
-        // With no client there to look, the next one that comes finds out.
+        // Without a waiting client, the next acquire notices.
         plant(&server, 1, -1.0);
         ours.client.fair("a").try_lock().await.unwrap().expect("nobody is ahead").unlock().await.unwrap();
         settled(&server, &[&ours], 30 * SECOND).await.unwrap();
     });
 }
 
-/// The queue or the deadlines are lost, or somebody puts in what nobody stands for: all waiters have a place again, and are served.
+/// The queue or the deadlines are lost, or entries without a waiter are added: all waiters get a place again, and are
+/// served.
 #[test]
 fn waiters_are_back_in_a_queue_that_was_lost_or_spoilt() {
     const STRAY: &str = "0a1b2c3d-0000-8000-9000-00000000000d:1";
@@ -157,7 +159,7 @@ fn waiters_are_back_in_a_queue_that_was_lost_or_spoilt() {
     });
 }
 
-/// Redisson takes dead waiters of ours out of the queue, but does not know where they are registered.
+/// Redisson removes dead waiters of ours from the queue, but does not know their registrations.
 #[test]
 fn a_registration_that_java_left_hides_no_waiter_of_javas() {
     virtually(async || {

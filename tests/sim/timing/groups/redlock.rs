@@ -1,9 +1,9 @@
-//! RedLocks: round trips, waiters, split votes, and majorities that go.
+//! RedLocks: round trips, waiters, split votes, and lost majorities.
 
 use super::{Kind, WATCHDOG, fleet, fleet_of};
 use crate::prelude::*;
 
-/// Two of five servers are four times as far away: the majority decides.
+/// Two of five servers are four times as far away. The majority decides.
 #[test]
 fn a_redlock_costs_one_round_trip_of_the_majority() {
     virtually(async || {
@@ -22,7 +22,7 @@ fn a_redlock_costs_one_round_trip_of_the_majority() {
     });
 }
 
-/// It waits by messages at one server, and looks at the others about once a second.
+/// A waiter listens for messages at one server, and polls the others about once a second.
 #[test]
 fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
     const WAITERS: u64 = 4;
@@ -36,7 +36,7 @@ fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
         sleep(ms(60_000)).await;
         for (n, server) in fleet.servers.iter().enumerate() {
             let sent = server.scripts_run() - before[n];
-            // The holder's renewals come with it.
+            // The count includes the holder's renewals.
             assert!(sent <= WAITERS * 60 * 5 / 4 + 10, "server {n}: {sent} scripts of {WAITERS} waiters in a minute");
         }
         let released = Instant::now();
@@ -47,8 +47,8 @@ fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
     });
 }
 
-/// Redisson's `testLockLeasetime…` and `testTryLockLeasetime`. Ten tasks of two clients stay inside for half of the shorter lease. They
-/// wait without limit, or for 4 s at a time.
+/// Redisson's `testLockLeasetime…` and `testTryLockLeasetime`. Ten tasks of two clients stay inside for half of the
+/// shorter lease. They wait without limit, or for 4 s at a time.
 #[test]
 fn sections_under_explicit_leases_exclude_each_other() {
     each(pairs([2_000, 60_000].map(ms), [None, Some(ms(4_000))]), async |(lease, wait)| {
@@ -77,7 +77,7 @@ fn sections_under_explicit_leases_exclude_each_other() {
     });
 }
 
-/// The servers that are left split their votes between those who ask, and the vote of the frozen one is not waited for.
+/// The remaining servers split their votes. Clients do not wait for the vote of the frozen server.
 #[test]
 fn split_votes_do_not_wait_for_a_frozen_server() {
     virtually(async || {
@@ -91,7 +91,7 @@ fn split_votes_do_not_wait_for_a_frozen_server() {
     });
 }
 
-/// Where it waits is among those servers, or is not.
+/// The server where the waiter listens is among the lost ones, or is not.
 #[test]
 fn a_redlocks_waiter_whose_majority_goes_fails_within_its_wait() {
     each([[0, 1, 2], [2, 3, 4]], async move |gone| {
@@ -135,7 +135,7 @@ fn an_emptied_server_that_stays_away_for_a_lease_keeps_exclusion() {
     });
 }
 
-/// Three of five servers are taken, by one holder or by three, and the others are free, frozen or down.
+/// Three of five servers are taken, by one holder or by three; the others are free, frozen or down.
 #[test]
 fn a_wait_for_a_redlock_whose_majority_is_taken_never_ends_early() {
     let cases =
@@ -176,8 +176,8 @@ fn a_wait_for_a_redlock_whose_majority_is_taken_never_ends_early() {
     });
 }
 
-/// Two of five servers are taken, and one is far away: the first vote is split, and does not wait for it. Then the others are taken too,
-/// by the same holder or by others. The waiter learns that by its looks only.
+/// Two of five servers are taken, and one is far away, so the first vote is split and does not wait for the far
+/// server. Then the others are taken too, by the same holder or by others. The waiter learns that only by polling.
 #[test]
 fn a_wait_for_a_redlock_whose_majority_is_taken_after_the_first_vote_ends_busy() {
     each([true, false], async move |by_one| {

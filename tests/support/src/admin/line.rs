@@ -1,5 +1,3 @@
-//! The connection to one server.
-
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -8,12 +6,12 @@ use tokio::sync::Mutex;
 
 use super::NAME;
 
-/// How long a command is tried again while the server is away or loads its data.
+/// Time for which a command is retried while the server is away or loads its data.
 const RETRY_FOR: Duration = Duration::from_secs(10);
 /// Longer than any pause or freeze of a server in a test.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 
-/// Connects on demand, and again after a restart.
+/// A connection to one server. Connects on demand, and again after a restart.
 #[derive(Debug)]
 pub(super) struct Line {
     client: Client,

@@ -1,5 +1,5 @@
-//! One administrator for all primaries of a cluster, who sees what one server of all their data would show: keys are looked up
-//! where they are, counts are added up, lists put together, and channels of a slot's own count as channels.
+//! One administrator for all primaries of a cluster. It shows the cluster as one server with all the data: keys are
+//! looked up at their node, counts are summed, lists are merged, and shard channels count as channels.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use super::{Admin, ClientInfo, Line};
 use crate::cluster::SLOTS;
 use crate::{Cluster, RedisServer, slot_of};
 
-/// Ids of connections are unique at their server only: those of the next one are so much higher.
+/// Connection ids are unique per server only. The ids of each further server are raised by this.
 const IDS: u64 = 1 << 40;
 
-/// Commands that are about a server, and not about a key.
+/// Commands about a server, not about a key.
 const ABOUT_SERVERS: [&str; 14] = [
     "acl", "client", "cluster", "command", "config", "dbsize", "debug", "echo", "flushall", "info", "ping", "pubsub",
     "scan", "script",
 ];
 
 impl Admin {
-    /// Connects to all primaries of a cluster whose slots stay where they are.
+    /// Connects to all primaries of a cluster whose slots do not move.
     pub async fn of_cluster(cluster: &Cluster) -> Self {
         let map = cluster.agreed().await;
         let mut ids: Vec<&str> = Vec::new();
@@ -37,7 +37,6 @@ impl Admin {
         Self::over(lines, slots).await
     }
 
-    /// Connects to a cluster of one node.
     pub async fn of_node(server: &RedisServer) -> Self {
         Self::over(vec![Line::to(&server.url())], vec![0; usize::from(SLOTS)]).await
     }
@@ -52,12 +51,11 @@ impl Admin {
         !self.slots.is_empty()
     }
 
-    /// The server of a key.
     pub(super) fn at(&self, key: &[u8]) -> &Line {
         &self.lines[self.slots.get(usize::from(slot_of(key))).copied().unwrap_or(0)]
     }
 
-    /// The server that a command is for; all of them where it names no key.
+    /// The server for a command, or `None` for all servers if the command names no key.
     fn line_for<A: AsRef<[u8]>>(&self, args: &[A]) -> Option<&Line> {
         let word = |n: usize| args.get(n).map(|word| String::from_utf8_lossy(word.as_ref()).to_lowercase());
         let name = word(0).unwrap_or_default();
@@ -70,7 +68,7 @@ impl Admin {
         args.get(key).map(|key| self.at(key.as_ref()))
     }
 
-    /// Sends a command to where its key is, or to all, and puts the answers together.
+    /// Sends a command to the node of its key, or to all nodes, and merges the replies.
     pub(super) async fn raw_anywhere<A: AsRef<[u8]>>(&self, args: &[A]) -> RedisResult<Value> {
         if let Some(line) = self.line_for(args) {
             return line.raw(args).await;
@@ -80,7 +78,7 @@ impl Admin {
         Ok(answers?.into_iter().reduce(together).unwrap_or(Value::Nil))
     }
 
-    /// The lists of connections of all servers, as one.
+    /// The merged lists of connections of all servers.
     pub(super) async fn clients(&self, args: &[&str]) -> Vec<ClientInfo> {
         let mut all = Vec::new();
         for (line, n) in self.lines.iter().zip(0..) {
@@ -90,14 +88,13 @@ impl Admin {
         all
     }
 
-    /// Closes the connection of this id.
     pub(super) async fn kill(&self, id: u64) -> u64 {
         let (at, own) = (usize::try_from(id / IDS).unwrap_or(usize::MAX), (id % IDS).to_string());
         let args = ["CLIENT", "KILL", "ID", &own];
         super::converted(self.lines[at].raw(&args).await, &args)
     }
 
-    /// Who listens to channels by a command of this name, before its channel's slot was looked at.
+    /// Number of listeners of a channel by this subcommand of `PUBSUB`, summed over all servers.
     pub(super) async fn listeners(&self, command: &str, channel: &str) -> u64 {
         let mut sum = 0;
         for line in &self.lines {
@@ -108,7 +105,7 @@ impl Admin {
         sum
     }
 
-    /// Adds counts up under the names of the commands for one server.
+    /// Sums counts. Counts of sharded commands go under the names of the plain commands.
     pub(super) fn count(&self, counts: impl Iterator<Item = (String, u64)>) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
         for (name, calls) in counts {
@@ -122,7 +119,7 @@ impl Admin {
     }
 }
 
-/// Two servers' answers as one's.
+/// Merges the replies of two servers.
 fn together(one: Value, other: Value) -> Value {
     match (one, other) {
         (Value::Int(one), Value::Int(other)) => Value::Int(one + other),

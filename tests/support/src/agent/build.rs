@@ -1,4 +1,4 @@
-//! Building the agent with Maven, once a version.
+//! Builds the agent with Maven, once for each version.
 
 use std::io::{BufRead as _, Write as _};
 use std::sync::mpsc::RecvTimeoutError;
@@ -26,7 +26,7 @@ pub(super) fn build(version: &str) -> Classpath {
 
     let entries = format!("{}:{}", output.join("agent.jar").display(), output.join("lib/*").display());
 
-    // Other test processes may be at it: one builds, the rest wait and find it built. Freed when the file is closed.
+    // One test process builds; others wait and find the agent built. Closing the file releases the lock.
     let lock = File::create(target.join(format!(".{version}.lock"))).expect("a lock file for the agent's build");
     lock.lock().expect("the lock of the agent's build");
     let newest = newest(&sources.join("pom.xml")).max(newest(&sources.join("src")));
@@ -35,7 +35,7 @@ pub(super) fn build(version: &str) -> Classpath {
         let _ = fs::remove_file(&stamp);
         let _ = fs::remove_dir_all(output.join("lib"));
         let _ = fs::remove_file(&laid_out);
-        // Without the network if what is needed has been fetched before.
+        // Without the network if the dependencies have been fetched before.
         let offline = maven(&sources, version, &["-o"]);
         if !offline.status.success() {
             let online = maven(&sources, version, &[]);
@@ -45,7 +45,7 @@ pub(super) fn build(version: &str) -> Classpath {
         }
         File::create(&stamp).and_then(|stamp| stamp.set_modified(began)).expect("the mark of a finished build");
     }
-    // Tried once: it is no more than a help.
+    // Tried only once, because the archive only speeds up the start.
     if !laid_out.exists() {
         let _ = fs::remove_file(&archive);
         lay_out(&entries, &archive);
@@ -54,8 +54,8 @@ pub(super) fn build(version: &str) -> Classpath {
     Classpath { version: version.to_owned(), entries, archive: archive.exists().then_some(archive) }
 }
 
-/// Has an agent do this and that, and the Java machine write down the classes that it loaded, for others to map instead: they
-/// start in half the time. Where that fails they start as ever.
+/// Runs an agent for a few operations, so that the Java machine archives the classes that it loaded. Other agents map
+/// the archive, and start in half the time. If this fails, they start without it.
 fn lay_out(entries: &str, archive: &Path) {
     let server = RedisServer::start();
     let mut command = Command::new(tool("java"));
@@ -76,7 +76,7 @@ fn lay_out(entries: &str, archive: &Path) {
         }
     }
     let (mut input, output) = (agent.stdin.take().expect("piped"), agent.stdout.take().expect("piped"));
-    // Whatever goes wrong shows by its silence.
+    // A failure shows as a missing reply.
     let _ = input.write_all(requests.as_bytes());
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -84,7 +84,7 @@ fn lay_out(entries: &str, archive: &Path) {
         answers.filter(|line| line.starts_with('{')).try_for_each(|_| tell.send(()))
     });
     let all = (0..=requests.lines().count()).all(|_| told.recv_timeout(READY_WITHIN).is_ok());
-    // The end of its input is the agent's.
+    // The agent ends when its input ends.
     drop(input);
     if !all || told.recv_timeout(READY_WITHIN) != Err(RecvTimeoutError::Disconnected) {
         let _ = agent.kill();
@@ -99,7 +99,7 @@ fn maven(sources: &Path, version: &str, more: &[&str]) -> Output {
     command.output().unwrap_or_else(|e| panic!("mvn: {e}; {NEEDS}"))
 }
 
-/// When the youngest file here was last written.
+/// When the newest file here was modified.
 fn newest(path: &Path) -> SystemTime {
     let own = fs::metadata(path).and_then(|data| data.modified()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let Ok(inside) = fs::read_dir(path) else {

@@ -1,4 +1,4 @@
-//! What Redisson reads of its own configuration.
+//! How Redisson reads its own configuration.
 
 use std::io::{BufRead as _, Write as _};
 use std::process::{ChildStdin, ChildStdout};
@@ -7,7 +7,7 @@ use super::pipes::QUICK;
 use super::*;
 use crate::reaper::Adopted;
 
-/// A Java process that reads texts of YAML by `Config.fromYAML`, and connects to nothing.
+/// A Java process that parses YAML by `Config.fromYAML`, and connects to nothing.
 #[derive(Debug)]
 pub struct Configs {
     adopted: Option<Adopted>,
@@ -17,10 +17,10 @@ pub struct Configs {
 }
 
 impl Configs {
-    /// Starts one with this version of Redisson, and these variables beside its environment.
+    /// Starts a process with this version of Redisson, and these variables in addition to its environment.
     ///
     /// # Panics
-    /// If it cannot be built or started.
+    /// If the agent cannot be built or started.
     pub fn start(version: &str, variables: &[(String, String)]) -> Self {
         let classpath = Agent::build(version);
         let mut command = Command::new(build::tool("java"));
@@ -33,7 +33,7 @@ impl Configs {
         Self { adopted, child, input, output: std::io::BufReader::new(output) }
     }
 
-    /// What it reads of a text: its fields by their names, as deep as they go; or the error and its message.
+    /// Parses a text. Returns all fields by name, nested ones too, or the error and its message.
     ///
     /// # Panics
     /// If the process has ended.

@@ -1,8 +1,8 @@
-//! A lock of a Java agent, with a typed call for each of its operations.
+//! A lock of a Java agent, with a typed call for each operation.
 
 use super::*;
 
-/// A lock seen from one logical thread of an agent. What is asked on one thread is done in the order asked.
+/// A lock as seen by one logical thread of an agent. Requests on one thread run in their order.
 #[derive(Debug, Clone)]
 pub struct JavaLock {
     pub(super) agent: Agent,
@@ -10,8 +10,8 @@ pub struct JavaLock {
 }
 
 impl JavaLock {
-    /// A new object for every request. One that is kept remembers the lease last used through it, and takes the lock for
-    /// that where none is asked for: whoever shares it may lose the lock early.
+    /// Uses a new Java object for every request. A reused object remembers the last lease that was used through it,
+    /// and applies that lease to an acquire without one. So other users of the object may lose the lock early.
     #[must_use]
     pub fn fresh(mut self) -> Self {
         self.base["fresh"] = true.into();
@@ -46,7 +46,7 @@ impl JavaLock {
         self.start("lock", json!({}))
     }
 
-    /// `tryLock(wait)`, not awaited; `lease` makes it `tryLock(wait, lease)`.
+    /// `tryLock(wait)`, not awaited. With `lease`: `tryLock(wait, lease)`.
     pub fn start_try_lock(&self, wait: Duration, lease: Option<Duration>) -> Call {
         self.start("try_lock", times(Some(wait), lease))
     }
@@ -56,7 +56,6 @@ impl JavaLock {
         self.start("try_lock", json!({"wait_s": wait}))
     }
 
-    /// `lock()`.
     pub async fn lock(&self) -> CallResult {
         self.start_lock().await
     }
@@ -66,7 +65,6 @@ impl JavaLock {
         self.start("lock", times(None, Some(lease))).await
     }
 
-    /// `tryLock()`.
     pub async fn try_lock(&self) -> Result<bool, AgentError> {
         self.bool("try_lock", json!({})).await
     }
@@ -81,17 +79,14 @@ impl JavaLock {
         self.bool("try_lock", times(Some(wait), Some(lease))).await
     }
 
-    /// `unlock()`.
     pub async fn unlock(&self) -> CallResult {
         self.start("unlock", json!({})).await
     }
 
-    /// `forceUnlock()`.
     pub async fn force_unlock(&self) -> Result<bool, AgentError> {
         self.bool("force_unlock", json!({})).await
     }
 
-    /// `isLocked()`.
     pub async fn is_locked(&self) -> Result<bool, AgentError> {
         self.bool("is_locked", json!({})).await
     }
@@ -106,7 +101,7 @@ impl JavaLock {
         self.int("hold_count", json!({})).await
     }
 
-    /// `remainTimeToLive()`: milliseconds; −2 free, −1 without end.
+    /// `remainTimeToLive()` in milliseconds; −2: free, −1: no expiry.
     pub async fn ttl(&self) -> Result<i64, AgentError> {
         self.int("ttl", json!({})).await
     }

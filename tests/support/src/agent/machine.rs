@@ -4,10 +4,10 @@ use super::pipes::{Log, command, joined, keep_log, next_answer, write_requests};
 use super::*;
 use crate::reaper::Adopted;
 
-/// Requests in flight by number; `None` once no more answers come.
+/// Requests in flight by number; `None` once no more replies arrive.
 type Waiting = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<CallResult>>>>>;
 
-/// Drives the pipes of every process: a process that tests share outlives the runtime of each of them.
+/// Drives the pipes of every process, because a process that tests share outlives the runtime of each test.
 static IO: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(1).thread_name("agents").enable_all().build().expect("a runtime")
@@ -15,10 +15,9 @@ static IO: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
 
 #[derive(Debug)]
 pub(super) struct Machine {
-    /// Whether one agent has it to itself.
+    /// True if only one agent uses the process.
     pub(super) own: bool,
     pub(super) pid: u32,
-    /// Of Redisson.
     pub(super) version: String,
     next: AtomicU64,
     requests: mpsc::UnboundedSender<String>,
@@ -26,12 +25,12 @@ pub(super) struct Machine {
     ended: watch::Receiver<bool>,
     log: Log,
     adopted: Mutex<Option<Adopted>>,
-    // The process is killed when this goes.
+    // Dropping this kills the process.
     child: Mutex<Child>,
 }
 
 impl Machine {
-    /// The process for all agents of this version that ask for no other.
+    /// The process that all agents of this version share by default.
     pub(super) async fn shared(version: &str) -> Arc<Self> {
         type Cell = Arc<tokio::sync::OnceCell<Arc<Machine>>>;
         static SHARED: LazyLock<Mutex<HashMap<String, Cell>>> = LazyLock::new(Mutex::default);
@@ -40,7 +39,6 @@ impl Machine {
         cell.get_or_init(async || Self::spawn(false, options).await).await.clone()
     }
 
-    /// A process for one agent.
     pub(super) async fn start(options: &AgentOptions) -> Arc<Self> {
         Self::spawn(true, options.clone()).await
     }
@@ -55,7 +53,7 @@ impl Machine {
         let classpath = tokio::task::spawn_blocking(move || Agent::build(&version)).await.expect("building the agent");
         let mut child = command(&classpath, options).spawn().unwrap_or_else(|e| panic!("java: {e}; {NEEDS}"));
         let pid = child.id().expect("a process just started has an id");
-        // Killed also while it is stopped, when the end of its input does not end it.
+        // Kills the process even while it is stopped, when the end of its input does not end it.
         let adopted = Adopted::new(pid);
         let mut out = BufReader::new(child.stdout.take().expect("piped")).lines();
         let log = Log::default();
@@ -81,7 +79,7 @@ impl Machine {
             while let Some(line) = next_answer(&mut out, &said).await {
                 deliver(&readers, &line);
             }
-            // Requests in flight fail with their dropped sender.
+            // Requests in flight fail because their sender is dropped.
             drop(readers.lock().take());
             let _ = ended_tx.send(true);
         });
@@ -90,7 +88,7 @@ impl Machine {
         Self { own, pid, version, next, requests, waiting, ended, log, adopted, child }
     }
 
-    /// Sends a request for this client at once; the answer can be awaited later.
+    /// Sends a request for this client at once. The reply can be awaited later.
     pub(super) fn send(&self, client: u64, mut request: Value) -> Call {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         request["id"] = id.into();

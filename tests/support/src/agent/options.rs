@@ -1,53 +1,49 @@
-//! How an agent is started, and what kind of lock it is asked about.
+//! Options of an agent, and kinds of locks.
 
 use super::*;
 
-/// How to start an agent. What is `None` or empty is left to Redisson.
+/// How to start an agent. Redisson's defaults apply to options that are `None` or empty.
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
-    /// The version of Redisson.
     pub version: String,
-    /// `single`, `cluster`, `sentinel` or `replicated`; with all but the first the url may be several, with commas between. A URL
-    /// such as `redis-sentinel://user:password@host:port,host:port/name` says this, the master's name, the user and the password
-    /// by itself.
+    /// `single`, `cluster`, `sentinel` or `replicated`. All but the first allow several URLs, separated by commas. A
+    /// URL such as `redis-sentinel://user:password@host:port,host:port/name` sets this, the master's name, the user
+    /// and the password.
     pub mode: String,
-    /// A file of Redisson's own configuration, which alone counts then.
+    /// A file of Redisson's own configuration. If set, only this file counts.
     pub yaml: Option<PathBuf>,
     /// The values of variables in that file.
     pub variables: Vec<(String, String)>,
     /// The master's name, for `sentinel`.
     pub master: Option<String>,
-    /// The user to log in as.
     pub username: Option<String>,
-    /// The password to log in with.
     pub password: Option<String>,
-    /// The user to log in as at sentinels.
+    /// The user for sentinels.
     pub sentinel_username: Option<String>,
-    /// The password to log in with at sentinels.
+    /// The password for sentinels.
     pub sentinel_password: Option<String>,
-    /// `checkLockSyncedSlaves`: whether a lock is only taken when a replica has it, where there are any.
+    /// `checkLockSyncedSlaves`: whether a lock counts only once a replica has it, if there are replicas.
     pub check_synced: Option<bool>,
     /// `slavesSyncTimeout`.
     pub sync_timeout: Option<Duration>,
-    /// A name mapper that puts this before every name (the counter's of [`Agent::counter_loop`] too).
+    /// A name mapper that puts this prefix before every name, including the counter of [`Agent::counter_loop`].
     pub prefix: Option<String>,
     /// `lockWatchdogTimeout`.
     pub watchdog: Option<Duration>,
     /// `fairLockWaitTimeout`.
     pub fair_wait: Option<Duration>,
-    /// The time a command may take.
+    /// The time limit of a command.
     pub timeout: Option<Duration>,
-    /// How often a command is tried again.
     pub retries: Option<u32>,
-    /// Whether the agent has a Java process of its own, which can be killed and stopped. Variables, full speed and words for the
-    /// Java machine ask for one too.
+    /// Whether the agent has its own Java process, which can be killed and stopped. `variables`, `full_speed` and
+    /// `jvm` imply this.
     pub own_process: bool,
-    /// For measuring: Redisson's own thread and connection counts and the full just-in-time compiler, in place of settings
-    /// for a quick start.
+    /// For measurements: Redisson's own thread and connection counts and the full just-in-time compiler, instead of
+    /// settings for a quick start.
     pub full_speed: bool,
-    /// The most heap that a process of its own may use.
+    /// The heap limit of its own process, in MB.
     pub heap_mb: u32,
-    /// More words for the Java machine.
+    /// Further arguments of the Java machine.
     pub jvm: Vec<String>,
 }
 
@@ -84,7 +80,7 @@ impl AgentOptions {
         Self { version: version.to_owned(), ..Self::default() }
     }
 
-    /// The same with a Java process of its own, which can be killed and stopped.
+    /// The same with its own Java process, which can be killed and stopped.
     #[must_use]
     pub fn in_own_process(self) -> Self {
         Self { own_process: true, ..self }
@@ -94,7 +90,7 @@ impl AgentOptions {
         self.own_process || self.full_speed || !self.jvm.is_empty() || !self.variables.is_empty()
     }
 
-    /// What the Java side reads as the options of a client.
+    /// The arguments of the Java side for a client.
     pub(super) fn arguments(&self, url: &str) -> Vec<String> {
         let mut words: Vec<_> = ["--url", url, "--mode", &self.mode].map(str::to_owned).into();
         if !self.full_speed {
@@ -122,7 +118,7 @@ impl AgentOptions {
     }
 }
 
-/// A lock of a kind that has one name.
+/// A kind of lock with one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Kind {

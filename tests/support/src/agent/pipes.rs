@@ -1,13 +1,13 @@
-//! The agent's process: how it is started, and what goes in and comes out.
+//! The agent's process: its command line, input and output.
 
 use super::*;
 
-/// For a machine that starts soon and is ended soon.
+/// For a Java machine that starts fast and does not live long.
 pub(super) const QUICK: [&str; 2] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
 
 pub(super) type Log = Arc<Mutex<VecDeque<String>>>;
 
-/// The next line that the agent wrote; what the Java machine itself says in between (warnings) goes to the log.
+/// The next line of the agent. Lines of the Java machine itself (warnings) go to the log.
 pub(super) async fn next_answer(out: &mut Lines<BufReader<ChildStdout>>, log: &Log) -> Option<String> {
     loop {
         let line = out.next_line().await.ok().flatten()?;
@@ -52,7 +52,8 @@ pub(super) fn joined(log: &Log) -> String {
 
 pub(super) fn command(classpath: &Classpath, options: &AgentOptions) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(build::tool("java"));
-    // A file in /tmp for monitoring tools, which a machine that starts many of these may find locked, is not needed.
+    // Without `-XX:-UsePerfData`, Java writes a file to /tmp for monitoring tools, which many concurrent starts may
+    // find locked.
     command.arg(format!("-Xmx{}m", options.heap_mb)).args(["-Xshare:auto", "-XX:-UsePerfData"]).args(&options.jvm);
     if !options.full_speed {
         command.args(QUICK);

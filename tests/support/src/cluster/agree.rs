@@ -1,4 +1,4 @@
-//! Whether the nodes are at one.
+//! Waits until the nodes agree.
 
 use futures::future::join_all;
 
@@ -8,8 +8,8 @@ use super::view::{SlotMap, View};
 use crate::until::until;
 
 impl Cluster {
-    /// Waits until all running nodes have one slot map, and gives it. A node that is away may own slots in it, as long as
-    /// nobody took them over: [`Cluster::promotion`] waits for that.
+    /// Waits until all running nodes have the same slot map, and returns it. A node that is away may still own slots
+    /// in it; [`Cluster::promotion`] waits until a replica has taken them over.
     pub async fn agreed(&self) -> SlotMap {
         until("one slot map", async || {
             let maps = join_all(self.running().map(async |node| node.view().await.slot_map())).await;
@@ -22,8 +22,9 @@ impl Cluster {
         .await
     }
 
-    /// Waits until the cluster is whole as far as its nodes run: one slot map, `cluster_state:ok` everywhere, all of them
-    /// linked with each other, none suspected, each known as what it is, and all replicas up to date with their primaries.
+    /// Waits until the running nodes form a whole cluster: one slot map, `cluster_state:ok` at every node, all nodes
+    /// linked with each other, none suspected, each known by its role, and all replicas up to date with their
+    /// primaries.
     pub async fn whole(&self) {
         until("a whole cluster", async || {
             let nodes: Vec<&Node> = self.running().collect();
@@ -41,7 +42,8 @@ impl Cluster {
                     return Err(format!("{}: cluster_state:{state}", node.addr()));
                 }
                 if let Some(primary) = &view.myself().primary {
-                    // A primary seen by its replica first would have fewer replicas than it has.
+                    // Replicas are counted over all views, because the views checked so far may lack some replicas of
+                    // this primary.
                     let Some(position) = nodes.iter().position(|other| other.id() == primary) else { continue };
                     replication(node, nodes[position], &views).await?;
                 }
@@ -52,17 +54,17 @@ impl Cluster {
     }
 }
 
-/// What keeps this view from taking a running node for a sound one, and for what that one takes itself.
+/// The first difference between this node's view of another running node and that node's own view.
 fn doubt(view: &View, other: &Node, own: &View) -> Option<String> {
     let Some(seen) = view.node(other.id()) else { return Some(format!("does not know {}", other.addr())) };
     let linked = seen.linked || seen.is("myself");
     let doubted = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| seen.is(flag));
-    // Who takes a replica for a primary yet would not vote for it.
+    // A node that still takes a replica for a primary would not vote for it.
     let same = seen.primary == own.myself().primary && seen.addr == other.told().to_string();
     (!linked || doubted || !same).then(|| format!("sees {seen:?}"))
 }
 
-/// Whether a replica's link is up, and its primary counts all its replicas as online.
+/// Checks that a replica's link is up, and that its primary counts all its replicas as online.
 async fn replication(replica: &Node, primary: &Node, views: &[View]) -> Result<(), String> {
     let link = replica.admin().field(&["INFO", "replication"], "master_link_status").await;
     if link != "up" {

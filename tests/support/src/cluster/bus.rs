@@ -1,6 +1,6 @@
-//! Proxies in front of the nodes' bus ports, so that a node can be cut off from the others and yet run.
+//! Proxies in front of the nodes' bus ports, so that a node can be cut off from the others while it runs.
 //!
-//! The first message of a link begins with a header that has the id of its sender; by that a proxy knows whose link it carries.
+//! The first message of a link begins with a header that has its sender's id. So a proxy knows whose link it carries.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,14 +11,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
-/// How many bytes of the first message tell who sends it, and where in them.
+/// Number of bytes of the first message that include the sender's id, and where the id is.
 const HEAD: usize = 80;
 const SENDER: std::ops::Range<usize> = 40..80;
 
-/// Which nodes of a cluster are cut off from the rest, by id.
+/// The ids of the nodes that are cut off from the rest.
 pub(super) type CutOff = watch::Sender<BTreeSet<String>>;
 
-/// What other nodes reach a node by.
+/// The proxy by which other nodes reach a node's bus.
 #[derive(Debug)]
 pub(super) struct Bus {
     port: u16,
@@ -27,7 +27,7 @@ pub(super) struct Bus {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The node that a proxy stands in front of.
+/// The node behind a proxy.
 #[derive(Clone, Debug)]
 struct Behind {
     id: String,
@@ -35,7 +35,7 @@ struct Behind {
 }
 
 impl Bus {
-    /// Nobody gets through before [`Bus::lead_to`].
+    /// Lets no link through before [`Bus::lead_to`].
     pub(super) fn start(cut_off: Arc<CutOff>) -> Self {
         let bound = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| {
             listener.set_nonblocking(true).and(listener.local_addr()).map(|addr| (listener, addr))
@@ -83,7 +83,7 @@ async fn accept(listener: std::net::TcpListener, node: Arc<OnceLock<Behind>>, cu
         TcpListener::from_std(listener).unwrap_or_else(|e| panic!("tokio does not take a bus's listener: {e}"));
     loop {
         let Ok((link, _)) = listener.accept().await else {
-            // Out of file descriptors, most likely; that passes.
+            // Most likely out of file descriptors, which passes.
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             continue;
         };
@@ -93,7 +93,7 @@ async fn accept(listener: std::net::TcpListener, node: Arc<OnceLock<Behind>>, cu
     }
 }
 
-/// Carries what is sent on a link, both ways. A link that breaks, or a node that is away, ends it on both sides.
+/// Copies a link in both directions. If one side breaks or a node is away, both sides end.
 async fn carry(mut from: TcpStream, to: Behind, mut cut_off: watch::Receiver<BTreeSet<String>>) {
     let mut head = [0; HEAD];
     if from.read_exact(&mut head).await.is_err() {
@@ -115,7 +115,7 @@ async fn carry(mut from: TcpStream, to: Behind, mut cut_off: watch::Receiver<BTr
     }
 }
 
-/// Copies until one side ends, which the other side does not see while either is cut off.
+/// Copies until one side ends. While one of the nodes is cut off, the other side does not see that end.
 async fn copy(
     mut reads: tokio::net::tcp::ReadHalf<'_>,
     mut writes: tokio::net::tcp::WriteHalf<'_>,
@@ -135,7 +135,7 @@ async fn copy(
     }
 }
 
-/// Waits until both are on the same side.
+/// Waits until both nodes are on the same side.
 async fn passes(cut_off: &mut watch::Receiver<BTreeSet<String>>, one: &str, other: &str) -> Option<()> {
     cut_off.wait_for(|away| away.contains(one) == away.contains(other)).await.ok().map(|_| ())
 }

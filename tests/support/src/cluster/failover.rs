@@ -1,4 +1,4 @@
-//! Nodes that die, freeze and come back, and replicas that take over.
+//! Nodes that die, freeze and return, and replicas that are promoted.
 
 use std::time::{Duration, Instant};
 
@@ -6,26 +6,25 @@ use super::Cluster;
 use super::node::Node;
 use crate::until::until;
 
-/// A failover by hand that was not voted for is given up by the replica after 5 s; then it may be asked for again.
+/// A replica gives up a requested failover that got no votes after 5 s. Then the request can be repeated.
 const ASK_AGAIN: Duration = Duration::from_secs(6);
 
 /// A replica that has become a primary.
 #[derive(Debug)]
 pub struct Promotion<'a> {
-    /// The new primary.
     pub node: &'a Node,
-    /// The time from what caused it to when the new primary knew of it.
+    /// The time from the cause until the new primary knew of its role.
     pub took: Duration,
 }
 
 impl Cluster {
-    /// Kills a node (SIGKILL), a frozen one as well; nothing happens when it is dead.
+    /// Kills a node (SIGKILL), even a frozen one. Does nothing if it is dead.
     pub async fn kill(&self, node: &Node) {
         let slots = if node.is_running() { Some(node.view().await.myself().slots.clone()) } else { None };
         node.kill9(slots);
     }
 
-    /// Freezes a node (SIGSTOP): its connections stay open, nothing is answered.
+    /// Freezes a node (SIGSTOP): its connections stay open, but nothing is answered.
     ///
     /// # Panics
     /// When it does not run.
@@ -35,7 +34,7 @@ impl Cluster {
         node.freeze(view.myself().slots.clone());
     }
 
-    /// Lets a frozen node go on (SIGCONT).
+    /// Resumes a frozen node (SIGCONT).
     ///
     /// # Panics
     /// When it is not frozen.
@@ -43,8 +42,8 @@ impl Cluster {
         node.thaw();
     }
 
-    /// Starts a killed node again, at its port and with its `nodes.conf`; without an append-only file its keys are gone, but
-    /// for those it gets as a replica. [`Cluster::whole`] waits until it is one of them again.
+    /// Restarts a killed node at its port and with its `nodes.conf`. Without an append-only file it only has the keys
+    /// that it gets as a replica. [`Cluster::whole`] waits until it has rejoined.
     ///
     /// # Panics
     /// When it does not come up.
@@ -52,8 +51,9 @@ impl Cluster {
         node.restart();
     }
 
-    /// Cuts a node off from all others on the bus, or connects it again; several that are cut off hear of each other. Nothing is closed: what is sent arrives later. Clients and
-    /// replicas reach it as before, unless its [`Node::proxy`] sees to that.
+    /// Cuts a node off from all others on the bus, or reconnects it. Several nodes that are cut off reach each other.
+    /// No connection is closed: messages arrive later. Clients and replicas still reach the node, unless its
+    /// [`Node::proxy`] prevents that.
     ///
     /// # Panics
     /// When the cluster was started without [`super::ClusterOptions::cuttable`].
@@ -68,12 +68,12 @@ impl Cluster {
         });
     }
 
-    /// Waits until a replica has taken over the slots of a node that is away since [`Cluster::kill`] or [`Cluster::stop`],
-    /// and says how long after that it had, if this is called in time. Other nodes may have to hear of it yet: see
-    /// [`Cluster::agreed`].
+    /// Waits until a replica has taken over the slots of a node that is away since [`Cluster::kill`] or
+    /// [`Cluster::stop`]. Returns how long after that it had, if this is called in time. Other nodes may not know it
+    /// yet: see [`Cluster::agreed`].
     ///
     /// # Panics
-    /// When nobody takes over, when the node runs, or served no slots.
+    /// When no replica takes over, or when the node runs or served no slots.
     pub async fn promotion(&self, of: &Node) -> Promotion<'_> {
         let Some(away) = of.away() else { panic!("{} runs: nobody takes over from it", of.addr()) };
         let Some(slot) = away.slots.first().map(|range| *range.start()) else {
@@ -92,11 +92,11 @@ impl Cluster {
         Promotion { node, took: away.since.elapsed() }
     }
 
-    /// Has a replica take over from its primary, which knows of it (`CLUSTER FAILOVER`), and waits until it has and the
+    /// Makes a replica take over from its primary, with the primary's help (`CLUSTER FAILOVER`), and waits until the
     /// cluster is whole again.
     ///
     /// # Panics
-    /// When the node is no replica, or does not get to be a primary.
+    /// When the node is not a replica, or is not promoted.
     pub async fn failover<'a>(&self, replica: &'a Node) -> Promotion<'a> {
         let start = Instant::now();
         let mut asked = None;

@@ -1,4 +1,4 @@
-//! How a cluster comes to be, without redis-cli.
+//! Forms a cluster, without redis-cli.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use super::slot::SLOTS;
 use crate::Admin;
 use crate::until::until;
 
-/// Nodes forget a handshake that came to nothing about so soon.
+/// After about this time, nodes forget a handshake that failed.
 const MEET_AGAIN: Duration = Duration::from_secs(2);
 
-/// Starts the servers, all at once: primaries come first, then the first replicas of each, then the second ones.
+/// Starts the servers, all at once: first the primaries, then each primary's first replica, then each primary's second
+/// replica.
 pub(super) async fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> Vec<Node> {
     let count = options.primaries * (1 + options.replicas);
     let servers: Vec<_> = std::thread::scope(|scope| {
@@ -27,11 +28,11 @@ pub(super) async fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> V
     join_all(servers.into_iter().map(Node::new)).await
 }
 
-/// Makes one cluster of them.
 pub(super) async fn form(nodes: &[Node], primaries: usize) {
     let ranges = shares(primaries);
     for (n, node) in nodes.iter().enumerate() {
-        // A node that knows others takes no epoch any more, and two primaries of one epoch would have to settle it.
+        // A node that knows others no longer accepts an epoch, and two primaries with the same epoch would have to
+        // resolve that.
         node.admin().cmd::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).await;
         if let Some((first, last)) = ranges.get(n) {
             add_slots(node.admin(), *first..=*last).await;
@@ -51,13 +52,13 @@ fn shares(primaries: usize) -> Vec<(u16, u16)> {
     (0..primaries).map(|n| (first(n), first(n + 1) - 1)).collect()
 }
 
-/// Has a node serve these slots, one by one: Redis 6.2 takes no ranges.
+/// Assigns these slots to a node, one by one, because Redis 6.2 takes no ranges.
 pub async fn add_slots(admin: &Admin, slots: RangeInclusive<u16>) {
     let words = ["CLUSTER", "ADDSLOTS"].map(str::to_owned).into_iter().chain(slots.map(|slot| slot.to_string()));
     admin.cmd_bytes::<(), _>(&words.collect::<Vec<_>>()).await;
 }
 
-/// Introduces each node to each other one: gossip alone takes longer the more there are.
+/// Introduces each node to every other one. Gossip alone takes longer with more nodes.
 async fn meet(nodes: &[Node]) {
     let mut introduced = None;
     until("nodes to know each other", async || {
@@ -70,7 +71,7 @@ async fn meet(nodes: &[Node]) {
         }
         if introduced.is_none_or(|at: Instant| at.elapsed() > MEET_AGAIN) {
             introduced = Some(Instant::now());
-            // A handshake makes both known to each other.
+            // A handshake makes both nodes known to each other.
             for &(a, b) in &strangers {
                 let (port, bus) = (nodes[b].bus_base().to_string(), nodes[b].bus_port().to_string());
                 nodes[a].admin().cmd::<()>(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;

@@ -1,4 +1,4 @@
-//! Slots on the move: step by step, so that a test can stand still between the steps, or by the server in one go.
+//! Slot moves: step by step, so that a test can stop between the steps, or atomically by the server.
 
 use std::ops::RangeInclusive;
 
@@ -8,33 +8,33 @@ use super::Cluster;
 use super::node::Node;
 use crate::until::until;
 
-/// How long a server may take for one `MIGRATE`, in ms.
+/// Time limit of one `MIGRATE`, in ms.
 const MIGRATE_WITHIN: &str = "60000";
 const KEYS_AT_ONCE: usize = 100;
 
 impl Cluster {
-    /// Opens a slot: from now on it is being moved to `to`. Its node answers ASK for keys that are not there.
+    /// Opens a slot: from now on it is being moved to `to`. Its node answers ASK for keys that it does not have.
     ///
     /// # Panics
-    /// When a server refuses, as it does when the slot is `to`'s already.
+    /// When a server refuses, for example because `to` already has the slot.
     pub async fn open_slot(&self, slot: u16, to: &Node) {
         let from = self.owner(slot).await;
         let slot = slot.to_string();
-        // The other way round a client could be sent to a node that knows nothing of it.
+        // In the other order, a client could be sent to a node that does not expect it.
         to.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", from.id()]).await;
         from.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", to.id()]).await;
     }
 
-    /// Moves these keys of an open slot; a key that is not there is passed over.
+    /// Moves these keys of an open slot. Skips keys that do not exist.
     ///
     /// # Panics
-    /// When the slot is not open, or a server refuses, as it does when the target has such a key.
+    /// When the slot is not open, or a server refuses, for example because the target has such a key.
     pub async fn move_keys<K: AsRef<[u8]>>(&self, slot: u16, keys: &[K]) {
         if keys.is_empty() {
             return;
         }
         let (from, to) = self.ends(slot).await;
-        // Past the target's proxy: what is done to clients is not to be done to the move.
+        // Around the target's proxy, because faults for clients must not affect the move.
         let port = to.bus_base().to_string();
         let mut args: Vec<&[u8]> =
             vec![b"MIGRATE", b"127.0.0.1", port.as_bytes(), b"", b"0", MIGRATE_WITHIN.as_bytes(), b"KEYS"];
@@ -42,15 +42,15 @@ impl Cluster {
         from.admin().cmd_bytes::<(), _>(&args).await;
     }
 
-    /// Ends the move of an open slot: it is the target's, and all nodes know. What keys the source has left are the
-    /// reason why it would refuse.
+    /// Ends the move of an open slot: the target owns it, and all nodes know. The source refuses if it still has keys
+    /// of the slot.
     ///
     /// # Panics
     /// When the slot is not open, or a server refuses.
     pub async fn close_slot(&self, slot: u16) {
         let (from, to) = self.ends(slot).await;
         let text = slot.to_string();
-        // The target first: were the source to know first, the slot would be nobody's when the target dies in between.
+        // The target first: if the source knew first and the target died in between, no node would own the slot.
         let mut order = vec![to, from];
         for node in self.running().filter(|node| ![from.id(), to.id()].contains(&node.id())) {
             if node.is_primary().await {
@@ -66,7 +66,7 @@ impl Cluster {
     /// Moves a slot with all its keys.
     ///
     /// # Panics
-    /// When a server refuses, as it does when the slot is `to`'s already.
+    /// When a server refuses, for example because `to` already has the slot.
     pub async fn move_slot(&self, slot: u16, to: &Node) {
         self.open_slot(slot, to).await;
         let (from, _) = self.ends(slot).await;
@@ -80,16 +80,17 @@ impl Cluster {
         self.close_slot(slot).await;
     }
 
-    /// The keys of a slot that are at its node, some thousands at most. Those moved already are not among them.
+    /// The keys of a slot at its node, without keys that were already moved. At most some thousands.
     pub async fn keys_in_slot(&self, slot: u16) -> Vec<Vec<u8>> {
         keys_in_slot(self.owner(slot).await, slot, 10_000).await
     }
 
-    /// Has the servers move slots of one node in one go (`CLUSTER MIGRATESLOTS` of Valkey 9): there is no ASK, only MOVED.
-    /// It waits until all nodes know.
+    /// Lets the servers move slots of one node atomically (`CLUSTER MIGRATESLOTS` of Valkey 9), with MOVED but without
+    /// ASK. Waits until all nodes know.
     ///
     /// # Errors
-    /// What the server says, above all one that does not know the command; or how the migration ended.
+    /// The server's error, for example of a server that does not know the command, or the state in which the migration
+    /// ended.
     pub async fn migrate_atomically(&self, slots: RangeInclusive<u16>, to: &Node) -> Result<(), String> {
         let from = self.owner(*slots.start()).await;
         let (first, last) = (slots.start().to_string(), slots.end().to_string());
@@ -97,7 +98,7 @@ impl Cluster {
         let begun: RedisResult<Value> = from.admin().raw(&command).await;
         begun.map_err(|e| e.to_string())?;
         until("an atomic migration", async || {
-            // The last one comes first.
+            // The latest migration comes first.
             let all: Vec<Value> = from.admin().cmd(&["CLUSTER", "GETSLOTMIGRATIONS"]).await;
             match all.first().map(outcome) {
                 Some(state) if state == "success" => Ok(Ok(())),
@@ -110,9 +111,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until all nodes know that the slots are `to`'s, and by which epoch. A node that does not know the highest one gives
-    /// itself none above it with the next slot that it takes, and loses that slot to its source's next ping: the two then send
-    /// clients to each other for good.
+    /// Waits until all nodes know that `to` owns the slots, and its epoch. A node that does not know the highest epoch
+    /// takes its next slot without a higher epoch, and loses that slot at the next ping of the source. Then the two
+    /// nodes redirect clients to each other for ever.
     async fn moved(&self, slots: RangeInclusive<u16>, to: &Node) {
         until("all nodes to know of a move", async || {
             let map = self.agreed().await;
@@ -146,7 +147,6 @@ async fn keys_in_slot(node: &Node, slot: u16, at_most: usize) -> Vec<Vec<u8>> {
     node.admin().cmd(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), &at_most.to_string()]).await
 }
 
-/// The state of a migration, out of its fields and values.
 fn outcome(migration: &Value) -> String {
     let fields: Vec<(String, Value)> = redis::from_redis_value(migration.clone()).unwrap_or_default();
     let state = fields.into_iter().find(|(name, _)| name == "state").map(|(_, value)| value);

@@ -1,5 +1,3 @@
-//! One node of a cluster.
-
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,7 +11,6 @@ use super::view::View;
 use crate::ports::BUS_OFFSET;
 use crate::{Admin, Proxy, RedisServer, ports};
 
-/// How a node is.
 #[derive(Clone, Debug)]
 pub(super) enum State {
     Running,
@@ -33,7 +30,7 @@ pub(super) struct Away {
 #[derive(Debug)]
 pub struct Node {
     id: String,
-    // The proxy goes first: it closes what leads to the server.
+    // Dropped first, because the proxy closes the connections to the server.
     proxy: Option<Proxy>,
     bus: Option<Bus>,
     server: RedisServer,
@@ -42,7 +39,7 @@ pub struct Node {
     state: Mutex<State>,
 }
 
-/// The server of a node that is no part of a cluster yet.
+/// The server of a node that is not part of a cluster yet.
 pub(super) struct Started {
     server: RedisServer,
     proxy: Option<Proxy>,
@@ -51,9 +48,9 @@ pub(super) struct Started {
 }
 
 impl Node {
-    /// The server of a node, behind proxies where the options want them. It blocks until it answers.
+    /// Starts the server of a node, behind proxies if the options ask for them. Blocks until the server answers.
     pub(super) fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> Started {
-        // A proxy has to be there first, as the server announces its port; nobody connects to it yet.
+        // The proxy has to exist first, because the server announces its port. Nothing connects to it yet.
         let proxy = options.proxies.then(|| Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1))));
         let tls_port = options.is_tls().then(ports::free_for_node);
         let bus = options.cuttable.then(|| Bus::start(Arc::clone(cut_off)));
@@ -74,12 +71,12 @@ impl Node {
         node
     }
 
-    /// Its id in the cluster; a node that starts again keeps it.
+    /// The node's id in the cluster, which survives a restart.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The address for clients: its proxy's, where it has one, or that for TLS.
+    /// The address for clients: that of its proxy, if it has one, or its TLS address.
     pub fn addr(&self) -> SocketAddr {
         match (&self.proxy, self.tls_port) {
             (Some(proxy), _) => proxy.addr(),
@@ -88,12 +85,12 @@ impl Node {
         }
     }
 
-    /// The address that nodes tell an administrator, who speaks no TLS.
+    /// The address that nodes report to an administrator, who does not use TLS.
     pub(super) fn told(&self) -> SocketAddr {
         if self.is_tls() { self.server.addr() } else { self.addr() }
     }
 
-    /// Whether clients reach it by TLS alone.
+    /// Whether clients reach it only by TLS.
     pub(super) fn is_tls(&self) -> bool {
         self.tls_port.is_some()
     }
@@ -107,7 +104,7 @@ impl Node {
         self.bus.is_some()
     }
 
-    /// The port by which they reach its bus.
+    /// The port by which other nodes reach its bus.
     pub(super) fn bus_port(&self) -> u16 {
         self.bus.as_ref().map_or(self.bus_base() + BUS_OFFSET, Bus::port)
     }
@@ -125,16 +122,16 @@ impl Node {
         self.server.pid()
     }
 
-    /// An administrator's connection, past the proxy.
+    /// An administrator's connection, around the proxy.
     pub fn admin(&self) -> &Admin {
         &self.admin
     }
 
-    /// What stands in front of it with [`ClusterOptions::proxies`]: what it does to clients it does to the replication with
-    /// this node as the primary, too, while the bus goes on.
+    /// The proxy in front of it with [`ClusterOptions::proxies`]. Its faults affect clients and replicas of this node,
+    /// but not the bus.
     ///
     /// # Panics
-    /// When the cluster was started without.
+    /// When the cluster was started without proxies.
     pub fn proxy(&self) -> &Proxy {
         match &self.proxy {
             Some(proxy) => proxy,
@@ -142,7 +139,8 @@ impl Node {
         }
     }
 
-    /// Its server, to look at: its log, its folder. What happens to it is for [`super::Cluster`] to do, which keeps count.
+    /// Its server, for access to log and folder. Use [`super::Cluster`], which tracks the node's state, to kill or
+    /// freeze it.
     pub fn server(&self) -> &RedisServer {
         &self.server
     }
@@ -152,13 +150,12 @@ impl Node {
         matches!(*self.state.lock(), State::Running)
     }
 
-    /// What it says of the cluster.
     pub async fn view(&self) -> View {
         let text: String = self.admin.cmd(&["CLUSTER", "NODES"]).await;
         View::parse(&text)
     }
 
-    /// Whether it is a primary, as it sees itself.
+    /// Whether it is a primary, in its own view.
     pub async fn is_primary(&self) -> bool {
         self.view().await.myself().is("master")
     }
@@ -170,7 +167,7 @@ impl Node {
         }
     }
 
-    /// What it served is to be told, unless it is frozen: that was told then.
+    /// `slots`: what the node served, or `None` for a frozen node, whose slots were recorded before.
     pub(super) fn kill9(&self, slots: Option<Vec<RangeInclusive<u16>>>) {
         let mut state = self.state.lock();
         *state = match (&*state, slots) {

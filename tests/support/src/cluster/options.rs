@@ -1,12 +1,10 @@
-//! How a cluster is to be.
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::RedisServer;
 use crate::server::Builder;
 
-/// What [`super::Cluster::start`] is to start.
+/// Options of [`super::Cluster::start`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClusterOptions {
@@ -21,7 +19,7 @@ pub struct ClusterOptions {
 }
 
 impl Default for ClusterOptions {
-    /// Three primaries with a replica each, a node timeout of 1 s, full coverage required as by default.
+    /// Three primaries with one replica each, a node timeout of 1 s, and full coverage required.
     fn default() -> Self {
         Self {
             primaries: 3,
@@ -37,20 +35,20 @@ impl Default for ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// How many primaries; a promotion needs the votes of more than half of them, so at least 3 where one may fail.
+    /// Number of primaries. A promotion needs the votes of more than half of them, so use at least 3 if one may fail.
     pub fn primaries(mut self, n: usize) -> Self {
         assert!(n > 0, "a cluster without a primary");
         self.primaries = n;
         self
     }
 
-    /// How many replicas each primary has; 0 is allowed.
+    /// Number of replicas of each primary; 0 is allowed.
     pub fn replicas(mut self, n: usize) -> Self {
         self.replicas = n;
         self
     }
 
-    /// `cluster-node-timeout` in ms: after so long a silent node is suspected.
+    /// `cluster-node-timeout` in ms: after this time a silent node is suspected.
     pub fn node_timeout(mut self, ms: u64) -> Self {
         self.node_timeout = Duration::from_millis(ms);
         self
@@ -62,8 +60,8 @@ impl ClusterOptions {
         self
     }
 
-    /// Whether clients (and replicas) reach every node through a [`crate::Proxy`] of its own: nodes announce its port, so
-    /// redirections lead there as well. The bus goes around it: see [`ClusterOptions::cuttable`].
+    /// Whether clients (and replicas) reach each node through its own [`crate::Proxy`]. Nodes announce the proxy's
+    /// port, so redirections also lead there. The bus bypasses the proxy: see [`ClusterOptions::cuttable`].
     pub fn proxies(mut self, on: bool) -> Self {
         self.proxies = on;
         self
@@ -75,14 +73,15 @@ impl ClusterOptions {
         self
     }
 
-    /// One more line of configuration for every node, such as `min-replicas-to-write 1`; its words stand between blanks.
-    /// These come last, so they win over what this fixture sets.
+    /// One more line of configuration for every node, such as `min-replicas-to-write 1`, with blanks between its
+    /// words. These lines come last, so they override this fixture's settings.
     pub fn config(mut self, line: &str) -> Self {
         self.config.push(line.to_owned());
         self
     }
 
-    /// Clients, replicas and the bus speak TLS, by `cert.pem`, `key.pem` and `ca.pem` of this folder. Administrators do not.
+    /// Clients, replicas and the bus use TLS, with `cert.pem`, `key.pem` and `ca.pem` of this folder. Administrators
+    /// do not.
     pub fn tls(mut self, certificates: &Path) -> Self {
         self.certificates = Some(certificates.to_owned());
         self
@@ -92,7 +91,7 @@ impl ClusterOptions {
         self.certificates.is_some()
     }
 
-    /// The server of one node, with the ports it announces for clients and for the bus, and that for TLS, where there are such.
+    /// The server of one node, with the announced ports for clients and for the bus, and the TLS port, if any.
     pub(super) fn server(&self, announced: Option<u16>, bus: Option<u16>, tls_port: Option<u16>) -> Builder {
         let coverage = if self.require_full_coverage { "yes" } else { "no" };
         let mut server = RedisServer::builder()
@@ -100,12 +99,12 @@ impl ClusterOptions {
             .arg("--cluster-enabled", "yes")
             .arg("--cluster-config-file", "nodes.conf")
             .arg("--cluster-node-timeout", &self.node_timeout.as_millis().to_string())
-            // A node learns its address when it meets others; one that is alone never would.
+            // A node learns its address when it meets others. A single node never would.
             .arg("--cluster-announce-ip", "127.0.0.1")
             .arg("--cluster-require-full-coverage", coverage)
-            // Replicas stay where a test has put them, and a primary without slots remains one.
+            // Replicas stay where a test has put them, and a primary without slots remains a primary.
             .arg("--cluster-allow-replica-migration", "no")
-            // A replica gets its data at once, not only when others may have come as well.
+            // A replica gets its data at once, without a wait for other replicas.
             .arg("--repl-diskless-sync-delay", "0");
         if let Some(port) = announced {
             server = server.arg("--cluster-announce-port", &port.to_string());

@@ -1,16 +1,15 @@
-//! Which slot a key is in.
+//! Slots of keys.
 
 use std::fmt::Write as _;
 
-/// The number of slots of a cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// The slot of a key: of what stands between its first `{` and the next `}`, unless that is nothing.
+/// The slot of a key. Only the text between the first `{` and the next `}` counts, unless it is empty.
 pub fn slot_of(key: impl AsRef<[u8]>) -> u16 {
     crc16(hash_tag(key.as_ref())) % SLOTS
 }
 
-/// A name of this beginning in that slot, found by trying numbers behind it.
+/// A key with this prefix in that slot, found by appending numbers.
 pub fn key_in(slot: u16, prefix: &str) -> String {
     assert!(slot < SLOTS, "there is no slot {slot}");
     let mut key = String::new();
@@ -32,7 +31,7 @@ fn hash_tag(key: &[u8]) -> &[u8] {
     tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
 }
 
-/// CRC-16/XMODEM: polynomial 0x1021, from 0.
+/// CRC-16/XMODEM: polynomial 0x1021, initial value 0.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {
         (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| match crc & 0x8000 {

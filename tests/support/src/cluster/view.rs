@@ -1,14 +1,13 @@
-//! What a node says of its cluster (`CLUSTER NODES`), and the slot map in it.
+//! A node's view of its cluster (`CLUSTER NODES`), with its slot map.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// One line of `CLUSTER NODES`: a node as another one, or it itself, sees it.
+/// One line of `CLUSTER NODES`: a node in the view of another node, or in its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Its id.
     pub id: String,
-    /// `host:port` for clients; the host is empty until the node knows it.
+    /// `host:port` for clients. The host is empty until the node knows it.
     pub addr: String,
     /// The flags, such as `myself`, `master`, `slave`, `fail?`, `fail`, `handshake`.
     pub flags: Vec<String>,
@@ -18,27 +17,24 @@ pub struct Seen {
     pub epoch: u64,
     /// Whether the bus to it is connected.
     pub linked: bool,
-    /// The slots it serves.
     pub slots: Vec<RangeInclusive<u16>>,
-    /// Open slots that leave it, and where to; a node tells only its own.
+    /// Open slots that leave it, and their targets. A node reports only its own.
     pub migrating: BTreeMap<u16, String>,
-    /// Open slots that come to it, and from where; a node tells only its own.
+    /// Open slots that it imports, and their sources. A node reports only its own.
     pub importing: BTreeMap<u16, String>,
 }
 
 impl Seen {
-    /// Whether it has this flag.
     pub fn is(&self, flag: &str) -> bool {
         self.flags.iter().any(|f| f == flag)
     }
 
-    /// Whether it serves this slot.
     pub fn serves(&self, slot: u16) -> bool {
         self.slots.iter().any(|range| range.contains(&slot))
     }
 }
 
-/// All that one node says.
+/// The whole view of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View(pub Vec<Seen>);
 
@@ -47,15 +43,14 @@ impl View {
         Self(text.lines().filter_map(parse_line).collect())
     }
 
-    /// How it sees the node of this id.
     pub fn node(&self, id: &str) -> Option<&Seen> {
         self.0.iter().find(|seen| seen.id == id)
     }
 
-    /// How it sees itself.
+    /// Its view of itself.
     ///
     /// # Panics
-    /// When the view names no such node, which every server's does.
+    /// When the view has no such node. Every server's view has one.
     pub fn myself(&self) -> &Seen {
         match self.0.iter().find(|seen| seen.is("myself")) {
             Some(seen) => seen,
@@ -63,7 +58,6 @@ impl View {
         }
     }
 
-    /// Its slot map.
     pub fn slot_map(&self) -> SlotMap {
         let ranges = self.0.iter().flat_map(|seen| seen.slots.iter().map(|range| (range.clone(), seen.id.clone())));
         let mut ranges: Vec<_> = ranges.collect();
@@ -72,20 +66,18 @@ impl View {
     }
 }
 
-/// Which node serves which slots.
+/// The nodes of all slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotMap {
-    /// Ranges in their order, each with the id of its node.
+    /// Sorted ranges, each with the id of its node.
     pub ranges: Vec<(RangeInclusive<u16>, String)>,
 }
 
 impl SlotMap {
-    /// The id of the node that serves a slot.
     pub fn owner(&self, slot: u16) -> Option<&str> {
         self.ranges.iter().find(|(range, _)| range.contains(&slot)).map(|(_, id)| id.as_str())
     }
 
-    /// How many slots are served.
     pub fn served(&self) -> usize {
         self.ranges.iter().map(|(range, _)| range.len()).sum()
     }

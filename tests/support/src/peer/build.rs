@@ -1,4 +1,4 @@
-//! Building the agents: what their registries have is fetched into `interop/target`, once.
+//! Builds the agents. Packages of their registries are fetched into `interop/target`, once.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,18 +7,18 @@ use std::time::SystemTime;
 
 use super::Library;
 
-/// Builds the agent of this library, unless it is built already, and says how to start it. To be called from many threads and
-/// processes at once is fine: one of them builds.
+/// Builds the agent of this library, unless it is already built, and returns the command that starts it. Many threads
+/// and processes may call this at once: one of them builds.
 ///
 /// # Panics
-/// If what it needs cannot be had.
+/// If something that it needs cannot be fetched.
 pub fn build(library: Library) -> Vec<PathBuf> {
     let interop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop");
     let interop = interop.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", interop.display()));
     let sources = interop.join(library.folder());
     let output = interop.join("target").join(library.folder());
     fs::create_dir_all(&output).expect("a directory for the agent");
-    // Freed when the file is closed.
+    // Closing the file releases the lock.
     let lock = File::create(interop.join(format!("target/.{}.lock", library.folder()))).expect("a lock file");
     lock.lock().expect("the lock of the agent's build");
     let stamp = output.join(".built");
@@ -56,7 +56,7 @@ fn make(library: Library, sources: &Path, output: &Path) {
         Library::Rslock => {
             let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
             cargo.current_dir(sources).args(["build", "--quiet", "--locked", "--target-dir"]).arg(output);
-            // What is set for the tests' own build is not meant.
+            // Settings of the tests' own build do not apply.
             run(cargo.env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR"));
         }
     }
@@ -68,7 +68,7 @@ fn run(command: &mut Command) {
     assert!(done.status.success(), "{command:?} failed:\n{said}{complained}");
 }
 
-/// When the youngest file here was last written.
+/// When the newest file here was modified.
 fn newest(path: &Path) -> SystemTime {
     let own = fs::metadata(path).and_then(|data| data.modified()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let Ok(inside) = fs::read_dir(path) else { return own };

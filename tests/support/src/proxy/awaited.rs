@@ -1,4 +1,4 @@
-//! Which request a frame of the server answers.
+//! Matches frames of the server to requests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,7 +7,6 @@ use super::conn::End;
 use super::resp::{self, Reply};
 use super::rules::Flag;
 
-/// What becomes of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fate {
     Forward,
@@ -17,17 +16,17 @@ pub(super) enum Fate {
     Delay(Duration),
 }
 
-/// A request whose answer is to come.
+/// A request that awaits its reply.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) command: String,
-    /// For a (un)subscription: how many confirmations are to come.
+    /// For a (un)subscription: the number of outstanding confirmations.
     pub(super) confirms: Option<usize>,
     pub(super) fate: Fate,
     pub(super) flag: Option<Flag>,
 }
 
-/// The forwarded requests of a connection that are not answered yet, in order.
+/// The forwarded requests of a connection without a reply, in order.
 #[derive(Debug, Default)]
 pub(super) struct Awaited(VecDeque<Request>);
 
@@ -36,7 +35,7 @@ impl Awaited {
         self.0.push_back(request);
     }
 
-    /// The request that a frame answers; `None` when it answers none.
+    /// The request that a frame answers, if any.
     pub(super) fn answered(&mut self, reply: Reply, frame: &[u8]) -> Option<Request> {
         match reply {
             Reply::Push => None,
@@ -54,8 +53,8 @@ impl Awaited {
             }
             Reply::Plain | Reply::Error => loop {
                 let first = self.0.pop_front()?;
-                // A refused subscription is answered by an error; one that is over (its number
-                // of confirmations is not always known) by nothing more.
+                // A refused subscription gets an error. A completed one, whose number of confirmations is not always
+                // known, gets no further frame.
                 if first.confirms.is_none() || reply == Reply::Error {
                     return Some(first);
                 }

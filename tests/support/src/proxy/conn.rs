@@ -1,5 +1,5 @@
-//! One connection through the proxy: two readers that cut the streams into frames and decide,
-//! two writers that hand the frames out in order and in time.
+//! One connection through the proxy. Two readers split the streams into frames and decide what to do with each. Two
+//! writers write the frames in order and on time.
 
 use std::io;
 use std::sync::Arc;
@@ -19,17 +19,16 @@ use super::resp::{self, Reply};
 use super::rules::{Action, Flag};
 use super::{Direction, Mode, Shared};
 
-/// How a connection ends, seen from the client.
+/// How a connection ends, as seen by the client.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
     Close,
     Rst,
 }
 
-/// How a connection ends, and the action that had it end.
+/// How a connection ends, and the action that ended it.
 type Ending = (End, Option<Flag>);
 
-/// What a writer does next.
 #[derive(Debug)]
 struct Step {
     at: Option<Instant>,
@@ -65,7 +64,7 @@ impl Conn {
         }
     }
 
-    /// Serves the connection to its end, or until `ended` says so.
+    /// Serves the connection until it ends, or until `ended` ends it.
     pub(super) async fn run(self, mut client: TcpStream, mut ended: mpsc::UnboundedReceiver<End>) {
         let mut server = None;
         let (end, flag) = tokio::select! {
@@ -92,7 +91,7 @@ impl Conn {
         }
     }
 
-    /// Connects to the upstream; in a black hole only when that is over.
+    /// Connects to the upstream. Waits while the proxy is a black hole.
     async fn reach(&self) -> io::Result<TcpStream> {
         let mut control = self.shared.control.subscribe();
         let upstream = match control.wait_for(|c| !c.blackhole).await {
@@ -109,8 +108,8 @@ impl Conn {
         let (from_server, to_server) = server.split();
         let (up, up_steps) = mpsc::unbounded_channel();
         let (down, down_steps) = mpsc::unbounded_channel();
-        // Readers end by dropping their channel; how the connection ends is for writers to say,
-        // when all that came before has been written.
+        // Readers end by dropping their channel. The writers end the connection, once everything before that has been
+        // written.
         let readers = async {
             tokio::join!(self.requests(from_client, up), self.replies(from_server, down));
             std::future::pending::<Ending>().await
@@ -165,16 +164,16 @@ impl Conn {
         }
     }
 
-    /// Reads more; false at the end of the stream.
+    /// Reads more. Returns false at the end of the stream.
     async fn read(&self, way: Direction, from: &mut ReadHalf<'_>, buf: &mut BytesMut) -> bool {
         self.gate(way).await;
         let more = matches!(from.read_buf(buf).await, Ok(n) if n > 0);
-        // What arrived while the read was waiting for it belongs to the hang that has begun.
+        // Data that arrived during the read belongs to a hang that began meanwhile.
         self.gate(way).await;
         more
     }
 
-    /// Bytes that are not RESP (TLS): the modes apply, the actions cannot.
+    /// Bytes that are not RESP (TLS): modes apply, actions do not.
     fn raw(&self, way: Direction, bytes: Bytes, steps: &Steps) {
         let mode = self.shared.control.borrow().mode(way);
         if mode != Mode::Drop && !bytes.is_empty() {
@@ -182,11 +181,11 @@ impl Conn {
         }
     }
 
-    /// Decides about a request; false when none may follow.
+    /// Handles a request. Returns false if no request may follow.
     fn request(&self, frame: Bytes, steps: &Steps) -> bool {
         let words = resp::words(&frame);
         let Some(name) = words.first() else {
-            // An empty line or array: the server says nothing to it.
+            // The server does not reply to an empty line or array.
             send(steps, None, Work::Write(frame));
             return true;
         };
@@ -303,7 +302,7 @@ impl Conn {
             self.gate(way).await;
             match step.work {
                 Work::End(end, flag) => return (end, flag),
-                // A write fails when the other side has gone; its reader notices that.
+                // A write fails if the other side has left. Its reader notices that.
                 Work::Write(bytes) if self.shared.control.borrow().mode(way) != Mode::Split => {
                     let _ = to.write_all(&bytes).await;
                 }
@@ -317,14 +316,13 @@ impl Conn {
         }
         let _ = to.shutdown().await;
         match way {
-            // The client has said all; the server closes when it has answered all.
+            // The client has sent everything. The server closes when it has answered everything.
             Direction::Up => std::future::pending().await,
             Direction::Down => (End::Close, None),
         }
     }
 
-    /// Waits while the direction hangs. The way down ends with the client: nobody is left to be
-    /// kept waiting.
+    /// Waits while the direction hangs. The downward wait also ends when the client leaves.
     async fn gate(&self, way: Direction) {
         if !self.shared.control.borrow().hangs(way) {
             return;
@@ -349,7 +347,6 @@ impl Conn {
     }
 }
 
-/// Whether a reader of replies goes on.
 enum Next {
     GoOn,
     Finish,
@@ -357,12 +354,11 @@ enum Next {
 }
 
 fn send(steps: &Steps, at: Option<Instant>, work: Work) {
-    // The writer is gone only when the connection is.
+    // The writer only ends with the connection.
     let _ = steps.send(Step { at, work });
 }
 
-/// Lets the server read what it was sent before it sees the end: closing with unread replies
-/// would reset the connection.
+/// Lets the server read everything before it sees the end. Closing with unread replies would reset the connection.
 async fn farewell(mut server: TcpStream) {
     let drain = async {
         let _ = server.shutdown().await;

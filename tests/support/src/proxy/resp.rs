@@ -1,26 +1,26 @@
-//! Where a RESP2 or RESP3 frame ends, by counting lengths only.
+//! Finds the end of RESP2 and RESP3 frames, by lengths only.
 
-/// The bytes are not RESP (TLS, for example).
+/// The bytes are not RESP (for example TLS).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotResp;
 
-/// What a frame of the server means for the requests that wait for an answer.
+/// The meaning of a server's frame for the waiting requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// The answer to one request.
+    /// The reply to one request.
     Plain,
-    /// The answer to one request, as an error.
+    /// The reply to one request, an error.
     Error,
-    /// One channel of a (un)subscription has been dealt with.
+    /// The confirmation of one channel of a (un)subscription.
     Confirm,
-    /// A message; it answers nothing.
+    /// A message, which is no reply.
     Push,
 }
 
-/// The length of the first frame of the server's in `buf`, if it is complete.
+/// The length of the server's first frame in `buf`, if it is complete.
 pub(super) fn reply_len(buf: &[u8]) -> Result<Option<usize>, NotResp> {
     let mut pos = 0;
-    // How many values are still to come; an aggregate adds its members.
+    // Number of values still to come. An aggregate adds its members.
     let mut need: u64 = 1;
     while need > 0 {
         let Some(&kind) = buf.get(pos) else {
@@ -43,7 +43,7 @@ pub(super) fn reply_len(buf: &[u8]) -> Result<Option<usize>, NotResp> {
             }
             b'*' | b'~' | b'>' => need += length(text)?.unwrap_or(0),
             b'%' => need += 2 * length(text)?.unwrap_or(0),
-            // An attribute comes in front of the value it belongs to.
+            // An attribute precedes its value.
             b'|' => need += 2 * length(text)?.unwrap_or(0) + 1,
             _ => {}
         }
@@ -86,12 +86,12 @@ pub(super) fn words(frame: &[u8]) -> Vec<&[u8]> {
     words
 }
 
-/// Whether a command is answered by confirmations, one per channel.
+/// Whether the replies of a command are confirmations, one for each channel.
 pub(super) fn is_subscription(command: &str) -> bool {
     matches!(command, "SUBSCRIBE" | "UNSUBSCRIBE" | "PSUBSCRIBE" | "PUNSUBSCRIBE" | "SSUBSCRIBE" | "SUNSUBSCRIBE")
 }
 
-/// What a frame of the server is. In RESP2 the answers and messages of a `subscriber` are arrays.
+/// Classifies a frame of the server. In RESP2, the replies and messages of a `subscriber` are arrays.
 pub(super) fn reply(frame: &[u8], resp2_subscriber: bool) -> Reply {
     match frame.first() {
         Some(b'-' | b'!') => Reply::Error,
@@ -121,7 +121,7 @@ pub(super) fn first_word(frame: &[u8]) -> String {
     }
 }
 
-/// Where the line that starts at `pos` ends, its CR LF included.
+/// The end of the line that starts at `pos`, including its CR LF.
 fn line_end(buf: &[u8], pos: usize) -> Option<usize> {
     let line = buf.get(pos..)?;
     Some(pos + line.windows(2).position(|two| two == b"\r\n")? + 2)

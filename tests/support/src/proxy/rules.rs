@@ -1,42 +1,41 @@
-//! Which request is hit by what: matchers, actions, and the handle to an armed action.
+//! Matchers, actions, and the handles of armed actions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// What is done once to the matched request or its reply.
+/// A fault that happens once, to the matched request or its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The request is executed, its reply is withheld, and the connection closed.
+    /// The request is executed, its reply is withheld, and the connection is closed.
     SwallowReplyClose,
-    /// The request is executed and its reply withheld; later replies pass. A client that has
-    /// more requests under way takes the next reply for this one: no TCP connection does that,
-    /// so mind [`Action::HangReply`].
+    /// The request is executed and its reply withheld. Later replies pass, so a client with more requests in flight
+    /// takes the next reply for this one. No TCP connection does that: consider [`Action::HangReply`].
     SwallowReply,
-    /// The request is executed; its reply and all that follows on the connection are withheld.
+    /// The request is executed. Its reply and everything after it on the connection are withheld.
     HangReply,
-    /// The request is thrown away, the connection stays. As with [`Action::SwallowReply`], a
-    /// pipelining client is lied to.
+    /// The request is discarded, and the connection stays. As with [`Action::SwallowReply`], a pipelining client gets
+    /// wrong replies.
     DropRequest,
-    /// The request is thrown away and the connection closed.
+    /// The request is discarded and the connection closed.
     CloseBefore,
-    /// The request is forwarded and the connection closed at once: it is executed a moment
-    /// later, and its reply is lost.
+    /// The request is forwarded and the connection closed at once. The request is executed a moment later, and its
+    /// reply is lost.
     CloseAfter,
-    /// The request is thrown away and the connection reset (RST).
+    /// The request is discarded and the connection reset (RST).
     Rst,
     /// The request is executed, its reply withheld, and the connection reset (RST).
     SwallowReplyRst,
-    /// The request is executed twice, the second reply is withheld.
+    /// The request is executed twice, and the second reply is withheld.
     Duplicate,
-    /// The request waits so long before it is forwarded; later ones wait behind it.
+    /// The request is delayed by this time. Later requests wait behind it.
     Delay(Duration),
-    /// The reply waits so long before it is handed out; later ones wait behind it.
+    /// The reply is delayed by this time. Later replies wait behind it.
     DelayReply(Duration),
 }
 
-/// Which request is meant; counting starts when the action is armed and covers all connections.
+/// Selects a request. Counting starts when the action is armed, and covers all connections.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Matcher {
@@ -46,7 +45,7 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// The first request, whatever it is (a new connection's `HELLO` and `CLIENT` count too).
+    /// The first request of any kind, including a new connection's `HELLO` and `CLIENT`.
     pub fn any() -> Self {
         Self { command: None, contains: Vec::new(), nth: 1 }
     }
@@ -56,13 +55,13 @@ impl Matcher {
         Self { command: Some(name.to_ascii_uppercase()), ..Self::any() }
     }
 
-    /// Only requests whose bytes contain these.
+    /// Only requests that contain these bytes.
     pub fn containing(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.contains.push(bytes.as_ref().to_vec());
         self
     }
 
-    /// The nth of the requests that match otherwise; 1 is the first.
+    /// The nth of the matching requests; 1 is the first.
     pub fn nth(mut self, n: usize) -> Self {
         self.nth = n.max(1);
         self
@@ -82,18 +81,17 @@ enum State {
     Fired,
 }
 
-/// The flag shared by a rule and its handle.
+/// State shared by a rule and its handle.
 #[derive(Clone, Debug)]
 pub(super) struct Flag(Arc<watch::Sender<State>>);
 
 impl Flag {
-    /// The action has taken effect.
     pub(super) fn raise(&self) {
         self.0.send_replace(State::Fired);
     }
 }
 
-/// A handle to an armed action; dropping it leaves the action armed.
+/// A handle to an armed action. Dropping it leaves the action armed.
 #[derive(Clone, Debug)]
 pub struct Armed(Flag);
 
@@ -103,13 +101,12 @@ impl Armed {
         *self.0.0.borrow() == State::Fired
     }
 
-    /// Waits until the action has taken effect.
     pub async fn fired(&self) {
-        // The sender lives as long as `self`, so the wait can only end by the state.
+        // The sender lives as long as `self`, so only the state can end the wait.
         let _ = self.0.0.subscribe().wait_for(|s| *s == State::Fired).await;
     }
 
-    /// Takes the action back if its request has not come yet.
+    /// Disarms the action if its request has not arrived yet.
     pub fn disarm(&self) {
         self.0.0.send_if_modified(|state| {
             let armed = *state == State::Armed;
@@ -121,7 +118,6 @@ impl Armed {
     }
 }
 
-/// An action that waits for its request.
 #[derive(Debug)]
 struct Rule {
     matcher: Matcher,
@@ -130,7 +126,6 @@ struct Rule {
     flag: Flag,
 }
 
-/// The actions that wait for their requests.
 #[derive(Debug, Default)]
 pub(super) struct Rules(Vec<Rule>);
 
@@ -141,7 +136,7 @@ impl Rules {
         Armed(flag)
     }
 
-    /// Counts a request in all rules; the oldest rule whose turn it is gives its action.
+    /// Counts a request in all rules, and returns the action of the oldest rule that it triggers.
     pub(super) fn hit(&mut self, command: &str, frame: &[u8]) -> Option<(Action, Flag)> {
         self.0.retain(|rule| *rule.flag.0.borrow() == State::Armed);
         for rule in &mut self.0 {

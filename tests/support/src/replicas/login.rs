@@ -1,8 +1,8 @@
-//! By whose name others come in.
+//! Logins of servers and sentinels.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// A user with a password; without a name it is the default user.
+/// A user with a password. `None` is the default user.
 #[derive(Clone, Debug)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
@@ -16,7 +16,7 @@ impl Login {
         format!("{}:{}@", escaped(self.user.as_deref().unwrap_or_default()), escaped(&self.password))
     }
 
-    /// Lines of configuration that let this user in, and nobody else.
+    /// Lines of configuration that admit only this user.
     pub(crate) fn config(&self) -> String {
         match &self.user {
             Some(user) => format!("user default off\nuser {user} on >{} ~* &* +@all\n", self.password),

@@ -11,18 +11,16 @@ use super::login::Login;
 use crate::server::Builder;
 use crate::{Admin, Proxy, RedisServer, ports};
 
-/// What a member is to be.
 pub(crate) struct Wanted {
     pub(crate) server: Builder,
-    /// Lines that come last.
+    /// Lines of configuration that override the others.
     pub(crate) config: Vec<String>,
-    /// The option by which it announces the port of its proxy, where it is to have one.
+    /// The option that announces the port of its proxy, if it has one.
     pub(crate) announced: Option<&'static str>,
     pub(crate) certificates: Option<PathBuf>,
     pub(crate) login: Option<Login>,
 }
 
-/// How a member is.
 #[derive(Clone, Copy, Debug)]
 enum State {
     Running,
@@ -33,7 +31,7 @@ enum State {
 /// A server or a sentinel, and an administrator's connection to it.
 #[derive(Debug)]
 pub struct Member {
-    // The proxy goes first: it closes what leads to the server.
+    // Dropped first, because the proxy closes the connections to the server.
     proxy: Option<Proxy>,
     server: RedisServer,
     tls_port: Option<u16>,
@@ -50,11 +48,10 @@ struct Started {
 }
 
 impl Wanted {
-    /// Starts it, and blocks until it answers.
     fn start(self) -> Started {
         assert!(self.announced.is_none() || self.certificates.is_none(), "a proxy does not speak TLS");
         let mut builder = self.server;
-        // A proxy has to be there first, as the server announces its port; nobody connects to it yet.
+        // The proxy has to exist first, because the server announces its port. Nothing connects to it yet.
         let proxy = self.announced.map(|option| (option, Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1)))));
         if let Some((option, proxy)) = &proxy {
             builder = builder.arg(option, &proxy.port().to_string());
@@ -75,7 +72,6 @@ impl Wanted {
 }
 
 impl Member {
-    /// Starts so many, all at once.
     pub(crate) async fn launch(count: usize, wanted: impl Fn() -> Wanted) -> Vec<Self> {
         let started: Vec<_> = std::thread::scope(|scope| {
             let all: Vec<_> = (0..count).map(|_| wanted()).collect();
@@ -91,7 +87,7 @@ impl Member {
         Self { proxy, server, tls_port, admin_url, admin, state: Mutex::new(State::Running) }
     }
 
-    /// The address for clients and for other members: its proxy's, where it has one, or that for TLS.
+    /// The address for clients and other members: that of its proxy, if it has one, or its TLS address.
     pub fn addr(&self) -> SocketAddr {
         match (&self.proxy, self.tls_port) {
             (Some(proxy), _) => proxy.addr(),
@@ -100,20 +96,20 @@ impl Member {
         }
     }
 
-    /// `redis://...` past any proxy and TLS, with user and password: an administrator's.
+    /// `redis://...` for an administrator, with user and password, around any proxy and TLS.
     pub fn admin_url(&self) -> &str {
         &self.admin_url
     }
 
-    /// An administrator's connection, past the proxy.
+    /// An administrator's connection, around the proxy.
     pub fn admin(&self) -> &Admin {
         &self.admin
     }
 
-    /// What stands in front of it with [`super::ReplicasOptions::proxies`].
+    /// The proxy in front of it with [`super::ReplicasOptions::proxies`].
     ///
     /// # Panics
-    /// When it was started without.
+    /// When it was started without a proxy.
     pub fn proxy(&self) -> &Proxy {
         match &self.proxy {
             Some(proxy) => proxy,
@@ -121,7 +117,7 @@ impl Member {
         }
     }
 
-    /// Its server, to look at: its log, its folder. What happens to it is for this type to do, which keeps count.
+    /// Its server, for access to log and folder. Use this type, which tracks the state, to kill or freeze it.
     pub fn server(&self) -> &RedisServer {
         &self.server
     }
@@ -131,7 +127,7 @@ impl Member {
         matches!(*self.state.lock(), State::Running)
     }
 
-    /// Since when it is killed or frozen.
+    /// Since when it has been killed or frozen.
     pub fn away_since(&self) -> Option<Instant> {
         match *self.state.lock() {
             State::Running => None,
@@ -139,12 +135,12 @@ impl Member {
         }
     }
 
-    /// Whether it is a primary, as it sees itself.
+    /// Whether it is a primary, in its own view.
     pub async fn is_primary(&self) -> bool {
         self.admin.field(&super::REPLICATION, "role").await == "master"
     }
 
-    /// Kills it (SIGKILL), also while it is frozen; it then counts as away since it froze.
+    /// Kills it (SIGKILL), even while it is frozen. In that case it counts as away since it was frozen.
     pub fn kill(&self) {
         let mut state = self.state.lock();
         *state = State::Killed(match *state {
@@ -154,7 +150,7 @@ impl Member {
         self.server.kill9();
     }
 
-    /// Freezes it (SIGSTOP): its connections stay open, nothing is answered.
+    /// Freezes it (SIGSTOP): its connections stay open, but nothing is answered.
     ///
     /// # Panics
     /// When it does not run.
@@ -165,7 +161,7 @@ impl Member {
         self.server.stop();
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Resumes it (SIGCONT).
     ///
     /// # Panics
     /// When it is not frozen.
@@ -176,7 +172,7 @@ impl Member {
         *state = State::Running;
     }
 
-    /// Starts it again at its port and with its configuration, after killing it if need be.
+    /// Restarts it at its port and with its configuration. Kills it first if it runs.
     ///
     /// # Panics
     /// When it does not come up.

@@ -1,12 +1,10 @@
-//! How a primary and its replicas are to be.
-
 use std::path::{Path, PathBuf};
 
 use super::login::Login;
 use super::member::Wanted;
 use crate::RedisServer;
 
-/// What [`super::Replicas::start`] is to start.
+/// Options of [`super::Replicas::start`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ReplicasOptions {
@@ -26,40 +24,40 @@ impl Default for ReplicasOptions {
 }
 
 impl ReplicasOptions {
-    /// How many replicas the primary has; 0 is allowed.
+    /// Number of replicas; 0 is allowed.
     pub fn replicas(mut self, n: usize) -> Self {
         self.count = n + 1;
         self
     }
 
-    /// The password of the default user, without which nobody comes in.
+    /// The password of the default user, which every login needs.
     pub fn password(mut self, password: &str) -> Self {
         self.login = Some(Login { user: None, password: password.to_owned() });
         self
     }
 
-    /// The only user who comes in; the default one is off.
+    /// The only user. The default user is off.
     pub fn user(mut self, user: &str, password: &str) -> Self {
         self.login = Some(Login { user: Some(user.to_owned()), password: password.to_owned() });
         self
     }
 
-    /// Whether clients, replicas and sentinels reach every server through a [`crate::Proxy`] of its own, whose port it
-    /// announces. Past it, by [`super::Member::server`], is the way of who is on the server's side of a partition.
+    /// Whether clients, replicas and sentinels reach each server through its own [`crate::Proxy`], whose port it
+    /// announces. Clients on the server's side of a partition bypass the proxy by [`super::Member::server`].
     pub fn proxies(mut self, on: bool) -> Self {
         self.proxies = on;
         self
     }
 
-    /// One more line of configuration for every server, such as `min-replicas-to-write 1`; its words stand between blanks.
-    /// These come last, so they win over what this fixture sets.
+    /// One more line of configuration for every server, such as `min-replicas-to-write 1`, with blanks between its
+    /// words. These lines come last, so they override this fixture's settings.
     pub fn config(mut self, line: &str) -> Self {
         self.config.push(line.to_owned());
         self
     }
 
-    /// Clients, replicas and sentinels speak TLS, by `cert.pem`, `key.pem` and `ca.pem` of this folder; sentinels then have it
-    /// among themselves and towards clients, too. Administrators do not. Not together with proxies.
+    /// Clients, replicas and sentinels use TLS, with `cert.pem`, `key.pem` and `ca.pem` of this folder. Sentinels then
+    /// also use it among themselves and for clients. Administrators do not. Cannot be combined with proxies.
     pub fn tls(mut self, certificates: &Path) -> Self {
         self.certificates = Some(certificates.to_owned());
         self
@@ -69,13 +67,12 @@ impl ReplicasOptions {
         self.certificates.is_some()
     }
 
-    /// One server.
     pub(super) fn server(&self) -> Wanted {
         let mut server = RedisServer::builder()
-            // With a file, what happens to a server can be kept for its restart.
+            // With a configuration file, changes to a server survive its restart.
             .config(&self.login.as_ref().map(Login::config).unwrap_or_default())
             .arg("--replica-announce-ip", "127.0.0.1")
-            // A replica gets its data at once, not only when others may have come as well.
+            // A replica gets its data at once, without a wait for other replicas.
             .arg("--repl-diskless-sync-delay", "0")
             .arg("--repl-ping-replica-period", "1")
             .arg("--repl-timeout", &self.repl_timeout_s.to_string());

@@ -1,4 +1,4 @@
-//! Whether the sentinels are at one.
+//! Waits until the sentinels agree.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use super::Sentinels;
 use crate::replicas::Member;
 use crate::until::until;
 
-/// What a sentinel says of one server.
+/// A sentinel's report about one server.
 type Said = HashMap<String, String>;
 
 impl Sentinels {
-    /// The primary as the sentinels see it: the word of the highest config epoch counts.
+    /// The primary in the view of the sentinel with the highest config epoch.
     ///
     /// # Panics
     /// When no sentinel runs.
@@ -27,8 +27,8 @@ impl Sentinels {
         .await
     }
 
-    /// Waits until the running sentinels agree: one primary of one epoch, a quorum, and no suspicion of each other, the primary or
-    /// a replica. All running servers must be up to date with the primary.
+    /// Waits until the running sentinels agree: one primary with one epoch, a quorum, and no suspicion of each other,
+    /// the primary or a replica. All running servers must be up to date with the primary.
     pub async fn whole(&self) {
         until("sentinels at one", async || {
             let mut first = None;
@@ -49,7 +49,7 @@ impl Sentinels {
         .await;
     }
 
-    /// Whether a sentinel sees all that run, without suspicion; else what is missing.
+    /// Checks that a sentinel sees all running members, without suspicion. The error says what is missing.
     async fn sees_all(&self, sentinel: &Member, primary: usize) -> Result<(), String> {
         let list = async |what: &str| {
             let answer = sentinel.admin().raw(&["SENTINEL", what, self.name()]).await.map_err(|e| e.to_string())?;
@@ -82,7 +82,7 @@ impl Sentinels {
         quorum.map(drop).map_err(|e| e.to_string())
     }
 
-    /// What a sentinel says of the primary.
+    /// A sentinel's report about the primary.
     async fn said(&self, sentinel: &Member) -> Result<Said, String> {
         let answer = sentinel.admin().raw(&["SENTINEL", "MASTER", self.name()]).await.map_err(|e| e.to_string())?;
         redis::from_redis_value(answer).map_err(|e| e.to_string())

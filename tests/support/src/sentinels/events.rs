@@ -1,4 +1,4 @@
-//! What sentinels tell their subscribers, and when.
+//! Messages of sentinels to their subscribers, with arrival times.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,9 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 /// One message of a sentinel.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// When it came in.
     pub at: Instant,
-    /// The sentinel.
     pub sentinel: SocketAddr,
     /// The channel, such as `+switch-master`.
     pub channel: String,
@@ -21,11 +19,11 @@ pub struct Event {
     pub text: String,
 }
 
-/// Listens to every sentinel, on a thread of its own: a busy test does not make its moments late.
+/// Listens to every sentinel, on its own thread, so that a busy test does not delay the arrival times.
 #[derive(Debug)]
 pub(super) struct Events {
     log: Arc<Mutex<Vec<Event>>>,
-    // The thread ends when this does.
+    // Dropping this ends the thread.
     listen: mpsc::UnboundedSender<Listened>,
 }
 
@@ -53,7 +51,7 @@ impl Events {
         Self { log, listen }
     }
 
-    /// Listens to one more sentinel, and returns when it does. It goes on after each restart of that one.
+    /// Subscribes to one more sentinel, and returns once subscribed. Resubscribes after each restart of the sentinel.
     pub(super) async fn listen_to(&self, sentinel: SocketAddr, url: &str) {
         let (ready, is_ready) = oneshot::channel();
         let listened = Listened { sentinel, url: url.to_owned(), ready };

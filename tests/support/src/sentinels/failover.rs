@@ -1,4 +1,4 @@
-//! Replicas that take over.
+//! Promotions of replicas.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,12 @@ use crate::until::until;
 /// A replica that has become a primary.
 #[derive(Clone, Copy, Debug)]
 pub struct Promotion {
-    /// The new primary.
     pub server: usize,
-    /// When it was asked for, or its cause came.
+    /// When the failover was requested, or its cause happened.
     pub cause: Instant,
-    /// When the new primary was seen to be one.
+    /// When the new primary was seen as a primary.
     pub at: Instant,
-    /// The time between.
+    /// The time from `cause` to `at`.
     pub took: Duration,
 }
 
@@ -26,11 +25,11 @@ impl Promotion {
 }
 
 impl Sentinels {
-    /// Waits until a replica has taken over from a primary that is killed or frozen. The time it took is exact if this is called
-    /// before the promotion. Sentinels learn of it later: see [`Sentinels::switched`] and [`Sentinels::whole`].
+    /// Waits until a replica has taken over from a primary that is killed or frozen. The duration is exact if this is
+    /// called before the promotion. Sentinels learn of it later: see [`Sentinels::switched`] and [`Sentinels::whole`].
     ///
     /// # Panics
-    /// When nobody takes over, or the server runs.
+    /// When no replica takes over, or the server runs.
     pub async fn promotion(&self, of: usize) -> Promotion {
         let Some(cause) = self.server(of).away_since() else {
             panic!("{} runs: nobody takes over from it", self.server(of).addr())
@@ -38,7 +37,7 @@ impl Sentinels {
         self.promoted(of, cause).await
     }
 
-    /// Has a replica take over from the primary (`SENTINEL FAILOVER`), and waits until it has and all are at one again.
+    /// Requests a failover (`SENTINEL FAILOVER`), and waits until a replica has taken over and all agree again.
     ///
     /// # Panics
     /// When that fails.
@@ -55,7 +54,7 @@ impl Sentinels {
             }
             let missing = self.told_since(cause);
             if told("-failover-abort") {
-                // A step took too long: on a machine that stood still, say.
+                // A step took too long, for example because the machine stood still.
                 (cause, promotion) = (self.ask_for_failover().await, None);
             }
             Err(missing)
@@ -65,8 +64,8 @@ impl Sentinels {
         promotion
     }
 
-    /// Asks a sentinel to have a replica take over (`SENTINEL FAILOVER`), and returns when it has agreed to, with the moment
-    /// before.
+    /// Requests a failover from a sentinel (`SENTINEL FAILOVER`), and returns when the sentinel has accepted. Returns
+    /// the time before the request.
     pub async fn ask_for_failover(&self) -> Instant {
         until("a sentinel to begin a failover", async || {
             let Some(sentinel) = self.running().into_iter().next() else { return Err("none runs".to_owned()) };
@@ -77,7 +76,7 @@ impl Sentinels {
         .await
     }
 
-    /// The first `+switch-master` of any sentinel since then, as soon as there is one.
+    /// Waits for the first `+switch-master` of any sentinel since then.
     ///
     /// # Panics
     /// When there is none.
@@ -99,7 +98,7 @@ impl Sentinels {
         .await
     }
 
-    /// What sentinels have told since then, line by line: for the message of a test that waited for something else.
+    /// The messages of the sentinels since then, one a line, for failure messages.
     pub fn told_since(&self, since: Instant) -> String {
         let events = self.events().into_iter().filter(|event| event.at >= since);
         let line = |event: Event| {

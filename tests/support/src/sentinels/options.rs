@@ -1,9 +1,7 @@
-//! How sentinels are to be.
-
 use crate::RedisServer;
 use crate::replicas::{Login, ReplicasOptions, Wanted};
 
-/// What [`super::Sentinels::start`] is to start.
+/// Options of [`super::Sentinels::start`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct SentinelsOptions {
@@ -19,8 +17,9 @@ pub struct SentinelsOptions {
 }
 
 impl Default for SentinelsOptions {
-    /// Three sentinels with a quorum of two over a primary and two replicas under the name `locks`; down after 2 s, a failover
-    /// timeout of 3 s (the next failover by itself is possible after twice that), all replicas put behind a new primary at once.
+    /// Three sentinels with a quorum of two over a primary and two replicas, named `locks`. A server is down after 2
+    /// s. The failover timeout is 3 s, so sentinels can start their next failover after 6 s. All replicas follow a new
+    /// primary at once.
     fn default() -> Self {
         Self {
             servers: ReplicasOptions::default(),
@@ -37,38 +36,38 @@ impl Default for SentinelsOptions {
 }
 
 impl SentinelsOptions {
-    /// The servers that are watched. Sentinels come in there by the servers' own password or user, and speak TLS where they do.
+    /// The watched servers. Sentinels log in with the servers' password or user, and use TLS if the servers do.
     pub fn servers(mut self, servers: ReplicasOptions) -> Self {
         self.servers = servers;
         self
     }
 
-    /// How many sentinels, and how many of them have to take a primary for down before it is.
+    /// The number of sentinels, and the number that must agree that a primary is down.
     pub fn sentinels(mut self, n: usize, quorum: usize) -> Self {
         (self.count, self.quorum) = (n, quorum);
         self
     }
 
-    /// The name of the set.
     pub fn name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// `down-after-milliseconds`: after so long a silent server is suspected. With less than 2 s a new primary may be suspected
-    /// as well, as its promotion closes the sentinels' connections and they take up to 1 s (`ping-period`) to come back.
+    /// `down-after-milliseconds`: after this time a silent server is suspected. Below 2 s, a new primary may be
+    /// suspected too: its promotion closes the sentinels' connections, and they need up to 1 s (`ping-period`) to
+    /// reconnect.
     pub fn down_after(mut self, ms: u64) -> Self {
         self.down_after_ms = ms;
         self
     }
 
-    /// The password of the sentinels' default user, without which nobody comes in.
+    /// The password of the sentinels' default user, which every login needs.
     pub fn password(mut self, password: &str) -> Self {
         self.login = Some(Login { user: None, password: password.to_owned() });
         self
     }
 
-    /// The only user who comes in at the sentinels; the default one is off.
+    /// The only user of the sentinels. The default user is off.
     pub fn user(mut self, user: &str, password: &str) -> Self {
         self.login = Some(Login { user: Some(user.to_owned()), password: password.to_owned() });
         self
@@ -80,23 +79,24 @@ impl SentinelsOptions {
         self
     }
 
-    /// Shortens periods of the sentinels. Servers before 7.0 keep the defaults, and so does a sentinel that is restarted.
+    /// Shortens periods of the sentinels. Servers before 7.0 keep the defaults, and so does a sentinel that is
+    /// restarted.
     ///
-    /// - An old primary that came back becomes a replica after 4 to 5 s (default 8 to 18 s).
+    /// - An old primary that returned becomes a replica after 4 to 5 s (default 8 to 18 s).
     /// - A replica is seen to follow a new primary at once (default up to 10 s).
     /// - A sentinel that stood still takes part again after 1 s (default 30 s).
-    /// - Connections that a promotion closed are back after 250 ms (default 1 s).
+    /// - Connections that a promotion closed are restored after 250 ms (default 1 s).
     pub fn swift(self) -> Self {
-        // Much shorter, and a sentinel that has not heard yet of a promotion would take it back.
+        // If this were much shorter, a sentinel that has not heard of a promotion yet would revert it.
         self.period("publish-period", 1_000)
             .period("info-period", 500)
             .period("tilt-period", 1_000)
             .period("ping-period", 250)
     }
 
-    /// One of the periods of `SENTINEL DEBUG`, in ms, for every sentinel, such as `publish-period` (a quarter of the time after
-    /// which an old primary that came back is made a replica) or `tilt-period` (how long a sentinel that was frozen keeps out of
-    /// everything). Servers before 7.0 do not have these, and keep theirs.
+    /// Sets a period of `SENTINEL DEBUG` in ms for every sentinel. Examples are `publish-period` (a quarter of the
+    /// time after which an old primary that returned is made a replica) and `tilt-period` (how long a sentinel that
+    /// was frozen stays passive). Servers before 7.0 do not have these, and keep their defaults.
     pub fn period(mut self, name: &str, ms: u64) -> Self {
         self.periods.push((name.to_owned(), ms));
         self

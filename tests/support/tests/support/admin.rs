@@ -7,7 +7,7 @@ use distlock_support::{Admin, Baseline, RedisServer, TtlSampler, assert_nothing_
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A bare client that has sent one inline command and read one answer.
+/// A bare client that has sent one inline command and read one reply.
 async fn client(server: &RedisServer, command: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.addr()).await.expect("connect");
     let line = format!("{command}\r\n");
@@ -131,7 +131,7 @@ async fn sampler_names_hashes_without_ttl() {
     admin.cmd::<()>(&["SET", "string", "v"]).await;
     admin.cmd::<()>(&["EVAL", "redis.call('hset', 'good', 'f', 1) redis.call('pexpire', 'good', 500)", "0"]).await;
     admin.cmd::<()>(&["HSET", "bad", "f", "1"]).await;
-    // Two hashes at most in each sample.
+    // Each sample has two hashes at most.
     admin.reset_stats().await;
     crate::until("three samples", async || admin.calls("pttl").await >= 6).await;
     admin.cmd::<()>(&["PEXPIRE", "bad", "100"]).await;

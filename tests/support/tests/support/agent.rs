@@ -1,4 +1,4 @@
-//! The Java agents do what they are told, with the newest and the oldest Redisson.
+//! The Java agents carry out requests, with the newest and the oldest Redisson.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A server with a connection of the test's own, and its url without a password.
+/// A server with a connection of the test, and its URL without a password.
 struct Redis {
     url: String,
     _server: RedisServer,
@@ -59,7 +59,7 @@ async fn a_release_passes_the_lock_to_the_other_agent() {
 
         let mut waiting = theirs.start_try_lock(LONG, None);
         assert_eq!(waiting.within(SOON).await, None);
-        // A blocked thread does not hold up the others, nor the asynchronous calls.
+        // A blocked thread does not delay other threads or asynchronous calls.
         assert_eq!(b.at(Kind::Reentrant, "job", 9).is_locked().await, Ok(true));
         mine.unlock().await.unwrap();
         assert_eq!(waiting.within(SOON).await, None);
@@ -221,7 +221,7 @@ async fn many_locks_are_held_renewed_and_given_back() {
     futures::future::join_all(VERSIONS.map(hold_many)).await;
 }
 
-/// With an agent of its own: a client that has locked and unlocked much before renews irregularly (see the README).
+/// Uses its own agent, because a client that has locked and unlocked much before renews irregularly (see the README).
 async fn hold_many(version: &str) {
     let (redis, mut admin) = Redis::start().await;
     let a = Agent::start(&redis.url, AgentOptions::version(version)).await;
@@ -245,7 +245,6 @@ fn many() -> impl Iterator<Item = String> {
     (0..2000).map(|number| format!("many{number}"))
 }
 
-/// Gives each of the locks this time.
 async fn last(admin: &mut MultiplexedConnection, time: Duration) {
     let mut pipe = redis::pipe();
     for name in many() {
@@ -272,10 +271,10 @@ async fn an_agent_can_be_interrupted_stopped_and_killed() {
     let waiting = theirs.start("lock", json!({"interruptibly": true}));
     until("the thread sleeps", async || b.sleeps(1).await).await;
     assert_eq!(b.interrupt(1).await, Ok(true));
-    // Redisson wraps it where it comes in the middle of a command.
+    // Redisson wraps the exception if the interrupt comes in the middle of a command.
     let interrupted = waiting.await.unwrap_err().error;
     assert!(["InterruptedException", "RedisException"].contains(&interrupted.as_str()), "{interrupted}");
-    // It has answered, and is done in a moment.
+    // The thread has answered, and becomes idle in a moment.
     let idle = async { while b.interrupt(1).await != Ok(false) {} };
     tokio::time::timeout(PATIENCE, idle).await.expect("a thread that does nothing");
     assert_eq!(theirs.try_lock().await, Ok(false));
@@ -317,7 +316,7 @@ async fn child_with_a_stopped_agent() {
     std::future::pending::<()>().await;
 }
 
-/// A stopped one does not notice the end of its input.
+/// A stopped agent does not notice the end of its input.
 #[tokio::test]
 async fn stopped_agent_dies_with_its_test_process() {
     let mut process = Child::spawn("agent::child_with_a_stopped_agent", &[]);

@@ -22,7 +22,7 @@ async fn echo_child() {
     }
 }
 
-/// A child that has a child, both told apart by their lines.
+/// A child with a child of its own. Their lines tell them apart.
 #[tokio::test]
 async fn parent_child() {
     if !child::is_child() {

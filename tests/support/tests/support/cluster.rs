@@ -1,4 +1,4 @@
-//! The cluster fixture against real nodes: formation, slots on the move, promotions, ends.
+//! The cluster fixture against real nodes: formation, slot moves, promotions, ends.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,12 +8,10 @@ use distlock_support::cluster::{SLOTS, key_in};
 use distlock_support::{Admin, Cluster, ClusterOptions, Node, Numbers, reaper, slot_of};
 use redis::Value;
 
-/// Three primaries without replicas, for what needs none.
 fn bare() -> ClusterOptions {
     ClusterOptions::default().replicas(0)
 }
 
-/// The answer to a command as text, errors included.
 async fn answer(node: &Node, command: &[&str]) -> String {
     match node.admin().raw(command).await {
         Ok(Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -22,7 +20,7 @@ async fn answer(node: &Node, command: &[&str]) -> String {
     }
 }
 
-/// Whether an answer is the error of this code, which leads to that node.
+/// Whether a reply is the error with this code that redirects to that node.
 fn leads(answer: &str, code: &str, slot: u16, to: &Node) -> bool {
     answer.to_uppercase().contains(code) && answer.contains(&format!("{slot} {}", to.addr()))
 }
@@ -54,7 +52,7 @@ async fn three_primaries_with_replicas_are_formed_and_leave_nothing() {
         let key = key_in(*map.ranges[n].0.end(), "k");
         assert_eq!(cluster.primary_of(&key).await.id(), primary.id());
         set(primary, &key).await;
-        // All replicas are there from the start: this does not wait for one to come.
+        // All replicas are connected from the start, so `WAIT` does not wait for one to connect.
         assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "90000"]).await, 1);
         assert_eq!(replicas[0].admin().keys().await, [key]);
     }
@@ -98,12 +96,12 @@ async fn options_come_to_every_node_and_slots_are_those_of_the_server() {
 
     let mut numbers = Numbers::new(7);
     for _ in 0..500 {
-        // Braces come often, as they are what matters.
+        // Many braces, because they determine the slot.
         let key: Vec<u8> = (0..numbers.below(12)).map(|_| b"{}{}ab\0\xff"[numbers.below(8) as usize]).collect();
         let told: u16 = node.admin().cmd_bytes(&[b"CLUSTER", &b"KEYSLOT"[..], &key]).await;
         assert_eq!(slot_of(&key), told, "{key:?}");
     }
-    // One that starts again has its keys from the append-only file, and its slots from nodes.conf.
+    // A restarted node has its keys from the append-only file, and its slots from nodes.conf.
     set(node, "k").await;
     cluster.kill(node).await;
     cluster.restart(node);
@@ -142,7 +140,7 @@ async fn slot_moves_key_by_key() {
     let moved = answer(from, &["GET", b]).await;
     assert!(leads(&moved, "MOVED", slot, to), "{moved}");
 
-    // And back, with more keys than go in one command.
+    // And back, with more keys than one command takes.
     for n in 0..250 {
         set(to, &format!("{{tag}}{n}")).await;
     }
@@ -222,12 +220,12 @@ async fn proxies_stand_between_clients_and_nodes_but_not_between_nodes() {
     primary.proxy().blackhole(true);
     let silent = tokio::time::timeout(Duration::from_millis(100), client.raw(&["PING"])).await;
     assert!(silent.is_err(), "{silent:?}");
-    // Twice as long as a node that does not answer the others would stay one.
+    // Twice as long as a node that does not answer the others would stay a primary.
     for _ in 0..160 {
         assert_eq!(cluster.primary_of("k").await.id(), primary.id());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Its replica does not hear of it either.
+    // Its replica does not get the write either.
     set(primary, "k").await;
     assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
     primary.proxy().heal();
@@ -244,7 +242,7 @@ async fn a_node_that_is_cut_off_runs_on_by_itself_until_it_is_let_back() {
     cluster.cut_off(primary, true);
     set(primary, "k").await;
     crate::until("the replica to take over", async || replica.is_primary().await).await;
-    // It has not heard of that, and sees that it is in the minority.
+    // The old primary does not know of that, and notices that it is in the minority.
     assert!(primary.is_primary().await);
     let is_down = async || answer(primary, &["GET", "k"]).await.to_uppercase().contains("CLUSTERDOWN");
     crate::until("the old primary to refuse", is_down).await;
@@ -284,7 +282,7 @@ async fn cluster_dies_with_its_test_process() {
     await_end(&pids, &dirs).await;
 }
 
-/// Whoever looks at a cluster by one administrator sees what one server of all its data would show.
+/// One administrator of a cluster sees it as one server with all the data.
 #[tokio::test]
 async fn one_administrator_sees_all_primaries_as_one_server() {
     let cluster = Cluster::start(bare()).await;
@@ -301,7 +299,7 @@ async fn one_administrator_sees_all_primaries_as_one_server() {
         assert_eq!(admin.pttl(key).await, -1);
         assert_eq!(admin.cmd::<String>(&["EVAL", "return redis.call('get', KEYS[1])", "1", key]).await, "v");
     }
-    // Counts are added up, under the names that they have at one server.
+    // Counts are summed, under the names of a single server.
     assert!(admin.calls("set").await == 3 && admin.calls("eval").await == 3);
     admin.cmd::<u64>(&["SPUBLISH", &keys[0], "m"]).await;
     admin.cmd::<u64>(&["PUBLISH", &keys[1], "m"]).await;
@@ -309,7 +307,7 @@ async fn one_administrator_sees_all_primaries_as_one_server() {
     admin.reset_stats().await;
     assert_eq!(admin.calls("set").await, 0);
 
-    // A connection to each, of which all are seen, and one is closed.
+    // One connection to each node. All are visible, and one is closed.
     let mut open = Vec::new();
     for node in cluster.nodes() {
         open.push(crate::connection(&node.url()).await);
@@ -320,7 +318,7 @@ async fn one_administrator_sees_all_primaries_as_one_server() {
     let ids = |others: Vec<distlock_support::admin::ClientInfo>| others.iter().map(|one| one.id).collect::<Vec<_>>();
     assert_eq!(ids(admin.others().await), ids(others)[..2]);
 
-    // Who listens by either kind of channel.
+    // Both kinds of channels are counted.
     let mut listener = tokio::net::TcpStream::connect(cluster.nodes()[2].addr()).await.expect("it connects");
     let subscribe = format!("SSUBSCRIBE {}\r\nSUBSCRIBE plain\r\n", keys[2]);
     tokio::io::AsyncWriteExt::write_all(&mut listener, subscribe.as_bytes()).await.expect("it writes");

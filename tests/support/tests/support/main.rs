@@ -1,4 +1,4 @@
-//! The fixtures themselves.
+//! Tests of the fixtures themselves.
 
 mod admin;
 mod agent;
@@ -9,7 +9,7 @@ mod replicas;
 mod sentinels;
 mod server;
 
-/// A connection of its own, which waits for answers longer than the redis crate's half a second.
+/// A new connection, which waits for replies longer than the redis crate's half a second.
 pub async fn connection(url: &str) -> redis::aio::MultiplexedConnection {
     let patience = Some(std::time::Duration::from_secs(90));
     let config = redis::AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
@@ -18,7 +18,6 @@ pub async fn connection(url: &str) -> redis::aio::MultiplexedConnection {
     connection.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// Waits for an event.
 pub async fn until(what: &str, check: impl AsyncFn() -> bool) {
     let happens = async {
         while !check().await {

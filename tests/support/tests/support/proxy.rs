@@ -1,4 +1,4 @@
-//! The proxy in front of a real server: each fault does what it says, and nothing else.
+//! The proxy in front of a real server: each fault does what it promises, and nothing else.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ impl Rig {
         Client(stream)
     }
 
-    /// Waits until what the client has sent has been executed.
+    /// Waits until the server has executed the client's commands.
     async fn until_x(&self, value: i64) {
         crate::until("an execution", async || self.x().await == Some(value)).await;
     }
@@ -53,12 +53,10 @@ impl Client {
         self.0.write_all(text.as_bytes()).await.expect("write");
     }
 
-    /// Sends an inline command.
     async fn cmd(&mut self, line: &str) {
         self.send(&format!("{line}\r\n")).await;
     }
 
-    /// The next bytes are exactly these.
     async fn expect(&mut self, expected: &str) {
         let mut got = vec![0; expected.len()];
         let read = self.0.read_exact(&mut got);
@@ -73,7 +71,7 @@ impl Client {
         assert!(read.is_err(), "not silent: {read:?}");
     }
 
-    /// What a read finds at the end of the connection.
+    /// The result of a read at the end of the connection.
     async fn end(&mut self) -> std::io::Result<usize> {
         let read = timeout(PATIENCE, self.0.read(&mut [0; 64])).await;
         read.expect("still open after 90 s")
@@ -161,7 +159,7 @@ async fn requests_dropped_or_cut_off() {
 async fn resets() {
     let rig = Rig::new().await;
     let refused = async || {
-        // The reset may come before the connect has returned.
+        // The reset may arrive before the connect has returned.
         match TcpStream::connect(rig.proxy.addr()).await {
             Ok(stream) => Client(stream).end().await,
             Err(e) => Err(e),
@@ -210,7 +208,7 @@ async fn delays_are_latencies() {
     rig.proxy.set_upstream_mode(Mode::Delay(60 * MS));
     rig.proxy.set_downstream_mode(Mode::Delay(40 * MS));
     let start = Instant::now();
-    // A pipeline of three takes as long as one.
+    // A pipeline of three takes as long as one command.
     client.cmd("INCR x\r\nINCR x\r\nINCR x").await;
     client.expect(":1\r\n:2\r\n:3\r\n").await;
     let took = start.elapsed();
@@ -301,7 +299,7 @@ async fn resp3_subscriptions_do_not_upset_the_count() {
     client.cmd("HELLO 3").await;
     client.expect("%7\r\n").await;
     client.cmd("PING").await;
-    // The rest of HELLO's answer ends with the modules, an empty list.
+    // The rest of the reply to HELLO ends with the modules, an empty list.
     let mut seen = String::new();
     while !seen.ends_with("+PONG\r\n") {
         seen.push(char::from(client.0.read_u8().await.expect("read")));
@@ -316,7 +314,7 @@ async fn resp3_subscriptions_do_not_upset_the_count() {
     assert!(armed.has_fired());
 
     rig.proxy.on_request(Matcher::command("INCR"), Action::SwallowReply);
-    // How many confirmations UNSUBSCRIBE gets, only the server knows.
+    // Only the server knows the number of confirmations of UNSUBSCRIBE.
     client.cmd("UNSUBSCRIBE\r\nINCR x\r\nECHO e").await;
     client.expect(">3\r\n$11\r\nunsubscribe\r\n$1\r\n").await;
     while client.0.read_u8().await.expect("read") != b':' {}

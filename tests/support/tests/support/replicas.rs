@@ -15,19 +15,19 @@ async fn replicas_follow_their_primary_and_one_is_promoted() {
     assert_eq!(servers.url(), format!("redis-replicated://{},{},{}", addrs[0], addrs[1], addrs[2]));
     assert_eq!(servers.primaries().await, [0]);
     set(servers.node(0), "k").await;
-    // All replicas are there from the start: this does not wait for one to come.
+    // All replicas are connected from the start, so `WAIT` does not wait for one to connect.
     assert_eq!(servers.node(0).admin().cmd::<u64>(&["WAIT", "2", "90000"]).await, 2);
     let offset = servers.offset(0).await;
     assert!(offset > 0 && servers.offset(1).await <= servers.offset(0).await);
 
-    // By hand, while the old primary lives.
+    // Promotion by request, while the old primary lives.
     servers.promote(1).await;
     assert_eq!((servers.primary(), servers.primaries().await), (1, vec![1]));
     set(servers.node(1), "after").await;
     assert_eq!(servers.node(1).admin().cmd::<u64>(&["WAIT", "2", "90000"]).await, 2);
     assert_eq!(servers.node(0).admin().keys().await, ["after", "k"]);
 
-    // After a kill; the one that was killed comes back as an empty primary beside the new one, until it is told.
+    // Promotion after a kill. The killed server returns as an empty second primary, until it is told to follow.
     servers.node(1).kill();
     servers.promote(2).await;
     set(servers.node(2), "2").await;
@@ -39,7 +39,6 @@ async fn replicas_follow_their_primary_and_one_is_promoted() {
     assert_eq!(servers.primaries().await, [2]);
     assert_eq!(servers.node(1).admin().keys().await, ["2", "after", "k"]);
 
-    // A replica is one again by itself.
     servers.node(0).restart();
     servers.synced().await;
     assert_eq!(servers.node(2).admin().cmd::<u64>(&["WAIT", "2", "90000"]).await, 2);
@@ -86,7 +85,7 @@ async fn partition_leaves_the_old_primary_to_those_on_its_side() {
     primary.proxy().blackhole(true);
     let silent = tokio::time::timeout(Duration::from_millis(100), client.raw(&["PING"])).await;
     assert!(silent.is_err(), "{silent:?}");
-    // On its side it goes on, and no replica hears of it.
+    // On its side the primary continues, and no replica gets its writes.
     set(primary, "old").await;
     assert_eq!(primary.admin().cmd::<u64>(&["WAIT", "1", "100"]).await, 0);
     servers.detach(1).await;

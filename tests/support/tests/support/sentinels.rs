@@ -1,4 +1,5 @@
-//! The fixture of sentinels against real ones: promotions by themselves and by hand, sentinels that come and go, ends.
+//! The fixture of sentinels against real ones: automatic and requested promotions, sentinels that join and leave,
+//! ends.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -33,7 +34,7 @@ async fn replica_takes_over_from_a_killed_primary_and_by_hand() {
     assert_eq!(bed.primary().await, promotion.server, "{}", bed.told_since(promotion.cause));
     assert_eq!(bed.server(promotion.server).admin().keys().await, ["k"]);
 
-    // It comes back as a primary, without its data, and is put behind the new one.
+    // The old primary returns as a primary without its data, and is made a replica of the new one.
     bed.server(0).restart();
     bed.whole().await;
     assert_eq!(bed.servers().primaries().await, [promotion.server]);
@@ -73,7 +74,7 @@ async fn sentinels_come_and_go() {
     bed.remove_sentinel(0).await;
     assert!(bed.sentinels().len() == 3 && !bed.url().contains(&first.to_string()));
 
-    // One less that is not forgotten, and one that comes back: a majority is left.
+    // One sentinel is dead but not forgotten, and returns later: the others are a majority.
     bed.sentinel(0).kill();
     let old = bed.primary().await;
     bed.server(old).kill();
@@ -84,7 +85,7 @@ async fn sentinels_come_and_go() {
     bed.whole().await;
     assert_eq!(bed.primary().await, promotion.server);
 
-    // A frozen one is late, and told by nobody else.
+    // A frozen sentinel reports late, and the others do not report in its name.
     let frozen = bed.sentinel(1);
     frozen.stop();
     let promotion = bed.failover().await;
@@ -161,7 +162,7 @@ async fn replicas_and_sentinels_speak_tls_where_it_is_asked_for() {
     let servers = ReplicasOptions::default().replicas(1).tls(dir.path());
     let bed = Sentinels::start(SentinelsOptions::default().swift().servers(servers)).await;
     assert!(bed.url().starts_with(&format!("rediss-sentinel://{},", bed.sentinel(0).addr())));
-    // All of these know each other by ports that speak nothing else.
+    // All members know each other by ports that speak only TLS.
     for member in bed.servers().nodes().iter().chain(bed.sentinels().iter().map(AsRef::as_ref)) {
         assert_ne!(member.addr(), member.server().addr());
         let mut plain = TcpStream::connect(member.addr()).expect("it listens");

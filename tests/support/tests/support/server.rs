@@ -165,7 +165,7 @@ fn child_with_a_killed_server_and_a_folder() {
     }
 }
 
-/// A server that is down, for the moment, has its directory still.
+/// A server that is down for the moment still has its directory.
 #[tokio::test]
 async fn directories_go_with_a_killed_test_process() {
     let mut process = Child::spawn("server::child_with_a_killed_server_and_a_folder", &[]);

@@ -16,11 +16,11 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 /**
- * Any number of Redisson clients that do what they are told: a JSON object a line on standard input, an answer a line on
- * standard output, in the order of completion. The protocol is in README.md.
+ * Runs any number of Redisson clients on request: one JSON request per line on standard input, one answer per line on
+ * standard output, in the order of completion. README.md describes the protocol.
  *
  * <p>The end of standard input ends the process at once, without a word to Redis. So an agent never outlives its parent,
- * and the locks that it held are left as a crashed client would leave them.
+ * and its locks stay as a crashed client would leave them.
  */
 public final class Agent {
     private final Answers answers;
@@ -35,9 +35,9 @@ public final class Agent {
         this.answers = answers;
     }
 
-    /** With arguments, opens client 0 with these options first. */
+    /** Opens client 0 first if there are arguments, which are its options. */
     public static void main(String[] args) throws IOException {
-        // Nobody else's print may end up among the answers.
+        // Only answers may go to standard output, so every other print goes to standard error.
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
         System.setOut(System.err);
         Answers answers = new Answers(out);
@@ -76,7 +76,7 @@ public final class Agent {
         }
     }
 
-    /** Hands a request to a thread that can block on it; never blocks itself. */
+    /** Hands a request to a thread that may block; does not block itself. */
     private void dispatch(Request request) {
         long client = request.number("client", 0);
         switch (request.op()) {
@@ -107,7 +107,7 @@ public final class Agent {
         return session.ids();
     }
 
-    /** Unlocks nothing: what the client held ends with its lease. */
+    /** Unlocks nothing: the client's locks end with their leases. */
     private boolean close(long client) {
         Session session = sessions.remove(client);
         if (session != null) {

@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 
-/** Writes answers, whole lines only, from any thread. */
+/** Writes answers from any thread, as whole lines. */
 final class Answers {
     private final Gson gson = new GsonBuilder().serializeNulls().disableHtmlEscaping().create();
     private final PrintStream out;
@@ -42,12 +42,12 @@ final class Answers {
         write(answer);
     }
 
-    /** Something that can fail and has a value to answer with. */
+    /** Work that may fail; its value goes into the answer. */
     interface Work {
         Object call() throws Exception;
     }
 
-    /** Does the work on this thread, and answers. */
+    /** Does the work on this thread and answers the request. */
     void run(Request request, Work work) {
         long start = System.nanoTime();
         Object value;

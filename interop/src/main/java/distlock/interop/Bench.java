@@ -21,12 +21,12 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
-/** Loops of lock and unlock: for counting under contention, and for measuring. */
+/** Loops of lock and unlock, to count under contention and to measure. */
 final class Bench {
-    /** The thread ids of measuring threads start here, out of the way of those a test chooses. */
+    /** First thread id of the measuring threads, out of the range that tests choose from. */
     private static final long FIRST_TID = 1_000_000;
 
-    /** In how many ways a fenced lock is taken. */
+    /** Number of ways to take a fenced lock. */
     private static final int TOKEN_WAYS = 6;
 
     private final RedissonClient client;
@@ -37,7 +37,7 @@ final class Bench {
         this.locks = locks;
     }
 
-    /** Read, add one, write back, under the lock: whatever is lost was lost by a lock held twice. */
+    /** Reads, adds one and writes back under the lock. If an update is lost, two threads held the lock at once. */
     Object counterLoop(Request request) {
         RLock lock = locks.of(request);
         RBucket<String> counter = client.getBucket(request.text("counter"), StringCodec.INSTANCE);
@@ -67,8 +67,8 @@ final class Bench {
     }
 
     /**
-     * Under the fenced lock: write down the token, in a list. Every way to take the lock in its turn, and once in a while a
-     * second time inside, which Redisson gives a token of its own.
+     * Takes the fenced lock in each way in turn, and appends its token to a list while it holds the lock. Sometimes it
+     * takes the lock a second time inside, for which Redisson issues a token of its own.
      */
     Object tokenLoop(Request request) throws InterruptedException {
         RFencedLock lock = locks.fenced(request);
@@ -100,7 +100,7 @@ final class Bench {
         return rounds;
     }
 
-    /** Every thread on a lock of its own: the time of a lock and its unlock together. */
+    /** Measures a lock and its unlock together, with a separate lock for each thread. */
     Object uncontended(Request request) throws Exception {
         String flavour = request.text("flavour", "reentrant");
         String prefix = request.text("prefix");
@@ -116,9 +116,9 @@ final class Bench {
     }
 
     /**
-     * Every thread on the same lock: the time from asking to holding. With the flavour "mix" on a read-write lock, of
-     * whose acquires so many in a hundred ("reads") are for reading. With "turn" every other thread takes the members of a
-     * multi-lock in the opposite order.
+     * Measures the time from the call of lock() until it returns, with one lock for all threads. The flavour "mix"
+     * uses a read-write lock, of which "reads" percent of the acquires take the read lock. With "turn", every other
+     * thread takes the members of a multi-lock in the opposite order.
      */
     Object contended(Request request) throws Exception {
         IntFunction<Supplier<RLock>> choices = choices(request);
@@ -140,11 +140,11 @@ final class Bench {
         });
     }
 
-    /** Which lock each thread takes next. */
+    /** Returns for each thread a supplier of the lock that it takes next. */
     private IntFunction<Supplier<RLock>> choices(Request request) {
         if (!request.text("flavour", "").equals("mix")) {
             RLock lock = locks.of(request);
-            // A multi-lock over the same names the other way round, for every other thread.
+            // Every other thread uses a multi-lock over the same names in reverse order.
             RLock turned = request.flag("turn") ? locks.of(turned(request)) : lock;
             return i -> () -> i % 2 == 0 ? lock : turned;
         }
@@ -172,7 +172,7 @@ final class Bench {
         void run(Samples samples);
     }
 
-    /** Repeats a step on every thread for the given time, after a warm-up that does not count. */
+    /** Repeats a step on every thread for the given time, after a warm-up that is not measured. */
     private static Object measure(Request request, IntFunction<Step> steps) throws Exception {
         int tasks = (int) request.number("tasks");
         long lengthNs = (long) (request.real("seconds", 1) * 1e9);

@@ -20,8 +20,8 @@ import java.util.Map;
 import org.redisson.config.Config;
 
 /**
- * Tells what Redisson reads of its own configuration: a text of YAML as a JSON string a line on standard input, an answer a
- * line on standard output. Nothing is connected to. README.md has the protocol.
+ * Reports how Redisson reads its own configuration: one YAML text per line on standard input, as a JSON string, and
+ * one answer per line on standard output. Connects to nothing. README.md describes the protocol.
  */
 public final class Configs {
     private Configs() {}
@@ -50,7 +50,7 @@ public final class Configs {
         return e.getCause() == null ? String.valueOf(e.getMessage()) : innermost(e.getCause());
     }
 
-    /** What an object of Redisson's holds, whatever is null left out; the class beside it as {@code class}. */
+    /** Returns the fields of a Redisson object without nulls, and its class name as {@code class}. */
     private static JsonObject fields(Object object) throws IllegalAccessException {
         JsonObject all = new JsonObject();
         all.addProperty("class", object.getClass().getSimpleName());

@@ -19,14 +19,14 @@ import org.redisson.config.ReplicatedServersConfig;
 import org.redisson.config.SentinelServersConfig;
 import org.redisson.config.SingleServerConfig;
 
-/** Makes Redisson clients of the options. Only what the options name differs from Redisson's defaults. */
+/** Makes Redisson clients from the options. What the options leave out keeps Redisson's default. */
 final class Connection {
     private Connection() {}
 
-    /** One client; for several servers that know nothing of each other, one for each. */
+    /** Opens one client, or in the mode "single" one client for each of several independent servers. */
     static List<RedissonClient> open(Options options) throws ReflectiveOperationException, IOException {
         if (!options.yaml.isEmpty()) {
-            // Nothing but what stands there.
+            // Only this file counts; the other options are ignored.
             return List.of(Redisson.create(Config.fromYAML(new File(options.yaml))));
         }
         List<RedissonClient> clients = new ArrayList<>();
@@ -40,7 +40,7 @@ final class Connection {
     private static RedissonClient open(Options options, int which) throws ReflectiveOperationException {
         Config config = new Config();
         if (options.codec.equals("string")) {
-            // No lock's wire form hangs on the codec, save the fast multi-lock's.
+            // Of all locks, only the faster multi-lock depends on the codec in its wire form.
             config.setCodec(StringCodec.INSTANCE);
         }
         if (options.threads > 0) {
@@ -140,7 +140,7 @@ final class Connection {
         return servers;
     }
 
-    /** The mapper's type and place moved between Redisson 3 and 4, so both are looked up by name. */
+    /** Redisson 4 moved the mapper's type and its setter, so both are looked up by name. */
     private static void mapNames(Config config, BaseConfig<?> server, String prefix)
             throws ReflectiveOperationException {
         Method setter;
@@ -177,7 +177,6 @@ final class Connection {
         return null;
     }
 
-    /** The version of the Redisson on the class path. */
     static String version() {
         String path = "/META-INF/maven/org.redisson/redisson/pom.properties";
         try (InputStream in = Redisson.class.getResourceAsStream(path)) {

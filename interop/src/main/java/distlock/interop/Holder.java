@@ -6,9 +6,9 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 import org.redisson.api.RLock;
 
-/** Takes and gives back locks by the thousand, for renewal and memory tests. */
+/** Takes and releases locks by the thousand, for tests of renewal and memory. */
 final class Holder {
-    /** Commands under way at once. */
+    /** Maximum number of commands in flight. */
     private static final int WINDOW = 1000;
 
     private final Locks locks;
@@ -49,7 +49,7 @@ final class Holder {
         return count;
     }
 
-    /** Bytes of heap in use after a collection. */
+    /** Returns the bytes of heap in use after a collection. */
     static Object usedHeap() {
         Runtime runtime = Runtime.getRuntime();
         System.gc();

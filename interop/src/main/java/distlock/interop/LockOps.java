@@ -10,7 +10,7 @@ import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RObject;
 
-/** The operations on locks of every flavour. */
+/** The operations on locks of all flavours. */
 final class LockOps {
     private final Locks locks;
 
@@ -18,7 +18,7 @@ final class LockOps {
         this.locks = locks;
     }
 
-    /** Runs an operation on the calling thread, which is the one Redisson takes for the holder. */
+    /** Runs an operation on the calling thread, which Redisson takes for the holder. */
     Object run(Request request) throws InterruptedException {
         return switch (request.op()) {
             case "lock" -> lock(request);
@@ -35,7 +35,7 @@ final class LockOps {
             case "ttl" -> locks.of(request).remainTimeToLive();
             case "lock_token" -> lockToken(request);
             case "token" -> locks.fenced(request).getToken();
-            // Of the objects, not of their interface.
+            // The lock objects implement these interfaces, but RLock does not extend them.
             case "delete" -> ((RObject) locks.of(request)).delete();
             case "expire" -> ((RExpirable) locks.of(request)).expire(Duration.ofMillis(request.number("lease_ms")));
             default -> throw new IllegalArgumentException("no op " + request.op());
@@ -69,7 +69,7 @@ final class LockOps {
         if (request.has("wait_ms")) {
             return lock.tryLock(request.number("wait_ms"), MILLISECONDS);
         }
-        // A fair lock takes the number for milliseconds here and there, whatever the unit.
+        // A fair lock ignores the unit here and takes the number for milliseconds.
         if (request.has("wait_s")) {
             return lock.tryLock(request.number("wait_s"), SECONDS);
         }
@@ -90,7 +90,7 @@ final class LockOps {
         return lock.lockAndGetToken();
     }
 
-    /** Starts an operation for the thread id it names; no thread waits for it. */
+    /** Starts an operation for the thread id that the request names. No thread waits for it. */
     CompletionStage<?> start(Request request) {
         RLock lock = locks.of(request);
         long tid = request.tid();

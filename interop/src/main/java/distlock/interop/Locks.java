@@ -10,8 +10,8 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 
 /**
- * The lock objects by flavour and name. An object is made once and kept, as a Java program would keep it in a field
- * (a Redisson lock object remembers the lease last used through it); {@code "fresh": true} asks for a new one.
+ * The lock objects by flavour and name. An object is kept once made, as a Java program would keep it in a field: a
+ * Redisson lock object remembers the last lease used through it. {@code "fresh": true} makes a new object.
  */
 final class Locks {
     private final List<RedissonClient> clients;
@@ -69,7 +69,7 @@ final class Locks {
         return clients.get((int) number);
     }
 
-    /** A new object for one name. */
+    /** Makes a new lock object on the first server. */
     RLock single(String flavour, String name) {
         return single(clients.get(0), flavour, name);
     }
@@ -82,7 +82,7 @@ final class Locks {
             case "write" -> client.getReadWriteLock(name).writeLock();
             case "spin" -> client.getSpinLock(name);
             case "fenced" -> client.getFencedLock(name);
-            // Since 4.4.0.
+            // Redisson has these since 4.4.0; the agent must also compile with older versions.
             case "nonreentrant" -> byMethod(client, "getNonReentrantLock", name);
             case "nonreentrant_fair" -> byMethod(client, "getNonReentrantFairLock", name);
             default -> throw new IllegalArgumentException("no flavour " + flavour);

@@ -7,8 +7,8 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 
 /**
- * A Java thread for every number asked for. What is submitted for one number runs one after another on the same thread;
- * different numbers do not wait for each other.
+ * One Java thread per requested number. Work for one number runs in order on its thread; different numbers do not
+ * wait for each other.
  */
 final class LogicalThreads {
     private final Map<Long, Worker> workers = new ConcurrentHashMap<>();
@@ -22,15 +22,15 @@ final class LogicalThreads {
         worker.queue.add(work);
     }
 
-    /** Interrupts what that thread is doing now; false if it is doing nothing. */
+    /** Interrupts the current work of a thread. Returns false if the thread is idle. */
     boolean interrupt(long number) {
         Worker worker = workers.get(number);
         return worker != null && worker.interruptWork();
     }
 
     /**
-     * Whether that thread sleeps on the latch of a lock, where a message wakes it. A message that comes between its last
-     * look at the lock and this sleep may be lost on it.
+     * Returns whether a thread sleeps on the latch of a lock, from which a message wakes it. If a message arrives
+     * between the thread's last look at the lock and this sleep, the thread may miss it.
      */
     boolean sleeps(long number) {
         Worker worker = workers.get(number);
@@ -43,14 +43,14 @@ final class LogicalThreads {
         return onLatch && (state == Thread.State.WAITING || state == Thread.State.TIMED_WAITING);
     }
 
-    /** Ends all threads. Those that wait for a lock find their client shut down. */
+    /** Ends all threads. A thread that waits for a lock finds its client shut down. */
     void end() {
         workers.values().forEach(Worker::end);
     }
 
     /**
-     * A thread with a chosen id: Redisson takes the id of the calling thread for the holder, so a lock taken on
-     * logical thread 7 is held by {@code <client id>:7} in Redis.
+     * A thread with a chosen id. Redisson takes the id of the calling thread for the holder, so a lock taken on logical
+     * thread 7 is held by {@code <client id>:7} in Redis.
      */
     static class Numbered extends Thread {
         private final long number;
@@ -102,7 +102,7 @@ final class LogicalThreads {
 
         private synchronized void setBusy(boolean now) {
             busy = now;
-            // An interrupt is for the work that was running, not for the next.
+            // An interrupt is meant for the work that just ran, not for the next.
             Thread.interrupted();
         }
 

@@ -7,9 +7,9 @@ import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** The options of a client. Zero or an empty text stands for Redisson's own default. */
+/** The options of a client. Zero or an empty text means Redisson's own default. */
 final class Options {
-    /** {@code redis-sentinel://user:password@host:port,host:port/name}, all but the mode and one host optional. */
+    /** {@code redis-sentinel://user:password@host:port,host:port/name}; only the mode and one host are required. */
     private static final Pattern SEVERAL = Pattern.compile(
         "(rediss?)-(cluster|sentinel|replicated)://(?:([^@/]*)@)?([^@/]+)(?:/(.*))?");
 
@@ -50,7 +50,7 @@ final class Options {
         return options;
     }
 
-    /** What a URL for several servers says of the mode, the user and the name of the set. */
+    /** Takes the mode, the login and the name of the set from a URL for several servers. */
     private void several() {
         Matcher url = SEVERAL.matcher(String.join(",", urls));
         if (!url.matches()) {

@@ -5,7 +5,7 @@ import com.google.gson.JsonObject;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A request as it came: its number, what to do, and the rest of the object. */
+/** A request: the JSON object, its number, and its operation. */
 record Request(JsonObject body, long id, String op) {
 
     private JsonElement find(String field) {
@@ -63,7 +63,7 @@ record Request(JsonObject body, long id, String op) {
         return all;
     }
 
-    /** None unless told. */
+    /** Empty if not given. */
     List<Long> numbers(String field) {
         List<Long> all = new ArrayList<>();
         if (has(field)) {
@@ -72,7 +72,7 @@ record Request(JsonObject body, long id, String op) {
         return all;
     }
 
-    /** The logical thread; 1 unless told. */
+    /** The logical thread; 1 if not given. */
     long thread() {
         return number("thread", 1);
     }

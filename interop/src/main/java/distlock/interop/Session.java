@@ -5,7 +5,7 @@ import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutorService;
 import org.redisson.api.RedissonClient;
 
-/** One Redisson client, or one for each of several servers, with logical threads and lock objects of its own. */
+/** One Redisson client, or one for each of several servers, with its own logical threads and lock objects. */
 final class Session {
     private final List<RedissonClient> clients;
     private final Answers answers;
