@@ -127,6 +127,7 @@ async fn run(mut driver: Driver) {
     }
 }
 
+/// A script's text with its SHA-1.
 #[derive(Clone, Debug)]
 pub struct SimScript {
     source: String,
