@@ -46,6 +46,7 @@ use crate::names::LockName;
 use crate::runtime::home::Home;
 use crate::runtime::reaper::{Finished, Reaper};
 use crate::runtime::repeated::Repeated;
+use crate::runtime::standstill::within;
 use crate::topology::{AckRule, MemberListener, Topology};
 use crate::transport::coalesce::Coalesced;
 use crate::transport::{Arg, Call, Reply, Script, Transport};
@@ -214,9 +215,9 @@ impl Engine {
         let (name, expected) = (protocol.name(), if protocol.nature().by_set { "string" } else { "hash" });
         let Error::WrongType { name: named, message, .. } = error else { return error };
         let call = Call { script: &TYPE, keys: 1, words: vec![Arg::Text(name.key.clone())] };
-        let reply = tokio::time::timeout(limit, self.topology.run(name, call)).await;
+        let reply = within(limit, self.topology.run(name, call)).await;
         let found = match &reply {
-            Ok(Ok(Reply::Text(found))) => Some(String::from_utf8_lossy(found)),
+            Some(Ok(Reply::Text(found))) => Some(String::from_utf8_lossy(found)),
             _ => None,
         };
         // No type to add: another key of the lock has the wrong type, or the key is gone by now.

@@ -305,7 +305,7 @@ impl GuardRelease {
     /// Books a failed release. If it is not retried, the owner's next release includes its hold.
     fn book_failure(&self, mut owed: Vec<(u64, u64)>, over: Moment, error: &Error, goes_on: bool) {
         let Self { engine, hold, number, .. } = self;
-        super::metrics::release_failed(hold.protocol.flavour());
+        self.note_failed();
         if !goes_on {
             owed.push((*number, over.as_nanos()));
         }
@@ -321,9 +321,9 @@ impl GuardRelease {
         }
     }
 
-    /// Counts a release that found no hold. A guard that was lost before its release counts as lost only: whether the server still has
+    /// Counts a release that failed or found no hold. A guard that was lost before its release counts as lost only: whether the server still has
     /// its hold depends on the time.
-    fn note_not_held(&self) {
+    fn note_failed(&self) {
         if self.was_held {
             super::metrics::release_failed(self.hold.protocol.flavour());
         }
@@ -372,7 +372,7 @@ impl GuardRelease {
             Release::NotHeld(holder) => {
                 lock_is_free(engine, hold, 0);
                 let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
-                self.note_not_held();
+                self.note_failed();
                 Err(Error::NotHeld { name, why })
             }
             Release::NotThere(_) => {
@@ -380,7 +380,7 @@ impl GuardRelease {
                 if hold.book().counted_down(*tenure) {
                     nothing_is_left(engine, hold);
                 }
-                self.note_not_held();
+                self.note_failed();
                 Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
             }
             odd @ (Release::Which(_) | Release::TooLate(_)) => {

@@ -31,18 +31,6 @@ pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
     sent
 }
 
-/// Number of commands with this name in a word that clients sent since the last call of [`sent`].
-///
-/// # Panics
-/// As [`sent`].
-pub async fn naming(bed: &Bed, word: &str) -> usize {
-    bed.tape
-        .get()
-        .expect("commands are counted from the first client of still_builder() or still_client()")
-        .naming(word)
-        .await
-}
-
 /// The expected counts, without commands whose count is 0.
 pub fn only(commands: &[(&str, u64)]) -> BTreeMap<String, u64> {
     commands.iter().filter(|(_, count)| *count > 0).map(|(name, count)| ((*name).to_owned(), *count)).collect()

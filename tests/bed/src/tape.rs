@@ -36,18 +36,10 @@ impl Tape {
     /// sharded channels.
     pub(crate) async fn sent(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
-        for words in join_all(self.0.iter().map(Ear::sent)).await.concat() {
-            if let Some(name) = words.first() {
-                *counts.entry(plain(&name.to_lowercase()).to_owned()).or_default() += 1;
-            }
+        for name in join_all(self.0.iter().map(Ear::sent)).await.concat() {
+            *counts.entry(name).or_default() += 1;
         }
         counts
-    }
-
-    /// Number of these commands with a word that contains this name. The texts of scripts do not count.
-    pub(crate) async fn naming(&self, word: &str) -> usize {
-        let all = join_all(self.0.iter().map(Ear::sent)).await.concat();
-        all.iter().filter(|words| words.iter().any(|one| one.len() < 200 && one.contains(word))).count()
     }
 }
 
@@ -73,7 +65,7 @@ impl Ear {
         Self { admin, calls, task }
     }
 
-    async fn sent(&self) -> Vec<Vec<String>> {
+    async fn sent(&self) -> Vec<String> {
         static MARKS: AtomicU64 = AtomicU64::new(0);
         let mark = format!("mark {}", MARKS.fetch_add(1, Ordering::Relaxed));
         let _: String = self.admin.cmd(&["ECHO", &mark]).await;
@@ -86,7 +78,8 @@ impl Ear {
         if let Some(at) = calls.iter().rposition(is_reset) {
             calls.drain(..=at);
         }
-        calls.iter().filter(|(from, _)| !admins.contains(&from)).map(|(_, words)| words.clone()).collect()
+        let own = calls.iter().filter(|(from, _)| !admins.contains(&from));
+        own.filter_map(|(_, words)| words.first().map(|name| plain(&name.to_lowercase()).to_owned())).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{Acquire, Client, DistLock, Error, Lost, Result};
 
 use crate::subject::{Subject, cause, waiting};
-use bed::cost::{naming, only, sent};
+use bed::cost::{only, sent};
 use bed::{Bed, PATIENCE, ends, freed, ms, secs, waits_in_vain};
 
 const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -47,25 +47,28 @@ pub async fn impossible_names_are_refused_unsent(bed: &Subject<'_>) {
 }
 
 pub async fn impossible_leases_are_refused_unsent(bed: &Bed) {
+    /// The hold is confirmed once for each connection that comes up late, and a cluster has three. A refused call that is sent
+    /// is seen in every round.
+    const ROUNDS: usize = 4;
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
     let held = bed.lock(&client, "held").lock_leased(secs(60)).await.unwrap();
-    sent(bed).await;
     let odd = [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(999), TEN_YEARS + ms(1), Duration::MAX];
-    for lease in odd {
-        let ways = [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(1)).owner(held.owner())];
-        for how in ways {
-            let refused = lock.acquire(how.lease(lease)).await;
-            assert!(matches!(refused, Err(Error::Config { .. })), "{lease:?}: {refused:?}");
+    let mut seen = Vec::new();
+    for _ in 0..ROUNDS {
+        sent(bed).await;
+        for lease in odd {
+            let ways = [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(1)).owner(held.owner())];
+            for how in ways {
+                let refused = lock.acquire(how.lease(lease)).await;
+                assert!(matches!(refused, Err(Error::Config { .. })), "{lease:?}: {refused:?}");
+            }
+            assert!(matches!(lock.lock_leased(lease).await, Err(Error::Config { .. })), "{lease:?}");
+            assert!(matches!(held.extend(lease).await, Err(Error::Config { .. })), "{lease:?}");
         }
-        assert!(matches!(lock.lock_leased(lease).await, Err(Error::Config { .. })), "{lease:?}");
-        assert!(matches!(held.extend(lease).await, Err(Error::Config { .. })), "{lease:?}");
+        seen.push(sent(bed).await);
     }
-    // The client may confirm the hold meanwhile, when a connection opens. The refused `extend` leaves the lease as it
-    // is.
-    assert_eq!(naming(bed, "job").await, 0);
-    let ttl = bed.lock(&client, "held").remaining_ttl().await.unwrap().unwrap();
-    assert!(ttl > secs(1) && ttl <= secs(60), "{ttl:?}");
+    assert!(seen.contains(&only(&[])), "{seen:?}");
     assert!(held.is_held() && !lock.is_locked().await.unwrap());
     held.unlock().await.unwrap();
 }
