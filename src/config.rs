@@ -78,6 +78,10 @@ pub struct Options {
     /// Fair locks: how long a waiter of Java that called `lock()` keeps its place. Default 5 min; 1 ms to ten years.
     /// Set the value that Java uses. (Redisson: `fairLockWaitTimeout`)
     pub java_fair_wait: Duration,
+    /// Fair locks: the time within which a waiter must come for a lock that was passed on to it, if Java waits in the
+    /// queue or the waiter's client seems gone. Otherwise it loses its place. Default 500 ms; 10 ms to 5 min. A longer
+    /// time forgives longer pauses of a process, but each dead waiter then holds up the others for longer.
+    pub fair_grace: Duration,
     /// Read-write locks: who is preferred. Default: readers, as in Redisson.
     pub prefer: Prefer,
     /// Read-write locks that prefer writers: how long waiting writers hold back a reader. Default 1 s.
@@ -198,6 +202,7 @@ impl Default for Options {
             take_turns: true,
             fair_wait: Duration::from_secs(5),
             java_fair_wait: Duration::from_secs(300),
+            fair_grace: Duration::from_millis(500),
             prefer: Prefer::Readers,
             hold_back: Duration::from_secs(1),
             pool_size: 1,
@@ -300,6 +305,7 @@ impl Options {
             take_turns: _,
             fair_wait,
             java_fair_wait,
+            fair_grace,
             prefer: _,
             hold_back: _,
             pool_size,
@@ -345,6 +351,14 @@ impl Options {
                 "Java's wait of fair locks is {}: at most {} is allowed",
                 shown(*java_fair_wait),
                 shown(LONGEST_LEASE)
+            )));
+        }
+        least("the grace time of fair locks", *fair_grace, 10 * ms)?;
+        if *fair_grace > LONGEST_FAIR_WAIT {
+            return Err(Error::config(format!(
+                "the grace time of fair locks is {}: at most {} is allowed",
+                shown(*fair_grace),
+                shown(LONGEST_FAIR_WAIT)
             )));
         }
         if *watchdog > LONGEST_LEASE {

@@ -1,24 +1,24 @@
--- Take the lock if nobody is ahead, or once more for the same owner; else join the queue.
--- KEYS   1 hash   2 queue   3 deadlines   4 the waiters of ours
+-- Take the lock if no other waiter is ahead, or again for the same owner. Otherwise join the queue.
+-- KEYS   1 hash   2 queue   3 deadlines   4 our waiters
 -- ARGV   1 owner
---        2 lease in ms; coming in again, one that is longer now is left alone
+--        2 lease in ms; on re-entry, a longer lease is kept
 --        3 hold (`common/holds.lua`): '' or an id
---        4 a hold that the owner must have still, '' = none
---        5 last moment in ms of the server's time, for what is listed and for joining the queue; 0 = none
+--        4 a hold that the owner must still have; '' = none
+--        5 last moment in ms of the server's time, for listed holds and for joining the queue; 0 = none
 --        6 1 = the owner must have no other hold
---        7 0 = ask only, do not queue; 1 = queue; 2 = the owner stands in the queue
---        8 what the waiter is registered by
+--        7 0 = ask only; 1 = join the queue; 2 = the owner is in the queue
+--        8 registration of the waiter
 --        9 own wait in ms   10 first lease in ms of a lock that is passed on   11 publish command
---        12 Redisson's fairLockWaitTimeout in ms   13 the watchdog's lease in ms   14 prefix of the waiters' channels
--- Reply  nil         held; the hold is counted and the lease runs from now
---        -2          held: it was passed on to this waiter before (only for 2)
---        -3          the owner has not got the hold of ARGV 4 any more
---        -4          this hold is not there, and the owner stands in the queue no more (only for 2)
---        -6          the owner holds it already (only for ARGV 6)
---        {ttl, at}   busy: the lease has so many ms left (-1 = without end, -2 = it is free, but others are ahead);
+--        12 Redisson's fairLockWaitTimeout in ms   13 the watchdog's lease in ms   14 grace in ms   15 prefix of the waiters' channels
+-- Reply  nil         held; the hold is counted, and its lease starts now
+--        -2          held: the lock was passed on to this waiter earlier (only for 2)
+--        -3          the owner no longer has the hold of ARGV 4
+--        -4          the hold does not exist, and the owner is no longer in the queue (only for 2)
+--        -6          the owner holds the lock already (only for ARGV 6)
+--        {ttl, at}   busy: the lease has this many ms left (-1 = no end; -2 = the lock is free, but others are ahead);
 --                    at = the server's time in ms
---        {-7, at}    too late, nothing was done for this owner
--- Idempotent. Same state as Redisson's fair lock, but for deadlines and registrations of ours.
+--        {-7, at}    too late: nothing was done for this owner
+-- Idempotent. Same state as Redisson's fair lock, except for our deadlines and registrations.
 
 take_out()
 local owner, hold, earlier, queueing = ARGV[1], ARGV[3], ARGV[4], ARGV[7]
@@ -29,8 +29,8 @@ if hold ~= '' then
   if late then return late end
 end
 
--- A script is not rolled back. A lease that cannot be set must not leave a lock that never ends.
--- Written also where a longer one (`left`) stays: what replicas acknowledge is this connection's last write.
+-- Sets the lease, or calls `undo`. Redis does not roll a script back, so a refused lease must not leave a lock without an end.
+-- PEXPIRE runs even if a longer lease (`left`) stays: replicas acknowledge this connection's last write.
 local function lease(undo, left)
   local leased = redis.pcall('pexpire', KEYS[1], left and left >= tonumber(ARGV[2]) and left or ARGV[2])
   if type(leased) == 'table' and leased.err then
@@ -47,14 +47,14 @@ if count then
   if hold ~= '' or queueing == '2' then
     load_holds()
     ids = holds.listed(KEYS[1], owner)
-    -- A copy may find nothing but holds that its owner took later.
+    -- A late copy may find only holds that its owner acquired later.
     counted = hold == '' and holds.unlisted(count, ids) > 0 or holds.is_counted(ids, hold)
     if hold == '' and not counted then return -4 end
   end
   local left = redis.call('pttl', KEYS[1])
   if counted and queueing == '2' then
-    -- A first lease is replaced by its own, once: a shorter one may be promised by now, and this be a late copy. Noted
-    -- also where it cuts nothing: a longer lease may be there when a copy comes in.
+    -- The first lease is replaced by the waiter's own. A shorter one replaces it only once, because a late copy must not cut
+    -- a lease that was promised since. This is noted even if it cuts nothing: a longer lease may be there when a copy arrives.
     local sets = left < tonumber(ARGV[2])
     if tonumber(ARGV[2]) < tonumber(first_lease) then
       local noted = holds.cut_once(KEYS[1], owner, count, ids, hold, 0)
@@ -76,8 +76,8 @@ end
 if earlier ~= '' then return -3 end
 
 local first, at = redis.call('lindex', KEYS[2], 0), nil
-if first or not free or queueing == '2' then load_queue(ARGV[12], ARGV[13], ARGV[14]) end
--- As this owner somebody may wait for another lock with this queue.
+if first or not free or queueing == '2' then load_queue(ARGV[12], ARGV[13], ARGV[14], ARGV[15]) end
+-- Another process may wait as this owner for another lock with this queue.
 if first and (first ~= owner or queueing ~= '2' and queue.ours(owner) and not queue.registered(KEYS, owner)) then
   at = queue.time()
   first = queue.head(KEYS, at, wait, publish)
@@ -104,7 +104,7 @@ if queueing == '2' then
       there = there or waiter == owner
     end
     if not there then
-      -- The owner is not in the queue, so that its registration must not be granted the lock.
+      -- The owner is not in the queue, so no lock may be passed on to its registration.
       if queue.registered(KEYS, owner) == ARGV[8] then redis.call('hdel', KEYS[4], owner) end
       return -4
     end
@@ -112,18 +112,18 @@ if queueing == '2' then
   end
   if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
 elseif queueing == '1' then
-  -- A copy that comes late would join the queue for nobody.
+  -- A late copy would join the queue for nobody.
   local last = tonumber(ARGV[5])
   if last > 0 and at > last then return {-7, at} end
-  -- Where another process waits as this owner, the entry is there already, and stays that process's. Read before the first
-  -- write, so that a key of another type leaves no entry behind.
+  -- If another process waits as this owner, the entry exists and stays that process's. Read before the first write, so that a
+  -- key of another type leaves no entry behind.
   local known = queue.registered(KEYS, owner)
   if not redis.call('zscore', KEYS[3], owner) then
     local due = at + wait
     local tail = redis.call('lindex', KEYS[2], -1)
     if tail then
       local before = tonumber(redis.call('zscore', KEYS[3], tail) or 0)
-      -- Up to here no waiter of Java can be ahead.
+      -- Otherwise no waiter of Java is ahead.
       if not queue.ours(tail) or before >= due + 1 then due = due + queue.room(KEYS, at, wait) end
     end
     redis.call('zadd', KEYS[3], queue.stamped(due, at), owner)

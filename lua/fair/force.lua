@@ -1,9 +1,9 @@
 -- Free the lock whoever holds it, and serve the head of the queue.
--- KEYS   1 hash   2 queue   3 deadlines   4 the waiters of ours
+-- KEYS   1 hash   2 queue   3 deadlines   4 our waiters
 -- ARGV   1 last moment in ms of the server's time
 --        2 own wait in ms   3 first lease in ms of a lock that is passed on   4 publish command
---        5 Redisson's fairLockWaitTimeout in ms   6 the watchdog's lease in ms   7 prefix of the waiters' channels
--- Reply  1 it was held, 0 it was free; {1, text} it was held but the head could not be told; {-7, at} too late,
+--        5 Redisson's fairLockWaitTimeout in ms   6 the watchdog's lease in ms   7 grace in ms   8 prefix of the waiters' channels
+-- Reply  1 = it was held; 0 = it was free; {1, text} = it was held, but the head could not be notified; {-7, at} = too late,
 --        nothing was done
 -- Idempotent until its last moment.
 
@@ -21,11 +21,11 @@ local held = redis.call('del', KEYS[1])
 if not waits then return held end
 
 local function pass_on()
-  load_queue(ARGV[5], ARGV[6], ARGV[7])
+  load_queue(ARGV[5], ARGV[6], ARGV[7], ARGV[8])
   return queue.serve(KEYS, queue.time(), tonumber(ARGV[2]), ARGV[3], ARGV[4])
 end
 
--- Free it is, whatever the other keys hold.
+-- The lock is free, even if the queue cannot be served.
 local ran, served = pcall(pass_on)
 if held == 1 and not ran then return {1, type(served) == 'table' and served.err or served} end
 if held == 1 and type(served) == 'table' then return {1, served.err} end

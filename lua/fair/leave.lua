@@ -1,22 +1,23 @@
--- Give up waiting: the owner leaves the queue, and the hold that it waited for is given back if it was counted. When the
--- lock is free then, the head of the queue is served.
--- KEYS   1 hash   2 queue   3 deadlines   4 the waiters of ours
+-- Give up waiting: the owner leaves the queue. If the hold that it waited for was counted, it is released. If the lock is free
+-- then, the head of the queue is served.
+-- KEYS   1 hash   2 queue   3 deadlines   4 our waiters
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`): '', '-' or an id
---        3 lease in ms for what is left
---        4 not read: there so that the first four are a release's
---        5 what the waiter is registered by: the entry of another process that waits as this owner stays
+--        3 lease in ms of the remaining holds
+--        4 not used, so that the first four are those of a release
+--        5 registration of the waiter; the entry of another process that waits as this owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
---        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 prefix of the waiters' channels
--- Reply  as that of release.lua, for the hold; nil when it was not there
--- Idempotent. Same state as Redisson's, where the new head gets no message.
+--        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 grace in ms
+--        12 prefix of the waiters' channels
+-- Reply  that of release.lua, for the hold; nil if the hold did not exist
+-- Idempotent. Same state as Redisson's, except that the new head is notified.
 
 local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
-load_queue(ARGV[9], ARGV[10], ARGV[11])
+load_queue(ARGV[9], ARGV[10], ARGV[11], ARGV[12])
 
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
--- Others came to know the owner, and act as it; or its lease was made shorter.
+-- Others have acquired as this owner since, or a command that shortens the lease was noted.
 if hold == '' and found[2] then hold = '-' end
 local free = is_free(KEYS)
 if found[1] then
@@ -38,7 +39,7 @@ end
 local was_queued = queue.registered(KEYS, owner) == ARGV[5]
 local defers = false
 if was_queued and only_ours(KEYS) then
-  -- Whoever is served next must stand in a list without leavers.
+  -- The next waiter is served from a list without leavers.
   defers = leavers and not free
   if not defers then
     take_out()
@@ -52,7 +53,7 @@ elseif was_queued then
       local due = redis.call('zscore', KEYS[3], owner)
       local ahead = i > 1 and redis.call('zscore', KEYS[3], all[i - 1])
       redis.call('lrem', KEYS[2], -1, owner)
-      -- Those of Java behind it stand behind the one ahead of it now.
+      -- The waiters of Java behind it are now behind the one ahead of it.
       if due and ahead then
         queue.nearer(KEYS, i - 1, due - ahead)
       elseif i == 1 then

@@ -1,42 +1,41 @@
--- What the scripts of the fair lock share: put in front of each of them at build time. State and terms:
+-- Functions shared by the scripts of the fair lock. The build puts this file in front of each of them. Keys, values and terms:
 -- docs/wire-format.md.
 --
--- Everywhere: keys = {1 the lock's hash, 2 its queue, 3 their deadlines, 4 the waiters of ours}, at = the server's time in
--- ms.
+-- In all functions: keys = {1 the lock's hash, 2 its queue, 3 its deadlines, 4 our waiters}; at = the server's time in ms.
 --
--- A waiter of ours is registered in a hash of its lock's own (key 4), with a nonce that nobody else knows: names that
--- share a queue (`x` and `{x}` do) share no waiters, and a message to it proves by the nonce that a script granted it the
--- lock. Where the owner is used again, its hold is listed by an id: `nonce=id` for an owner of ours alone; `!id`, without a
--- nonce, for one that others may act as: it asks when a message comes.
+-- Registrations. Each waiter of ours is registered in a hash (key 4), with a nonce that no other client knows. The hash belongs
+-- to one lock, because names such as `x` and `{x}` share a queue but not their waiters. A message proves by the nonce that a
+-- script has granted the lock. If the owner is used again, its hold has an id: `nonce=id` for an owner that only our client
+-- uses; `!id`, without a nonce, for an owner that others may act as. Such a waiter asks when a message arrives.
 --
--- A deadline of Java's is that of the one ahead of it plus its own wait, set when it came. A deadline of ours (the
--- client's uuid is of version 8) is `at + wait + room`, set anew at every refresh: a waiter whose client stopped is out
--- of date after `wait`. `room` is there because a waiter of Java that goes takes its own wait off everybody behind it.
+-- Deadlines. Java sets the deadline of its waiter once: the deadline of the waiter ahead, plus its own wait. Ours is
+-- `at + wait + room`, and every refresh sets it again, so it is over at most `wait` after the client stops. The room is
+-- needed because a waiter of Java that leaves takes its own wait off every deadline behind it.
 --
--- What bounds them all: nobody's deadline is further away than a lease, and the waits of Java's up to it. So it is where
--- Redisson is alone, and so no waiter of Java that died blocks the queue for longer than there. Therefore (1) only waits
--- that are known make room, and a lease at the most what may be taken off beyond them; (2) whoever of ours goes takes
--- along what it had pushed those of Java behind it away.
+-- Bound. No deadline is later than one lease plus the waits of Java's waiters up to it, as with Redisson alone. So a dead
+-- waiter of Java blocks the queue for no longer than there. For this:
+-- 1. Only known waits make room, plus at most one lease for what may be taken off beyond them.
+-- 2. A waiter of ours that leaves moves the waiters of Java behind it forward again.
 --
--- The fraction of a deadline of ours says when it was set, in 16ths of a second, mod 4096, in 4096ths: whole
--- milliseconds taken off it leave that alone, and so it shows whether a waiter lives, whatever room it has. Behind a wait
--- of Java's of over a century a deadline is too large for a fraction: such a waiter counts as alive until it ends.
+-- Fractions. The fraction of our deadline says when it was set: in 16ths of a second, mod 4096, as 4096ths of a ms. Java takes
+-- off whole milliseconds, which leaves the fraction alone. So it shows whether a waiter lives, whatever its room. Behind a
+-- Java wait of over a century a deadline is too large for a fraction: such a waiter counts as alive until its deadline.
 
 local queue
 
--- Registered waiters outlive their last refresh by so much, in ms.
+-- Time in ms for which registrations outlive their last refresh.
 local REGISTERED = 60000
 
--- A deadline with the time when it was set, which is never 0: none means that nothing is said.
+-- A deadline with the time when it was set as its fraction. The fraction is never 0, because 0 means that the time is unknown.
 local function stamped(due, at)
   if due >= 2 ^ 42 then return math.floor(due) end
   return math.floor(due) + math.max(1, math.floor(at / 62.5) % 4096) / 4096
 end
 
--- In a command of many steps: who has left a queue and stands in its list still, by the key of that; else nil.
+-- In a command of many steps: the waiters that have left a queue but are still in its list, by the list's key. Otherwise nil.
 local leavers
 
--- True where all that have a place in this queue are waiters of ours for this lock: then nobody's deadline hangs on another's.
+-- True if all waiters in this queue are ours and wait for this lock. Then no deadline depends on another.
 local function only_ours(keys)
   local places = redis.call('llen', keys[2])
   local left = leavers and leavers[keys[2]]
@@ -44,7 +43,7 @@ local function only_ours(keys)
   return redis.call('hlen', keys[4]) == places and redis.call('zcard', keys[3]) == places
 end
 
--- Where these owners stand in a list, counted from 0; looks from the end until all are found.
+-- The positions of these owners in a list, from 0. Searches from the end until all are found.
 local function places(list, owners)
   local at, wanted, missing = {}, {}, #owners
   for _, owner in ipairs(owners) do wanted[owner] = true end
@@ -59,8 +58,8 @@ local function places(list, owners)
   return at
 end
 
--- Takes those who have left out of the lists. One is searched for from the end: where a process ends, its waiters are found there
--- more often than at the head. Many are found together, in one look through the list.
+-- Removes the waiters that have left from the lists. A few are searched for from the end, because the waiters of a process that
+-- ends are usually there. Many are found in one pass through the list.
 local function take_out()
   local all = leavers
   if not all or not next(all) then return end
@@ -68,7 +67,7 @@ local function take_out()
   for list, left in pairs(all) do
     local at, marked = #left >= 16 and places(list, left) or {}, false
     for _, owner in ipairs(left) do
-      -- No owner is the empty text. A server that is out of memory lets nothing be set.
+      -- No owner is the empty text. A server without memory refuses LSET.
       local mark = at[owner] and redis.pcall('lset', list, at[owner], '')
       if mark and not mark.err then
         marked = true
@@ -80,20 +79,20 @@ local function take_out()
   end
 end
 
--- Is the lock free? A script that writes asks so before its first write, together with a key that never is. Of a cluster's slot that
--- is being moved, the server lets nobody touch a key that is not there, not even one that the script itself has deleted (a queue goes
--- with its last waiter, a hash with its holder). That would stop it half way; so it is refused before, at either side.
+-- True if the lock is free. A script asks this before its first write, together with a key that never exists. While a cluster
+-- moves a slot, the server refuses every missing key of it, also one that the script has just deleted. That would stop a
+-- script halfway. With the key that never exists, it is refused before it has written.
 local function is_free(keys)
   return redis.call('exists', keys[1], keys[4] .. ':none') == 0
 end
 
--- Makes `queue`, without the settings that `load_queue` adds.
+-- Creates `queue`, without the settings that `load_queue` adds.
 local function make_queue()
-  -- Clients refresh at least every 2.2 s, whatever their `wait` is.
+  -- Least time in ms before a silent waiter counts as dead. Clients refresh at least every 2.2 s, whatever their `wait`.
   local SILENT = 4000
   queue = {
-    -- Set by `load_queue`: Redisson's fairLockWaitTimeout in ms (LONG); what a lock that was just taken may be held for, in
-    -- ms: the watchdog's lease (LEASE); what the names of the waiters' channels begin with (CHANNELS).
+    -- Set by `load_queue`: LONG = Redisson's fairLockWaitTimeout in ms; LEASE = the watchdog's lease in ms, for which a lock
+    -- that was just acquired may be held; GRACE in ms, see `serve`; CHANNELS = prefix of the waiters' channels.
   }
 
   -- The server's time in ms, for scripts that may have no `holds`.
@@ -106,7 +105,7 @@ local function make_queue()
     return string.byte(owner, 15) == 56
   end
 
-  -- What a waiter of ours is registered by; nil = it is none, or waits for another name with this queue.
+  -- The registration of a waiter of ours; nil = it is not ours, or waits for another name with this queue.
   function queue.registered(keys, owner)
     return redis.call('hget', keys[4], owner) or nil
   end
@@ -116,7 +115,7 @@ local function make_queue()
     redis.call('pexpire', keys[4], REGISTERED)
   end
 
-  -- Takes a waiter out of the queue, wherever it stands.
+  -- Removes a waiter from the queue, at any position.
   function queue.remove(keys, owner)
     if redis.call('lindex', keys[2], 0) == owner then
       redis.call('lpop', keys[2])
@@ -129,8 +128,8 @@ local function make_queue()
 
   queue.stamped = stamped
 
-  -- How long a waiter of ours may be silent still before it counts as dead, in ms. A time that seems to come is of now:
-  -- the server's clock was set back, by a minute at the most.
+  -- The rest of the time in ms for which a waiter of ours may be silent before it counts as dead. If it was set in the future, the
+  -- server's clock was set back, by a minute at most; then it counts as set now.
   function queue.life(due, at, wait)
     if due % 1 == 0 then return due - at end
     local ticks = (math.floor(at / 62.5) - due % 1 * 4096) % 4096
@@ -142,16 +141,16 @@ local function make_queue()
     return redis.pcall(publish, queue.CHANNELS .. ':' .. owner, message)
   end
 
-  -- Java's waiters ahead of a position in the queue: the sum of the waits that are known; what those that are not may come to, at the
-  -- least and at the most; and what they may take off beyond their waits.
+  -- Counts of Java's waiters ahead of a position: `sum` of the known waits; `low` and `high` bounds of the unknown ones; `beyond` =
+  -- what they may take off beyond their waits.
   function queue.nobody_ahead()
     return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
   end
 
-  -- One more of Java's is ahead. `gap`: its deadline less that of the one ahead of it, which is its wait; below nothing, it
-  -- says nothing. `left`: what is left until its deadline, which is no more than a lease and its wait where nobody is ahead
-  -- of it; with as much left as `lock()` has, it is one. A `tryLock` without a lease queues with the bare number of its
-  -- wait, whatever the unit, and takes off the milliseconds of it when it gives up: a tiny wait may be one of seconds.
+  -- Counts one more waiter of Java. `gap`: the distance to the deadline ahead, which is its wait; a negative gap says nothing.
+  -- `left`: the rest of its deadline. With no waiter ahead that is at most a lease plus its wait, so with as much left as
+  -- `lock()` gives, it is a `lock()`. A `tryLock` without a lease queues with the bare number of its wait, whatever the unit,
+  -- but takes off the wait in ms when it gives up. So a tiny wait may mean seconds.
   function queue.count_java(ahead, gap, left)
     ahead.java = true
     if gap and gap >= 0 then
@@ -163,18 +162,18 @@ local function make_queue()
       local low = left and math.max(left, 0) or queue.LONG
       if queue.LONG > queue.LEASE and low > queue.LONG / 2 and low < queue.LONG + 2 * queue.LEASE then low = queue.LONG end
       ahead.low, ahead.high = ahead.low + low, ahead.high + math.max(low, queue.LONG)
-      -- Of no account where that much is left anyway.
+      -- Does not matter if that much is left anyway.
       ahead.beyond = ahead.beyond + queue.LEASE
     end
   end
 
-  -- The room of a waiter of ours at this position. `had`: the room it had, less what was taken off since; it may be of a time when
-  -- a wait was known that is unknown now. What may be taken off beyond all waits is heeded up to a lease.
+  -- The room of a waiter of ours at this position. `had`: the room that it had, less what was taken off since. It may know a wait
+  -- that is unknown now. At most one lease counts of what may be taken off beyond all waits.
   function queue.needed(ahead, wait, had)
     if not ahead.java then return 0 end
     local unknown = math.min(math.max((had or 0) - ahead.sum, ahead.low), ahead.high)
     local beyond = math.min(ahead.beyond, queue.LEASE - wait)
-    -- More than passes between two refreshes: `acquire` knows by it that one of Java's is ahead.
+    -- At least the time between two refreshes, by which `acquire` recognises that a waiter of Java is ahead.
     return math.max(ahead.sum + math.max(unknown, beyond), SILENT / 2)
   end
 
@@ -189,7 +188,7 @@ local function make_queue()
         queue.count_java(ahead, due and was and due - was, due and due - at)
         if due and was and due > was then had = had + due - was end
       elseif due then
-        -- The waiter of ours that came last was given its room by the latest knowledge.
+        -- The last waiter of ours got its room from the latest information.
         had = due - at - wait
       end
       was = due
@@ -197,9 +196,9 @@ local function make_queue()
     return queue.needed(ahead, wait, had)
   end
 
-  -- The waiters of Java from position `from` on, up to one of ours, come nearer by so much: the one ahead of them goes. The
-  -- first keeps `least` at the least, and those behind it their distance. `gone`: the deadline of the one that goes, where
-  -- nobody is ahead of it: the first is no further from `least` than it was from that.
+  -- Moves the waiters of Java from position `from` on forward by `by` ms, up to the first waiter of ours, because the waiter ahead
+  -- of them leaves. The first is not moved below `least`, and the others keep their distance. `gone`: the deadline of the
+  -- leaving waiter, if it was the head: then the first ends up at most as far from `least` as it was from `gone`.
   function queue.nearer(keys, from, by, least, gone)
     while true do
       local owner = redis.call('lindex', keys[2], from)
@@ -215,21 +214,21 @@ local function make_queue()
     end
   end
 
-  -- The head leaves the queue because it gets the lock. Whoever comes next may wait for as long as the lock is held
-  -- then, as if it came now.
+  -- Removes the head because it gets the lock. The next waiter may wait for as long as the lock is held then, as if it queued
+  -- now.
   function queue.advance(keys, owner, at, wait)
     local due = redis.call('zscore', keys[3], owner)
     queue.remove(keys, owner)
     queue.nearer(keys, 0, wait, at + queue.LEASE, due)
   end
 
-  -- One of ours whose deadline does not say when it was set, and is far away; with nobody of Java's ahead, it has no use for that.
+  -- True for a far deadline of ours that does not say when it was set. With no waiter of Java ahead it is not needed.
   function queue.is_vague(owner, due, at, wait)
     return queue.ours(owner) and due % 1 == 0 and due > at + wait
   end
 
-  -- The first in the queue of those who wait for this lock, after those whose time is over were taken out. One without a
-  -- deadline, or with a vague one, gets a short one, so that it does not block the queue for good.
+  -- The first waiter for this lock, after expired and dead heads were removed. A head without a deadline, or with a vague one, gets
+  -- a short one, so that it does not block the queue for good.
   function queue.head(keys, at, wait, publish)
     local from = 0
     while true do
@@ -249,7 +248,7 @@ local function make_queue()
         if queue.ours(owner) and from == 0 then
           queue.nearer(keys, 0, 0, at + math.max(0, redis.call('pttl', keys[1])), due)
         end
-        -- If it lives all the same, it queues up again.
+        -- If it is alive after all, it queues again.
         queue.notify(publish, owner, '0')
       elseif queue.ours(owner) and not queue.registered(keys, owner) then
         -- It waits for another lock.
@@ -260,44 +259,53 @@ local function make_queue()
     end
   end
 
-  -- The lock is free: the head gets it, if it is one of ours, for a first lease of so many ms; a head of Java's is
-  -- notified, and takes it. Returns 0 when nobody waits, 1 when somebody was served, or the server's error when it refused
-  -- the message.
+  -- True if no client is subscribed to this waiter's channel: it is dead, cut off, or about to subscribe. Only for waiters of
+  -- ours, which subscribe at this server. A server that refuses the question counts every waiter as present.
+  function queue.is_absent(publish, owner)
+    local ask = publish == 'spublish' and 'shardnumsub' or 'numsub'
+    return redis.pcall('pubsub', ask, queue.CHANNELS .. ':' .. owner)[2] == 0
+  end
+
+  -- The lock is free: passes it on to the head, for a first lease of so many ms. The head confirms by coming for the lock; if it
+  -- does not, the lease ends. In a queue of our waiters only, which are all notified with the lease, the first lease is
+  -- long. Where one of Java waits, or the head seems gone, it is GRACE, so that nobody waits long for the dead. A head of Java
+  -- gets a hold of count 0: its script counts it up, as for a re-entry.
+  --
+  -- Returns 0 = nobody waits; 1 = passed on for `lease`; 2 = passed on for GRACE at most; or the server's error.
   function queue.serve(keys, at, wait, lease, publish)
     local owner, due = queue.head(keys, at, wait, publish)
     if not owner then return 0 end
-    local message, nonce = '0', queue.registered(keys, owner)
-    if nonce then
-      -- If it is dead, it shall not cost more than if it were not passed the lock.
-      -- A deadline of Java's does not say when it was set.
-      local most = queue.ours(owner) and math.min(due - at, queue.life(due, at, wait)) or due - at
-      lease = math.min(lease, math.max(1, math.floor(most)))
-      -- `!id`: its hold is listed by this id, and it asks when the message comes; `nonce=id`: listed too; else not.
-      local id = string.match(nonce, '[!=](.*)$')
-      if id then
-        redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
-      else
-        redis.call('hset', keys[1], owner, 1)
-      end
-      local leased = redis.pcall('pexpire', keys[1], lease)
-      if type(leased) == 'table' and leased.err then
-        -- A lock that never ends would be worse than one that is not passed on.
-        redis.call('del', keys[1])
-        return leased
-      end
-      queue.advance(keys, owner, at, wait)
-      message = lease .. ' ' .. nonce
+    local nonce, served = queue.registered(keys, owner), 1
+    lease = tonumber(lease)
+    if not nonce or not only_ours(keys) or queue.is_absent(publish, owner) then
+      lease, served = math.min(lease, queue.GRACE), 2
     end
-    local sent = queue.notify(publish, owner, message)
+    -- A dead head must not cost more than its own deadline. A deadline of Java's does not say when it was set.
+    local most = queue.ours(owner) and math.min(due - at, queue.life(due, at, wait)) or due - at
+    lease = math.min(lease, math.max(1, math.floor(most)))
+    -- `!id`: the hold is listed by this id, and its waiter asks when the message comes; `nonce=id`: listed too; else not.
+    local id = nonce and string.match(nonce, '[!=](.*)$')
+    if id then
+      redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
+    else
+      redis.call('hset', keys[1], owner, nonce and 1 or 0)
+    end
+    local leased = redis.pcall('pexpire', keys[1], lease)
+    if type(leased) == 'table' and leased.err then
+      -- A lock that never ends would be worse than one that is not passed on.
+      redis.call('del', keys[1])
+      return leased
+    end
+    queue.advance(keys, owner, at, wait)
+    local sent = queue.notify(publish, owner, nonce and lease .. ' ' .. nonce or '0')
     if type(sent) == 'table' and sent.err then return sent end
-    return 1
+    return served
   end
 end
 
--- Makes `queue`. A script calls this on every path before it uses `queue`, with its own settings, also where an earlier step
--- has made it: steps of one command may be of several names. Whoever takes or gives back a lock that nobody waits for
--- does without, which costs less than the making.
-local function load_queue(long, lease, channels)
+-- Creates `queue` if needed, and applies the settings. Every path of a script calls this before it uses `queue`, because steps of
+-- one command may be about several names. Acquires and releases without waiters skip it to save the cost.
+local function load_queue(long, lease, grace, channels)
   if not queue then make_queue() end
-  queue.LONG, queue.LEASE, queue.CHANNELS = tonumber(long), tonumber(lease), channels
+  queue.LONG, queue.LEASE, queue.GRACE, queue.CHANNELS = tonumber(long), tonumber(lease), tonumber(grace), channels
 end

@@ -1,7 +1,6 @@
--- Who waits, in order.
+-- List the waiters, in order.
 -- KEYS   1 queue   2 deadlines
--- Reply  {at, owner, deadline, owner, deadline, ..}; a deadline in ms of the server's time, '' where there is none;
---        at = the server's time in ms
+-- Reply  {at, owner, deadline, owner, deadline, ..}: at and deadlines in ms of the server's time; '' = no deadline
 -- Reads only.
 
 local now = redis.call('time')

@@ -54,7 +54,7 @@ local function foreign()
 end
 
 -- Functions about other readers than the script's own.
-local lease_needed, readers_keep, bury, give_lease, holder
+local lease_needed, readers_keep, bury, give_lease, holder, busy_for
 
 -- Creates these functions. Every path of a script calls this before it uses them. Other paths skip it to save the cost.
 local function load_readers()
@@ -236,5 +236,10 @@ local function load_readers()
     end
     load_holds()
     return holds.somebody(hash) or 'nobody'
+  end
+
+  -- The reply for a busy lock that has `left` ms left: {left, 1} if a client of Java was seen to hold it, else `left`.
+  function busy_for(hash, left)
+    return is_ours(holder(hash)) and left or {left, 1}
   end
 end

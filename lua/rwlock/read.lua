@@ -10,6 +10,7 @@
 --        [8] 1 = yields to waiting writers, unless the owner holds the lock already.
 -- Reply  `nil`     held; the hold is counted, and its lease runs from now.
 --        `n`       busy: a writer's lease has n ms left; -1 = no end.
+--        `{n, 1}`  the same, and the writer is a client of Java.
 --        `-3`      the owner no longer has the hold of ARGV[4].
 --        `-5`      held back: a writer waits.
 --        `-6`      the owner holds one of the halves already (only with ARGV[6]).
@@ -40,7 +41,10 @@ else
   local found = redis.call('hmget', hash, 'mode', owner, owner .. ':write')
   if not found[1] then return foreign() end
   count = tonumber(found[2]) or 0
-  if found[1] ~= 'read' and not found[3] then return left end
+  if found[1] ~= 'read' and not found[3] then
+    load_readers()
+    return busy_for(hash, left)
+  end
   if count > 0 then
     if hold == '' then
       again = true

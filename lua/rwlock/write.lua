@@ -11,6 +11,7 @@
 -- Reply  `nil`     held; the hold is counted, and the lease runs from now.
 --        `n`       busy: the writer's lease, or the longest of the readers', has n ms left; -1 = no end. With many readers,
 --                  n is an upper bound.
+--        `{n, 1}`  the same, and a client of Java was seen among the holders.
 --        `-3`      the owner no longer has the hold of ARGV[4].
 --        `-6`      the owner holds the lock for reading, and would wait for itself; or for writing (only with ARGV[6]).
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
@@ -37,7 +38,8 @@ local function busy(left)
       redis.pcall('del', KEYS[3])
     end
   end
-  return left
+  load_readers()
+  return busy_for(hash, left)
 end
 
 local left = redis.call('pttl', hash)

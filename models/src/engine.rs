@@ -12,6 +12,7 @@ pub(crate) mod hold {
     use std::sync::{Arc, Weak};
     use std::time::Duration;
 
+    use super::registry::Courtesy;
     use crate::names::LockName;
     use crate::server::Client;
     use crate::world::Moment;
@@ -25,6 +26,10 @@ pub(crate) mod hold {
     impl Protocol {
         pub(crate) fn flavour(&self) -> &'static str {
             FLAVOUR
+        }
+
+        pub(crate) fn courtesy(&self) -> Courtesy {
+            Courtesy::ByMessage
         }
     }
 

@@ -118,7 +118,7 @@ pub(super) fn keys<'a>(words: &Words<'a>) -> impl Iterator<Item = &'a [u8]> {
     let name = words.at(0);
     let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
     let end = match () {
-        () if is(&["time", "flushall", "publish", "spublish"]) => 1,
+        () if is(&["time", "flushall", "publish", "spublish", "pubsub"]) => 1,
         () if is(&["exists", "del"]) => words.len(),
         () => words.len().min(2),
     };
@@ -147,6 +147,7 @@ fn find(name: &[u8]) -> Option<(isize, Handler)> {
         b"flushall" => (-1, keys::flush),
         b"time" => (1, keys::time),
         b"publish" | b"spublish" => (3, keys::publish),
+        b"pubsub" => (-2, keys::pubsub),
         b"get" => (2, strings::get),
         b"set" => (-3, strings::set),
         b"incr" => (2, strings::incr),

@@ -90,6 +90,9 @@ impl Builder {
         /// Fair locks: Redisson's `fairLockWaitTimeout`, with the value that the Java processes of the same locks
         /// use. Defaults to 5 min.
         java_fair_wait: Duration,
+        /// Fair locks: sets the time within which a waiter must come for a lock that was passed on to it, if Java waits in
+        /// the queue or the waiter's client seems gone. Defaults to 500 ms.
+        fair_grace: Duration,
         /// Read-write locks: sets who is preferred. Defaults to readers, as in Redisson.
         prefer: Prefer,
         /// Read-write locks that prefer writers: sets how long a reader is held back. Defaults to 1 s.

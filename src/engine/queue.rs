@@ -146,11 +146,10 @@ impl Queues {
         entries.values().map(|entry| &entry.target).chain(marked.values()).map(Arc::clone).collect()
     }
 
-    /// Schedules a check of whether a lock is taken within its first lease. For a lock that this client passed on, or
-    /// whose queue's head it notified.
-    pub(crate) fn check_after_first_lease(&self, protocol: &Arc<dyn Protocol>, now: Moment) {
+    /// Schedules a check of whether a lock that a script has passed on is confirmed. `passed`: the script's answer.
+    pub(crate) fn check_passed(&self, protocol: &Arc<dyn Protocol>, passed: i64, now: Moment) {
         if let Some(queue) = protocol.queue() {
-            self.check_in(protocol, now, queue.first_lease_ms.unsigned_abs());
+            self.check_in(protocol, now, queue.lease_of(passed));
         }
     }
 

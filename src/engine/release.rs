@@ -357,7 +357,7 @@ impl GuardRelease {
             Release::Free(receivers) => {
                 lock_is_free(engine, hold, receivers);
                 if receivers > 0 {
-                    engine.queues.check_after_first_lease(&hold.protocol, engine.now());
+                    engine.queues.check_passed(&hold.protocol, receivers.into(), engine.now());
                 }
                 if let Some(inbox) = hold.inbox.get().filter(|_| answer.clean && !hold.owner.is_known()) {
                     engine.registry.keep_spare(&hold.owner, inbox);

@@ -62,6 +62,7 @@ impl dyn Protocol {
     /// | nil; `[token]` for fencing tokens; `OK` for `SET` | held |
     /// | ms; -1; followed by the server's time if there is a queue | busy for ms; busy without an end |
     /// | nil for `SET`; `[ms, 0 or 1]` | busy; busy for ms, 1 = the release will be announced |
+    /// | `[ms, 1]` without `SET` and queue | busy for ms, and a client of Java was seen to hold it |
     /// | -2 | held: the lock was passed on before |
     /// | -3 | a re-entry, but the owner's earlier hold is gone |
     /// | -4 | the owner lost its place in the queue |
@@ -71,7 +72,9 @@ impl dyn Protocol {
     pub(crate) fn acquired(&self, reply: &Reply) -> Result<Answer> {
         let Nature { fenced, by_set, .. } = *self.nature();
         // A lock has a back-off because its release may not be announced.
-        let busy = |ttl: i64, at, announced| Some(Answer::Busy(Busy { ttl: u64::try_from(ttl).ok(), at, announced }));
+        let busy = |ttl: i64, at, announced| {
+            Some(Answer::Busy(Busy { ttl: u64::try_from(ttl).ok(), at, announced, by_java: false }))
+        };
         let announced = self.backoff().is_none();
         let attempt = match reply {
             Reply::Nil if by_set => busy(-1, 0, true),
@@ -88,6 +91,10 @@ impl dyn Protocol {
                 [Reply::Int(TOO_LATE), Reply::Int(at)] => Some(Answer::TooLate(*at)),
                 [Reply::Int(ms), Reply::Int(at)] if self.queue().is_some() => busy(*ms, *at, true),
                 [Reply::Int(ms @ -1..), Reply::Int(announced @ 0..=1)] if by_set => busy(*ms, 0, *announced == 1),
+                [Reply::Int(ms @ -1..), Reply::Int(1)] => {
+                    let ttl = u64::try_from(*ms).ok();
+                    Some(Answer::Busy(Busy { ttl, at: 0, announced, by_java: true }))
+                }
                 [token] if fenced => token_of(token).map(Answer::Fenced),
                 _ => None,
             },
@@ -101,7 +108,7 @@ impl dyn Protocol {
     /// | reply | meaning |
     /// |---|---|
     /// | n > 0 | the owner has n holds left |
-    /// | -n, 0 | free; n clients received the message |
+    /// | -n, 0 | free; n clients received the message. With a queue, n says how the lock was passed on |
     /// | `[0, text]` | free; the server refused to publish the message |
     /// | `[-1]` | the owner has no hold left, but others hold the lock |
     /// | nil; text | not held; held by this owner |

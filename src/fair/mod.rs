@@ -150,6 +150,7 @@ impl Queued {
             first_lease_ms: millis(options.first_lease()),
             java_wait_ms: millis(options.java_fair_wait),
             watchdog_ms: millis(options.watchdog),
+            grace_ms: millis(options.fair_grace),
         };
         Self { name, queue }
     }

@@ -28,6 +28,7 @@ macro_rules! with_options {
             take_turns: Plain<bool>,
             fair_wait: Span,
             java_fair_wait: Span,
+            fair_grace: Span,
             prefer: Prefer,
             hold_back: Span,
             pool_size: Plain<usize>,

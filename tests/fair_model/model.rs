@@ -7,7 +7,7 @@ mod scripts;
 
 pub use scripts::is_shared;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use holds::Hold;
 
@@ -82,6 +82,9 @@ pub struct Model {
     pub now: i64,
     pub wait: i64,
     pub first_lease: i64,
+    pub grace: i64,
+    /// Our waiters whose clients have no subscription.
+    pub absent: BTreeSet<String>,
     /// The lock.
     pub own: Own,
     /// Another lock with the same queue.
@@ -138,11 +141,13 @@ fn double(due: i64) -> i64 {
 }
 
 impl Model {
-    pub fn new(now: i64, wait: i64, first_lease: i64) -> Self {
+    pub fn new(now: i64, wait: i64, first_lease: i64, grace: i64) -> Self {
         Self {
             now,
             wait,
             first_lease,
+            grace,
+            absent: BTreeSet::new(),
             own: Own::default(),
             twin: Own::default(),
             queue: Vec::new(),

@@ -5,11 +5,12 @@ use distlock_support::RedisServer;
 
 use crate::model::{MS, Reply, word};
 
-/// Precedes every script. The last argument is the time in ms. A lease is stored as `10000 * lease + 10^12` ms, so
+/// Precedes every script. The last arguments are the waiters without a subscription (`,owner,owner,`) and the time in ms. A lease is stored as `10000 * lease + 10^12` ms, so
 /// that none ends by itself, and read in steps of 100 ms. So the machine may stall for a quarter of an hour between
 /// two scripts without an effect. Published messages are recorded.
 const CLOCK: &str = "
 local now, redis, said = tonumber(table.remove(ARGV)), redis, {}
+local absent = table.remove(ARGV)
 do
   local server = redis
   local function timed(run)
@@ -20,6 +21,10 @@ do
       if name == 'pttl' then
         local left = run(command, key)
         return left < 0 and left or math.ceil((left - 1000000000000) / 1000000) * 100
+      end
+      if name == 'pubsub' then
+        local owner = string.sub((...), #'channel:{lock}:' + 1)
+        return {(...), string.find(absent, ',' .. owner .. ',', 1, true) and 0 or 1}
       end
       if name == 'publish' then
         said[#said + 1] = string.sub(key, #'channel:{lock}:' + 1)

@@ -103,7 +103,12 @@ impl<'a> Story<'a> {
     pub fn new(seed: u64, scripts: &'a Scripts, rig: &'a mut Rig) -> Self {
         let mut dice = Numbers::new(seed);
         let now = 1_795_000_000_000;
-        let model = Model::new(now, dice.of(&[2_000, 5_000, 5_000, 10_000]), dice.of(&[4_000, 15_000]));
+        let model = Model::new(
+            now,
+            dice.of(&[2_000, 5_000, 5_000, 10_000]),
+            dice.of(&[4_000, 15_000]),
+            dice.of(&[500, 500, 5_000]),
+        );
         let java = dice.of(&[Java::None, Java::Default, Java::Mixed, Java::Mixed]);
         let spoils = dice.below(4) == 0;
         let (given, twins) = [(false, false), (true, false), (false, true)][usize::try_from(dice.below(3)).unwrap()];
@@ -133,9 +138,9 @@ impl<'a> Story<'a> {
 
     fn fail(&self, what: &str) -> ! {
         let from = self.log.len().saturating_sub(40);
-        let Model { wait, first_lease, .. } = self.model;
+        let Model { wait, first_lease, grace, .. } = self.model;
         panic!(
-            "SEED={}, step {}: {what}\nwait {wait}, first lease {first_lease}, Java {:?}, spoilt {}, waiting {:#?}\n{}",
+            "SEED={}, step {}: {what}\nwait {wait}, first lease {first_lease}, grace {grace}, Java {:?}, spoilt {}, waiting {:#?}\n{}",
             self.seed,
             self.log.len(),
             self.java,
@@ -156,7 +161,7 @@ impl<'a> Story<'a> {
         let before = self.model.clone();
         let mut args = args;
         self.log.push(format!("+{} {name} {}", before.now - 1_795_000_000_000, args.join(" ")));
-        args.push(before.now.to_string());
+        args.extend([listed(&before.absent), before.now.to_string()]);
         let replies = self.rig.run(script, if twin { &TWIN_KEYS } else { &KEYS }, &args);
         let expected = self.model.act(twin, act);
         self.log.push(format!("    -> {expected:?}\n    {}", short(&self.model)));
@@ -207,7 +212,10 @@ impl<'a> Story<'a> {
         // No live waiter loses its place.
         for winner in [&self.model.own, &self.model.twin].into_iter().filter_map(|own| own.hold.as_ref()) {
             self.waiting.remove(winner.owner.as_str());
-            self.java_waiting.remove(winner.owner.as_str());
+            // A waiter of Java that did not come for the twin may wait again.
+            if !self.model.queue.contains(&winner.owner) {
+                self.java_waiting.remove(winner.owner.as_str());
+            }
         }
         let lost: Vec<_> = self.waiting.keys().copied().filter(|owner| !self.stands(owner)).collect();
         for owner in lost {
@@ -278,6 +286,11 @@ impl<'a> Story<'a> {
             !ours(other) && !known && self.java_waiting.get(other.as_str()).is_none_or(|(_, wait)| *wait != LONG)
         })
     }
+}
+
+/// The waiters without a subscription, as the rig takes them.
+fn listed(absent: &BTreeSet<String>) -> String {
+    absent.iter().map(|owner| format!(",{owner}")).collect::<String>() + ","
 }
 
 fn stranger(owner: &str) -> bool {

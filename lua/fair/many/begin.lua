@@ -1,5 +1,5 @@
--- Many steps about fair locks in one call (`common/many`): those who leave their queues are taken out of the lists behind the last
--- step, or before one that reads a list. Put around `common/many` at build time.
+-- Many steps about fair locks in one call (`common/many`). Waiters that leave are removed from the lists after the last step, or
+-- before a step that reads a list. The build puts this file in front of `common/many`.
 
 leavers = {}
 local function together()

@@ -2,6 +2,6 @@
 end
 
 local out = together()
--- The answers count whatever becomes of the lists: an entry of nobody's goes when it comes to the head.
+-- The answers count even if this fails: an entry without a waiter is removed when it is the head.
 pcall(take_out)
 return out

@@ -1,6 +1,6 @@
 //! Keys of any type, expiry, publishing, the clock.
 
-use super::{Answer, NOT_AN_INTEGER, Words, count, flag};
+use super::{Answer, NOT_AN_INTEGER, SYNTAX, Words, count, flag};
 use crate::number;
 use crate::reply::SimReply;
 use crate::store::{Failure, Store};
@@ -63,6 +63,16 @@ pub(super) fn publish(store: &mut Store, words: &Words<'_>) -> Answer {
         store.outbox.push((words.bytes_at(1), words.bytes_at(2)));
     }
     Ok(count(listeners))
+}
+
+/// Supports the form that the scripts use: the number of subscribers of each channel.
+pub(super) fn pubsub(store: &mut Store, words: &Words<'_>) -> Answer {
+    if !words.is(1, "numsub") && !words.is(1, "shardnumsub") {
+        return Err(SYNTAX.into());
+    }
+    let listeners = |channel: &[u8]| store.audience.get(channel).copied().unwrap_or(0);
+    let each = (2..words.len()).flat_map(|i| [SimReply::Text(words.bytes_at(i)), count(listeners(words.at(i)))]);
+    Ok(SimReply::List(each.collect()))
 }
 
 #[cfg(test)]

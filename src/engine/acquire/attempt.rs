@@ -392,7 +392,9 @@ impl Attempt {
             Answer::Displaced => Ok(Tried::Displaced),
             Answer::Deadlock if self.used_again => Ok(Tried::OwnerTaken),
             // No other acquire knows this owner, so the hold is left from an earlier attempt that is being undone.
-            Answer::Deadlock if self.fresh => Ok(Tried::Busy(Busy { ttl: None, at: 0, announced: true })),
+            Answer::Deadlock if self.fresh => {
+                Ok(Tried::Busy(Busy { ttl: None, at: 0, announced: true, by_java: false }))
+            }
             Answer::Deadlock => {
                 Err(self.deadlock(if self.not_reentrant { Deadlock::NotReentrant } else { Deadlock::Upgrade }))
             }

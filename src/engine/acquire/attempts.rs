@@ -35,6 +35,8 @@ pub(super) struct Attempts<'a> {
     failed: Option<Error>,
     /// True once an answer reported that another owner holds the lock or is ahead in the queue.
     pub(super) has_seen_busy: bool,
+    /// True if the last busy answer reported a client of Java as the holder.
+    pub(super) by_java: bool,
 }
 
 /// A finding of the last attempt that changes how the waiter continues.
@@ -67,6 +69,7 @@ impl<'a> Attempts<'a> {
             patience: Patience::new(request.patience),
             failed: None,
             has_seen_busy: false,
+            by_java: false,
         }
     }
 
@@ -114,6 +117,7 @@ impl<'a> Attempts<'a> {
                 self.entered(queued);
             }
             Ok(Tried::Marked(busy, mark)) => {
+                self.by_java = busy.by_java;
                 self.pause_for = request.until_free(busy.ttl);
                 Undo::replace_mark(&mut self.mark, mark);
             }
@@ -131,6 +135,7 @@ impl<'a> Attempts<'a> {
             }
             Ok(Tried::Busy(busy)) => {
                 self.announced = busy.announced;
+                self.by_java = busy.by_java;
                 self.pause_for = request.until_free(busy.ttl);
             }
             Ok(Tried::Gone) => {

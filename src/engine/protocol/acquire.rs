@@ -87,4 +87,6 @@ pub(crate) struct Busy {
     pub(crate) at: i64,
     /// True if the release will be announced by a message.
     pub(crate) announced: bool,
+    /// True if a client of Java was seen to hold the lock.
+    pub(crate) by_java: bool,
 }

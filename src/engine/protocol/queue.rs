@@ -5,6 +5,11 @@ use bytes::Bytes;
 use crate::transport::Arg;
 use crate::transport::script::Script;
 
+/// A script's answer after it passed the lock on: for the first lease.
+const PASSED: i64 = 1;
+/// A script's answer after it passed the lock on: the waiter must confirm within the grace time.
+pub(crate) const MUST_CONFIRM: i64 = 2;
+
 /// The queue that a flavour keeps in Redis, and its timings.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -15,7 +20,7 @@ pub(crate) struct Queue {
     ///   as the owner of one, else 0; for each waiter the server's time of its last answer, and its owner; for each
     ///   its nonce.
     /// - Reply: the server's time, then four entries per lock:
-    ///   1. 1 = a waiter was served; 0 = none was; text = the server's error.
+    ///   1. 0 = the lock was not passed on; [`PASSED`], [`MUST_CONFIRM`];  text = the server's error.
     ///   2. The lock's `PTTL`.
     ///   3. Time in ms in which no deadline ends; 0 = unknown.
     ///   4. 1 = all named waiters are queued. Otherwise a list with one entry per waiter: 1 = queued; 0 = not queued;
@@ -31,13 +36,21 @@ pub(crate) struct Queue {
     /// Redisson's `fairLockWaitTimeout`.
     pub(crate) java_wait_ms: i64,
     pub(crate) watchdog_ms: i64,
+    /// Lease of a lock that is passed on to a waiter that must confirm: one of Java, or one that seems gone.
+    pub(crate) grace_ms: i64,
 }
 
 impl Queue {
     /// The arguments that every script of the queue takes. `publish`: the command that sends messages.
-    pub(crate) fn args(&self, publish: Bytes) -> [Arg; 5] {
+    pub(crate) fn args(&self, publish: Bytes) -> [Arg; 6] {
         let [entry_life, first_lease] = [self.entry_life_ms, self.first_lease_ms].map(Arg::Int);
-        let [java_wait, watchdog] = [self.java_wait_ms, self.watchdog_ms].map(Arg::Int);
-        [entry_life, first_lease, Arg::Text(publish), java_wait, watchdog]
+        let [java_wait, watchdog, grace] = [self.java_wait_ms, self.watchdog_ms, self.grace_ms].map(Arg::Int);
+        [entry_life, first_lease, Arg::Text(publish), java_wait, watchdog, grace]
+    }
+
+    /// The lease in ms of a lock that a script has passed on. `passed`: the script's answer.
+    pub(crate) fn lease_of(&self, passed: i64) -> u64 {
+        let lease = if passed == PASSED { self.first_lease_ms } else { self.first_lease_ms.min(self.grace_ms) };
+        lease.unsigned_abs()
     }
 }

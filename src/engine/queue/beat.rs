@@ -215,7 +215,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
             quiet = quiet.min(Duration::from_millis(u64::try_from(*of_queue).unwrap_or(0)));
         }
         match (served, left) {
-            (Some(Reply::Int(1)), _) => engine.queues.check_after_first_lease(protocol, now),
+            (Some(Reply::Int(passed @ 1..)), _) => engine.queues.check_passed(protocol, *passed, now),
             (Some(Reply::Int(0)), Some(Reply::Int(left))) => {
                 // The end of a lease is not announced. If it lies beyond the next beat, that beat schedules the check.
                 let next = engine.options.longest_beat();

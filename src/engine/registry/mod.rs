@@ -174,8 +174,11 @@ impl Registry {
         let mut shard = self.shard(name).lock();
         let Some(slot) = shard.get_mut(name) else { return false };
         let time = slot.turns.turn(self.time);
+        let yields = self.take_turns && hold.protocol.courtesy() != Courtesy::None;
         let Some(local) = slot.local.as_mut().filter(|local| Arc::ptr_eq(&local.hold, hold)) else {
-            slot.turns.release_begins(false, now);
+            if yields {
+                slot.turns.release_begins(false, now);
+            }
             return false;
         };
         if local.handoffs < self.limit
@@ -194,7 +197,9 @@ impl Registry {
                 return true;
             }
         }
-        slot.turns.release_begins(true, now);
+        if yields {
+            slot.turns.release_begins(true, now);
+        }
         // This process held the lock until now.
         slot.seen_busy = Some(now);
         slot.local = None;

@@ -96,6 +96,14 @@ impl Waiter {
         let _ = timeout(limit, Box::pin(waited)).await;
     }
 
+    /// The longest pause before the next attempt, so that clients of Java have an equal chance; None if there are none.
+    /// `woken`: the attempt answers a message.
+    pub(crate) fn window(&self, woken: bool) -> Option<Duration> {
+        self.seat.as_ref()?;
+        let shard = self.registry.shard(&self.name).lock();
+        shard.get(&self.name)?.turns.window(woken, self.registry.topology.now())
+    }
+
     fn way(&self) -> Option<(Duration, u64)> {
         let shard = self.registry.shard(&self.name).lock();
         shard.get(&self.name)?.turns.way(self.registry.topology.now())

@@ -27,6 +27,13 @@ const CONTESTED_TURN: Duration = Duration::from_millis(12);
 /// For how long it counts that somebody else was seen to hold a lock whose releases nobody announces.
 const SEEN: Duration = Duration::from_secs(1);
 
+/// For how long a client of Java that was seen to hold a lock counts as a contender.
+const JAVA_STAYS: Duration = Duration::from_secs(5);
+
+/// A task that races clients of Java for a lock pauses for a random part of this time before it asks. They need longer
+/// to answer a message.
+const WINDOW: Duration = Duration::from_millis(1);
+
 /// How long after a trial the next one is made at the most, and how much longer others may be waited for in all, whatever is heard.
 const RAREST: Duration = WAY.saturating_mul(64);
 const LONGEST: Duration = WAY.saturating_mul(20);
@@ -40,6 +47,8 @@ pub(crate) enum Courtesy {
     ByMessage,
     /// By polling: the lock is left free for so long, or a little less, so that several who leave it do not come back together.
     ByPolling(Duration),
+    /// By a message, and others are let first by a short random pause, only if they are clients of Java.
+    ByWindow,
 }
 
 /// A release that was answered.
@@ -68,6 +77,10 @@ pub(super) struct Turns {
     began: Option<Moment>,
     /// When somebody else was last seen to hold it.
     seen: Option<Moment>,
+    /// When a client of Java was last seen to hold it.
+    java: Option<Moment>,
+    /// When this process last released it; only for [`Courtesy::ByWindow`].
+    left: Option<Moment>,
     /// In boxes: most names are one process's alone.
     way: Option<Box<Way>>,
     learnt: Option<Box<Learnt>>,
@@ -151,6 +164,10 @@ impl Turns {
         let end = now + LONGEST;
         let way = match given.courtesy {
             Courtesy::None => None,
+            Courtesy::ByWindow => {
+                self.left = Some(now);
+                None
+            }
             Courtesy::ByMessage => {
                 let own = before + u64::from(given.listens);
                 let receivers = u64::from(given.receivers).saturating_sub(u64::from(given.listens));
@@ -216,6 +233,18 @@ impl Turns {
     /// Somebody else was seen to hold the lock.
     pub(super) fn note_other_holder(&mut self, now: Moment) {
         self.seen = Some(now);
+    }
+
+    /// A client of Java was seen to hold the lock.
+    pub(super) const fn note_java(&mut self, now: Moment) {
+        self.java = Some(now);
+    }
+
+    /// The longest pause before an attempt that races clients of Java; None if there is no such race: none was seen
+    /// lately, or the attempt follows neither a message (`woken`) nor a release of this process.
+    pub(super) fn window(&self, woken: bool, now: Moment) -> Option<Duration> {
+        let within = |at: Option<Moment>, span| at.is_some_and(|at| now.since(at) < span);
+        (within(self.java, JAVA_STAYS) && (woken || within(self.left, WINDOW))).then_some(WINDOW)
     }
 
     /// For how long others are let go first, if nothing is heard, and how many messages there were; None: they are not.

@@ -204,6 +204,14 @@ impl Waiter {
         }
     }
 
+    /// Records that a client of Java was seen to hold the lock.
+    pub(crate) fn note_java(&self) {
+        let now = self.registry.topology.now();
+        if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
+            slot.turns.note_java(now);
+        }
+    }
+
     /// Remaining lease of a hold of this process that may be handed over to this waiter. Until its end there is no
     /// need to ask Redis.
     pub(crate) fn held_here(&self, now: Moment) -> Option<Duration> {

@@ -16,6 +16,18 @@ use crate::names::LockName;
 /// Most time that a lock is left free for clients that poll.
 const LEFT_FREE: Duration = Duration::from_millis(1);
 
+impl dyn Protocol {
+    /// How other processes are let first after a release.
+    pub(in crate::engine) fn courtesy(&self) -> Courtesy {
+        match self.backoff() {
+            _ if self.nature().shared || self.queue().is_some() => Courtesy::None,
+            _ if self.other().is_some() => Courtesy::ByWindow,
+            Some(backoff) => Courtesy::ByPolling(backoff.pause(0, 0.0).min(LEFT_FREE)),
+            None => Courtesy::ByMessage,
+        }
+    }
+}
+
 /// Books that the lock is free. `receivers`: number of clients that received the message; 0 if unknown.
 pub(super) fn lock_is_free(engine: &Arc<Engine>, hold: &Arc<Hold>, receivers: u32) {
     nothing_is_left(engine, hold);
@@ -38,12 +50,7 @@ pub(super) fn nothing_is_left(engine: &Arc<Engine>, hold: &Arc<Hold>) {
 /// Wakes this process's waiters for a lock that may be free, unless a message will wake them. `receivers`: number of
 /// clients that received the message; 0 if unknown.
 pub(super) fn notify_waiters(engine: &Engine, protocol: &Arc<dyn Protocol>, receivers: u32) {
-    let courtesy = match protocol.backoff() {
-        _ if protocol.nature().shared || protocol.queue().is_some() => Courtesy::None,
-        Some(backoff) => Courtesy::ByPolling(backoff.pause(0, 0.0).min(LEFT_FREE)),
-        None => Courtesy::ByMessage,
-    };
-    engine.registry.released(protocol.name(), receivers, courtesy);
+    engine.registry.released(protocol.name(), receivers, protocol.courtesy());
     if let Some(other) = protocol.other() {
         engine.registry.released(other, receivers, Courtesy::None);
     }

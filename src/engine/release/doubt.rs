@@ -41,8 +41,8 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) 
         let until = engine.now() + engine.options.watchdog.max(lease_left.span()).max(lease.unwrap_or_default());
         let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().as_written, ?undone, doubted, "undid an acquire");
-        if matches!(undone, Ok(Release::Free(1..))) {
-            engine.queues.check_after_first_lease(&hold.protocol, engine.now());
+        if let Ok(Release::Free(passed @ 1..)) = undone {
+            engine.queues.check_passed(&hold.protocol, passed.into(), engine.now());
         }
         notify_waiters(engine, &hold.protocol, 0);
         drop(order);

@@ -6,7 +6,7 @@ use super::aftermath::{notify_waiters, warn_unannounced};
 use super::send::in_time;
 use crate::engine::Engine;
 use crate::engine::ledger::Entry as _;
-use crate::engine::protocol::{Forced, Protocol};
+use crate::engine::protocol::{Forced, MUST_CONFIRM, Protocol};
 use crate::error::Result;
 use crate::runtime::reaper::Finished;
 
@@ -34,7 +34,7 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
             engine.refuted(hold, tenure);
         }
         notify_waiters(&engine, &protocol, 0);
-        engine.queues.check_after_first_lease(&protocol, engine.now());
+        engine.queues.check_passed(&protocol, MUST_CONFIRM, engine.now());
         if let Forced::Unannounced(reason) = &forced {
             warn_unannounced(&engine, protocol.name(), reason);
         }

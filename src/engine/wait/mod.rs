@@ -162,6 +162,12 @@ async fn contend<A: Awaited>(
         let mut pause = match awaited.pause_before_asking(waiter, woken, was_listening && listening) {
             Some(pause) => pause,
             None => {
+                if let Some(window) = waiter.window(woken) {
+                    waiter.park(deadline.at_most(engine.jitter(window)), Until::Handed).await;
+                    if let Some(output) = awaited.received(waiter) {
+                        return Ok(Waited::Done(output));
+                    }
+                }
                 pace.spend(engine.now());
                 match awaited.ask(waiter, listening).await? {
                     Asked::Done(output) => return Ok(Waited::Done(output)),

@@ -40,24 +40,24 @@ impl Model {
         None
     }
 
-    /// Serves the head of a free lock. A registered head gets the lock, for no longer than it may live, and a
-    /// message with its registration; any other head is only notified. Returns true if there is a head.
-    fn serve(&mut self) -> bool {
-        let Some(owner) = self.head() else { return false };
-        let Some(nonce) = self.own.registered.get(&owner).cloned() else {
-            self.tell(&owner, "0");
-            return true;
-        };
+    /// Passes a free lock on to the head, for no longer than the head may live. A registered head gets a message with
+    /// its registration. A head of Java gets a hold of count 0. Returns 0 if there is no head; 2 if the head must confirm
+    /// within the grace time, else 1.
+    fn serve(&mut self) -> i64 {
+        let Some(owner) = self.head() else { return 0 };
+        let nonce = self.own.registered.get(&owner).cloned();
+        let must_confirm = nonce.is_none() || !self.only_ours() || self.absent.contains(&owner);
         let due = self.due[&owner];
         // Java's deadlines do not show when they were set.
         let most = if ours(&owner) { self.until(due).min(self.life(due)) } else { self.until(due) }.div_euclid(MS);
-        let lease = self.first_lease.min(most.max(1));
+        let lease = if must_confirm { self.first_lease.min(self.grace) } else { self.first_lease }.min(most.max(1));
         self.advance(&owner);
         // The rig reads leases in steps of 100 ms.
         let end = self.now + (lease + 99) / 100 * 100;
-        self.own.hold = Some(Hold::first(&owner, listed(&nonce).unwrap_or_default(), end));
-        self.tell(&owner, format!("{lease} {nonce}"));
-        true
+        let id = nonce.as_deref().and_then(listed).unwrap_or_default();
+        self.own.hold = Some(Hold { count: nonce.is_some().into(), ..Hold::first(&owner, id, end) });
+        self.tell(&owner, nonce.map_or_else(|| "0".into(), |nonce| format!("{lease} {nonce}")));
+        if must_confirm { 2 } else { 1 }
     }
 
     fn busy(&self) -> Reply {
@@ -189,8 +189,7 @@ impl Model {
             Some((_, count)) => {
                 let mine = if self.too_late(last).is_some() { "" } else { &give.mine };
                 let Some(left) = self.give(give, mine) else { return List(vec![Int(-2), Int(count)]) };
-                let served = i64::from(left == 0 && waited && self.serve());
-                Int(if left > 0 { left } else { -served })
+                Int(if left > 0 || !waited { left } else { -self.serve() })
             }
         }
     }
@@ -227,8 +226,11 @@ impl Model {
         if self.queue.is_empty() {
             self.due.clear();
             self.own.registered.clear();
-        } else if self.own.hold.is_none() && self.serve() && reply == Int(0) {
-            reply = Int(-1);
+        } else if self.own.hold.is_none() {
+            let served = self.serve();
+            if reply == Int(0) {
+                reply = Int(-served);
+            }
         }
         reply
     }
@@ -250,10 +252,10 @@ impl Model {
             self.head();
         }
         let left = self.left();
-        let served = self.own.hold.is_none() && self.serve();
-        let mut out = vec![Int(self.now), Int(served.into()), Int(left), Int(quiet)];
+        let served = if self.own.hold.is_none() { self.serve() } else { 0 };
+        let mut out = vec![Int(self.now), Int(served), Int(left), Int(quiet)];
         let is_shared = alive.iter().any(|one| is_shared(&one.nonce));
-        if !reads_all && standing.len() == alive.len() && !served && !is_shared {
+        if !reads_all && standing.len() == alive.len() && served == 0 && !is_shared {
             out.push(Int(1));
             return List(out);
         }

@@ -23,7 +23,7 @@ pub(super) fn give(owner: &str, hold: &str, lease: i64) -> Give {
 impl Story<'_> {
     /// The arguments that every script has after its own.
     pub(super) fn args(&self, own: &[String]) -> Vec<String> {
-        let told = [LONG, JAVA_LEASE].map(|ms| ms.to_string());
+        let told = [LONG, JAVA_LEASE, self.model.grace].map(|ms| ms.to_string());
         let queue = [self.model.wait.to_string(), self.model.first_lease.to_string(), "publish".into()];
         [own, &queue, &told, &[CHANNELS.into()]].concat()
     }
@@ -186,7 +186,8 @@ impl Story<'_> {
 
     pub(super) fn shift(&mut self, ms: i64) {
         self.log.push(format!("time passes by {ms}"));
-        let servers = self.rig.run(&self.scripts.pass, &KEYS, &[ms.to_string(), self.model.now.to_string()]);
+        let servers =
+            self.rig.run(&self.scripts.pass, &KEYS, &[ms.to_string(), String::new(), self.model.now.to_string()]);
         self.model.pass(ms);
         self.compare(servers, &Reply::Nil);
     }

@@ -206,7 +206,7 @@ impl Story<'_> {
             self.rig.command(&["pexpire", "waiters", MINUTE]);
         }
         self.model.pass(0);
-        let servers = self.rig.run(&self.scripts.look, &KEYS, &[now.to_string()]);
+        let servers = self.rig.run(&self.scripts.look, &KEYS, &[String::new(), now.to_string()]);
         self.compare(servers, &Reply::Nil);
     }
 
@@ -222,7 +222,14 @@ impl Story<'_> {
                 self.step_of_java(owner);
             }
             16 if self.spoils && self.dice.below(3) == 0 => self.spoil(),
-            17 if self.dice.below(5) == 0 => {
+            // A client loses its subscriptions, or has them back.
+            17 if self.dice.below(2) == 0 => {
+                let owner = self.dice.of(OURS.as_flattened()).to_owned();
+                if !self.model.absent.remove(&owner) {
+                    self.model.absent.insert(owner);
+                }
+            }
+            17 if self.dice.below(3) == 0 => {
                 let last = self.last();
                 self.force(last);
             }
@@ -256,6 +263,8 @@ impl Story<'_> {
             if let Some(hold) = self.model.own.hold.clone() {
                 left.remove(hold.owner.as_str());
                 match JAVA.iter().find(|owner| **owner == hold.owner) {
+                    // Passed on to an owner that does not come.
+                    _ if hold.count == 0 => self.shift((hold.end - self.model.now + 99) / 100 * 100),
                     Some(owner) => drop(self.java("unlock", owner, 30_000, 0)),
                     None => self.release_any(&hold.owner),
                 }
