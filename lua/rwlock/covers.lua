@@ -238,8 +238,14 @@ local function load_readers()
     return holds.somebody(hash) or 'nobody'
   end
 
-  -- The reply for a busy lock that has `left` ms left: {left, 1} if a client of Java was seen to hold it, else `left`.
+  -- The reply for a busy lock that has `left` ms left: {left, 1} if a client of Java was seen to hold it, else `left`. With many
+  -- readers it looks at some. Refused commands do not matter.
   function busy_for(hash, left)
-    return is_ours(holder(hash)) and left or {left, 1}
+    local n = redis.pcall('hlen', hash)
+    local many = type(n) == 'number' and n > FEW
+    for _, field in ipairs(many and redis.pcall('hrandfield', hash, 4) or redis.pcall('hkeys', hash)) do
+      if field ~= 'mode' and not is_ours(field) then return {left, 1} end
+    end
+    return left
   end
 end

@@ -77,8 +77,13 @@ impl Drop for EntryHandle {
     }
 }
 
-/// A lock, and when to check it.
-type Due = (Arc<dyn Protocol>, Moment);
+/// A lock to check at `at`, and once more at `last`: by then an entry that nobody refreshes has expired.
+#[derive(Debug)]
+struct Due {
+    protocol: Arc<dyn Protocol>,
+    at: Moment,
+    last: Moment,
+}
 
 /// The queue entries of a client, and the locks that it checks.
 #[derive(Debug, Default)]
@@ -149,16 +154,22 @@ impl Queues {
     /// Schedules a check of whether a lock that a script has passed on is confirmed. `passed`: the script's answer.
     pub(crate) fn check_passed(&self, protocol: &Arc<dyn Protocol>, passed: i64, now: Moment) {
         if let Some(queue) = protocol.queue() {
-            self.check_in(protocol, now, queue.lease_of(passed));
+            let last = queue.first_lease_ms.unsigned_abs();
+            self.check_at(protocol, now, queue.lease_of(passed), last);
         }
     }
 
     /// Schedules a check of a lock whose lease ends in `ms`.
     pub(crate) fn check_in(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64) {
-        let due = now + Duration::from_millis(ms + 2);
+        self.check_at(protocol, now, ms, ms);
+    }
+
+    fn check_at(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64, last_ms: u64) {
+        let [at, last] = [ms, last_ms].map(|ms| now + Duration::from_millis(ms + 2));
         // The latest information wins, even if the check moves back.
-        let before = self.after.lock().insert(Arc::clone(protocol.name()), (Arc::clone(protocol), due));
-        if before.is_none_or(|(_, before)| due < before) {
+        let due = Due { protocol: Arc::clone(protocol), at, last };
+        let before = self.after.lock().insert(Arc::clone(protocol.name()), due);
+        if before.is_none_or(|before| at < before.at) {
             self.kick.notify_one();
         }
     }
@@ -172,7 +183,7 @@ impl Queues {
 
     /// Time until there is something to do; None: until the next kick.
     fn idle_for(&self, now: Moment, beat: Duration) -> Option<Duration> {
-        let next = self.after.lock().values().map(|(_, due)| due.since(now)).min();
+        let next = self.after.lock().values().map(|due| due.at.since(now)).min();
         if self.passed.load(Ordering::Relaxed) || !self.entries.lock().is_empty() {
             return Some(next.map_or(beat, |next| next.min(beat)));
         }
@@ -183,12 +194,12 @@ impl Queues {
     fn due(&self, now: Moment) -> Vec<Arc<dyn Protocol>> {
         let mut after = self.after.lock();
         let mut due = Vec::new();
-        after.retain(|_, (protocol, at)| {
-            let keep = *at > now;
-            if !keep {
-                due.push(Arc::clone(protocol));
+        after.retain(|_, one| {
+            if one.at <= now {
+                due.push(Arc::clone(&one.protocol));
+                one.at = one.last;
             }
-            keep
+            one.at > now
         });
         due
     }

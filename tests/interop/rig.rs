@@ -21,6 +21,8 @@ pub const WATCHDOG: Duration = Duration::from_secs(30);
 
 /// Our clients' `fair_wait`, the longest that a client accepts. A waiter may stand still that long and keep its place.
 pub const FAIR_WAIT: Duration = Duration::from_secs(300);
+/// Longer than a pause of the machine: a waiter that confirms late would lose its turn.
+const FAIR_GRACE: Duration = Duration::from_secs(300);
 
 /// Prefix of Redisson's latches, which make its unlocks idempotent.
 pub const LATCH: &str = "redisson_unlock_latch:";
@@ -184,7 +186,7 @@ impl Rig {
 /// go first, because its attempts are counted.
 pub fn builder(url: &str) -> Builder {
     let builder = bed::builder(url).watchdog(NEVER).command_timeout(PATIENCE).ack_timeout(PATIENCE);
-    builder.fair_wait(FAIR_WAIT).poll_cap(NEVER).subscription_linger(ms(300)).take_turns(false)
+    builder.fair_wait(FAIR_WAIT).fair_grace(FAIR_GRACE).poll_cap(NEVER).subscription_linger(ms(300)).take_turns(false)
 }
 
 /// The same options with the default watchdog, for leases that are renewed or end.

@@ -168,10 +168,15 @@ impl<'a> Crowd<'a> {
         self.run("many", &keys, &args).await
     }
 
-    /// Tries to acquire the write half. `mark`: the ms for which a mark is left, 0 = none.
+    /// Tries to acquire the write half. Returns nil, or the time for which it is busy. `mark`: the ms for which a mark is
+    /// left, 0 = none.
     pub async fn write(&self, owner: &str, mark: i64) -> Value {
         let (first, marks, mark) = (cover(NAME, owner, 1), marks(), mark.to_string());
-        self.run("write", &[NAME, &first, &marks], &[owner, "60000", "", "", "0", "0", &tag(), &mark]).await
+        match self.run("write", &[NAME, &first, &marks], &[owner, "60000", "", "", "0", "0", &tag(), &mark]).await {
+            // A client of Java was seen.
+            Value::Array(mut busy) if busy.get(1) == Some(&Value::Int(1)) => busy.swap_remove(0),
+            told => told,
+        }
     }
 
     /// Removes the mark of a waiting writer that gives up.

@@ -36,6 +36,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let (wait, first_lease) = (d.of(&WAITS), d.of(&["4000", "15000", "15000", "15000", "x", "-1"]));
     let publish = d.of(&["publish", "publish", "publish", "nosuchcommand"]);
     let (long, watchdog) = (d.of(&["300000", "5000"]), d.of(&["30000", "3000"]));
+    let grace = d.of(&["500", "500", "5000", "x"]);
     let lease = d.mostly(&LEASES, 4);
     let s = |text: &str| text.to_owned();
     let nonce = d.of(&NONCES);
@@ -46,7 +47,15 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             &names[..4],
             &[
                 args,
-                &[wait.clone(), first_lease.clone(), publish.clone(), long.clone(), watchdog.clone(), channels.clone()],
+                &[
+                    wait.clone(),
+                    first_lease.clone(),
+                    publish.clone(),
+                    long.clone(),
+                    watchdog.clone(),
+                    grace.clone(),
+                    channels.clone(),
+                ],
             ]
             .concat(),
         )
@@ -62,7 +71,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         17 => call(FAIR_FORCE, &[last]),
         18 => script(FAIR_WAITERS, &[queue, deadlines], &[]),
         19..25 => {
-            let (mut keys, mut args) = (Vec::new(), vec![wait, first_lease, publish, long, watchdog]);
+            let (mut keys, mut args) = (Vec::new(), vec![wait, first_lease, publish, long, watchdog, grace]);
             for names in &FAIR[d.roll(3)..] {
                 keys.extend(names[..4].iter().map(|name| (*name).to_owned()));
                 let n = d.roll(4);

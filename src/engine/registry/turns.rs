@@ -476,4 +476,18 @@ mod tests {
         turns.acquired(at(1_001));
         assert!(turns.released(looking, false, at(1_002)), "that is long ago");
     }
+
+    #[test]
+    fn window_opens_only_for_races_with_java() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.window(true, at(0)), None, "no client of Java was seen");
+        turns.note_java(at(0));
+        assert_eq!(turns.window(true, at(1)), Some(WINDOW), "after a message");
+        assert_eq!(turns.window(false, at(1)), None, "a first attempt enters at once");
+        assert!(turns.released(ReleaseInfo { courtesy: Courtesy::ByWindow, ..given(3, true) }, false, at(2)));
+        assert_eq!(turns.window(false, at(2)), Some(WINDOW), "right after a release of this process");
+        assert_eq!(turns.window(false, at(3)), None);
+        assert_eq!(turns.window(true, at(4_999)), Some(WINDOW));
+        assert_eq!(turns.window(true, at(5_000)), None, "Java was seen too long ago");
+    }
 }

@@ -35,7 +35,7 @@ impl Fake {
     /// The reply that every queue entry exists and every lock is held.
     fn refreshed(&self, call: &Call) -> Reply {
         let at = 1_700_000_000_000 + self.begin.elapsed().as_millis() as i64;
-        let (mut replies, mut n) = (vec![Reply::Int(at)], call.keys + 5);
+        let (mut replies, mut n) = (vec![Reply::Int(at)], call.keys + 6);
         for _ in 0..call.keys / 4 {
             let Some(Arg::Int(places)) = call.words.get(n + 1) else { panic!("no count") };
             replies.extend([0, -1, 0, 1].map(Reply::Int));
