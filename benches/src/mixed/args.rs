@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::TypedValueParser as _;
 use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -124,7 +125,8 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHO", default_value = "random")]
     pub kill: Kill,
     /// Victims per run, at random moments
-    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u8).range(0..=64).map(usize::from))]
+    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=64).map(usize::from))]
     pub kills: usize,
     /// Freeze each victim for 7 s instead of killing it
     #[arg(long)]

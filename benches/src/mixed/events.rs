@@ -93,9 +93,8 @@ pub struct Trace {
 
 impl Trace {
     /// Prepares to read a file that may not exist yet.
-    pub const fn new(path: PathBuf) -> Self {
-        let (part, done, failures) = (Vec::new(), Vec::new(), Vec::new());
-        Self { path, file: None, part, open: BTreeMap::new(), done, failures }
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, file: None, part: Vec::new(), open: BTreeMap::new(), done: Vec::new(), failures: Vec::new() }
     }
 
     pub fn path(&self) -> &Path {
