@@ -225,7 +225,7 @@ final class Bench {
         return answer;
     }
 
-    private static void pause(long ns) {
+    static void pause(long ns) {
         long end = System.nanoTime() + ns;
         for (long left = ns; left > 0; left = end - System.nanoTime()) {
             LockSupport.parkNanos(left);

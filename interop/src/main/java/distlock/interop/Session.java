@@ -13,6 +13,7 @@ final class Session {
     private final OtherOps otherOps;
     private final Bench bench;
     private final Holder holder;
+    private final Fleet fleet;
     private final LogicalThreads threads = new LogicalThreads();
 
     Session(List<RedissonClient> clients, Answers answers) {
@@ -23,6 +24,7 @@ final class Session {
         otherOps = new OtherOps(clients.get(0));
         bench = new Bench(clients.get(0), locks);
         holder = new Holder(locks);
+        fleet = new Fleet(locks);
     }
 
     List<String> ids() {
@@ -41,6 +43,7 @@ final class Session {
             case "bench_contended" -> background.execute(() -> answers.run(request, () -> bench.contended(request)));
             case "hold_many" -> background.execute(() -> answers.run(request, () -> holder.hold(request)));
             case "release_many" -> background.execute(() -> answers.run(request, () -> holder.release(request)));
+            case "fleet_loop" -> background.execute(() -> answers.run(request, () -> fleet.loop(request)));
             case "interrupt" -> answers.run(request, () -> threads.interrupt(request.thread()));
             case "sleeps" -> answers.run(request, () -> threads.sleeps(request.thread()));
             default -> threads.submit(request.thread(), () -> answers.run(request, () -> onThread(request)));
