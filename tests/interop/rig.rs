@@ -21,8 +21,8 @@ pub const WATCHDOG: Duration = Duration::from_secs(30);
 
 /// Our clients' `fair_wait`, the longest that a client accepts. A waiter may stand still that long and keep its place.
 pub const FAIR_WAIT: Duration = Duration::from_secs(300);
-/// Longer than a pause of the machine: a waiter that confirms late would lose its turn.
-const FAIR_GRACE: Duration = Duration::from_secs(300);
+/// Longer than the default, for a busy machine: a waiter that confirms late would lose its turn.
+const FAIR_GRACE: Duration = Duration::from_secs(5);
 
 /// Prefix of Redisson's latches, which make its unlocks idempotent.
 pub const LATCH: &str = "redisson_unlock_latch:";

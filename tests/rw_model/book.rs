@@ -148,7 +148,12 @@ impl Model {
                 let promised = promised.map(|least| (least, least.max(full), untimed(least.max(full))));
                 self.state.our_unread(who, left, promised, t, &mut self.why, &mut self.said)
             }
-            Half::Write => self.state.our_unwrite(who, left, book.lease(), t, &mut self.why, &mut self.said),
+            Half::Write => {
+                // After the guard's end the client does not ask for the server's time. If it has forgotten the time, the
+                // release shortens no lease.
+                let may_stay = self.is_clock_stale && until.before(t);
+                self.state.our_unwrite(who, left, (book.lease(), may_stay), t, &mut self.why, &mut self.said)
+            }
         };
         let book = self.book(who, half);
         let told = match answer {

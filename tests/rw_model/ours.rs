@@ -210,17 +210,18 @@ impl State {
         if left > 0 && self.mode.is_some() { Answer::Left(left) } else { Answer::Free }
     }
 
-    /// `lease`: the lease of the remaining holds.
+    /// `lease`: the lease of the remaining holds. `may_stay`: perhaps the release does not
+    /// shorten the current one.
     pub fn our_unwrite(
         &mut self,
         who: usize,
         left: Option<i64>,
-        lease: Span,
+        (lease, may_stay): (Span, bool),
         t: Span,
         why: &mut Why,
         said: &mut String,
     ) -> Answer {
-        let (before, covered) = (self.writes[who], self.covered(who));
+        let (was, before, covered) = (self.end, self.writes[who], self.covered(who));
         let left = left.unwrap_or(before - 1);
         let dead = self.reads[who] > 0 && covered.is_none();
         if !self.java_unwrite(who, WATCHDOG, t, said) {
@@ -229,6 +230,7 @@ impl State {
         assert_eq!(left, before - 1, "the client counts what the server counts");
         if left > 0 {
             let end = t.plus(lease).max(covered.unwrap_or_default().set_again(t));
+            let end = if may_stay { Span { hi: end.hi.max(was.set_again(t).hi), ..end } } else { end };
             if end != self.end {
                 note(why, Unlike::PartialWrite);
             }

@@ -99,7 +99,7 @@ impl Waiter {
     /// The longest pause before the next attempt, so that clients of Java have an equal chance; None if there are none.
     /// `woken`: the attempt answers a message.
     pub(crate) fn window(&self, woken: bool) -> Option<Duration> {
-        self.seat.as_ref()?;
+        self.seat.as_ref().filter(|_| self.registry.take_turns)?;
         let shard = self.registry.shard(&self.name).lock();
         shard.get(&self.name)?.turns.window(woken, self.registry.topology.now())
     }

@@ -69,6 +69,28 @@ fn a_release_by_a_reader_does_not_shorten_the_lease_of_another() {
     });
 }
 
+/// A release that leaves other readers in frees nothing, so nobody is let first.
+#[test]
+fn a_reader_that_returns_beside_another_reader_enters_at_once() {
+    virtually(async || {
+        let scene = Scene::new();
+        let writing = lock(&scene.theirs.client, Flavour::Write, NAME).lock().await.unwrap();
+        let read = scene.read();
+        let reader = tokio::spawn(async move { read.lock().await.unwrap() });
+        sleep(ms(50)).await;
+        writing.unlock().await.unwrap();
+        // It has waited, so this process is subscribed.
+        let first = reader.await.unwrap();
+        let second = scene.read().lock().await.unwrap();
+        first.unlock().await.unwrap();
+        let began = Instant::now();
+        let third = scene.read().lock().await.unwrap();
+        assert!(began.elapsed() <= ms(3), "entered after {:?}", began.elapsed());
+        drop((second, third));
+        settled(&scene.server, &[&scene.ours, &scene.theirs], ms(60_000)).await.unwrap();
+    });
+}
+
 /// `testReadLockLeaseTimeoutDiffThreadsRRW`: the second reader extends the lease of the hash, and its release undoes
 /// that. The writer starts to wait before the second reader arrives, or after it has left.
 #[test]
