@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
 
     async fn strike(&mut self, language: Language) {
         let Some(index) = self.stopped_victim(language).await else {
-            eprintln!("no {} process left to strike", language.name());
+            eprintln!("{}: no process is left to strike", language.name());
             return;
         };
         // All its threads stand still, so none of its events is later.
@@ -173,10 +173,11 @@ impl<'a> Run<'a> {
                 }
                 member.resume();
             }
+            self.thaw_until(monotonic_ns()).await;
             tokio::time::sleep(SEARCH_PAUSE).await;
         }
         if self.args.holders {
-            eprintln!("no {} process holds the lock: a waiter is struck", language.name());
+            eprintln!("{}: no process holds the lock, a waiter is struck", language.name());
         }
         let index = self.numbers.of(&fit);
         self.members[index].stop();

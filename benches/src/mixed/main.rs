@@ -58,7 +58,9 @@ async fn measure(args: &Args) -> ExitCode {
         for &fleet in args.fleets() {
             eprintln!("[{:>4.0} s] {}, seed {seed}", began.elapsed().as_secs_f64(), fleet.name());
             let row = fleet::run(args, fleet, seed).await;
-            eprint!("{}", table::table(std::slice::from_ref(&row)));
+            if args.runs as usize * args.fleets().len() > 1 {
+                eprint!("{}", table::table(std::slice::from_ref(&row)));
+            }
             runs.push(row);
         }
     }
