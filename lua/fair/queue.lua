@@ -214,8 +214,8 @@ local function make_queue()
     end
   end
 
-  -- Removes the head because it gets the lock. The next waiter may wait for as long as the lock is held then, as if it queued
-  -- now.
+  -- Removes the head because it gets the lock, and moves the waiters of Java behind it forward. The next waiter may wait for as
+  -- long as the lock is held then, as if it queued now.
   function queue.advance(keys, owner, at, wait)
     local due = redis.call('zscore', keys[3], owner)
     queue.remove(keys, owner)

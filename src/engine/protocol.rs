@@ -15,7 +15,7 @@ mod release;
 mod renewal;
 
 pub(crate) use acquire::{Answer, Ask, Busy, Queueing};
-pub(crate) use queue::{MUST_CONFIRM, Queue};
+pub(crate) use queue::{MUST_CONFIRM, PASSED, Queue};
 pub(crate) use release::{Forced, Giving, LeaseLeft, Release};
 pub(crate) use renewal::{About, Renewal, Renewed};
 

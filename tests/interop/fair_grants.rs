@@ -1,13 +1,14 @@
-//! A lock is granted only to our waiters. Java's waiters are told to take it, as in Redisson.
+//! A free lock is passed on to the head: to ours by the message, to Java's as a hold that its next attempt counts up.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use distlock::DistLock as _;
 use distlock_support::agent::{AgentOptions, Call, JavaLock};
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::listener::{Listener, Message};
-use crate::rig::{Rig, replied, soon, until, until_is};
+use crate::rig::{Rig, connect, replied, soon, until, until_is, watched};
 
 async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
     let prefix = lane.channel("");
@@ -18,27 +19,29 @@ async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
     listener.take(&lane.rig.admin).await.iter().filter_map(told).collect()
 }
 
-/// Asserts that a head of Java's, whose process is frozen, was told to take the lock, and that nothing was done on its
-/// behalf.
-async fn only_told(lane: &Lane<'_>, messages: &[(String, String)], head: &str) {
+/// Longer than a test: the frozen process comes in time, however slow the machine is.
+const GRACE: Duration = Duration::from_secs(300);
+
+/// Asserts that the lock was passed on to a head of Java's, whose process is frozen, and that the head was told once.
+async fn passed_on(lane: &Lane<'_>, messages: &[(String, String)], head: &str) {
     assert_eq!(messages, [(head.to_owned(), "0".to_owned())], "{}", lane.name);
-    assert!(lane.holders().await.is_empty(), "{}: {:?}", lane.name, lane.holders().await);
-    assert_eq!(lane.queue().await.first().map(String::as_str), Some(head));
-    assert!(lane.score(head).await.is_some());
+    assert_eq!(lane.holders().await, BTreeMap::from([(head.to_owned(), "0".to_owned())]), "{}", lane.name);
+    assert!(!lane.queue().await.iter().any(|waiter| waiter == head), "{}", lane.name);
+    assert_eq!(lane.score(head).await, None, "{}", lane.name);
 }
 
-/// Resumes Java, which then takes the lock itself.
+/// Resumes Java, whose next attempt counts the hold up.
 async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
     lane.rig.agents[0].cont();
     replied(call).await;
-    lane.held_by(head).await;
+    assert_eq!(lane.holders().await, BTreeMap::from([(head.to_owned(), "1".to_owned())]), "{}", lane.name);
     replied(java.unlock()).await;
 }
 
 /// Covers all our calls that free the lock or find it free.
-pub async fn fair_grants_never_go_to_java(version: &str) {
+pub async fn fair_grants_to_java_are_counted_by_java(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version).in_own_process()]).await;
-    let client = rig.watched_client().await;
+    let client = connect(watched(rig.builder()).fair_grace(GRACE)).await;
     let listener = Listener::open(rig.server.addr()).await;
 
     for how in ["released", "forced"] {
@@ -54,7 +57,7 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
         } else {
             guard.unlock().await.expect("unlock");
         }
-        only_told(&lane, &heard(&lane, &listener).await, &head).await;
+        passed_on(&lane, &heard(&lane, &listener).await, &head).await;
         takes_it(&lane, java, call, &head).await;
         lane.is_gone().await;
     }
@@ -73,10 +76,8 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
     lane.vanish().await;
     ours.abort();
     drop(ours);
-    until_is("its leaving", async || lane.queue().await.len(), |len| *len == 1).await;
-    // On a slow machine it may have had its turn first.
-    until_is("a free lock", async || lane.holders().await, BTreeMap::is_empty).await;
-    only_told(&lane, &heard(&lane, &listener).await, &head).await;
+    until_is("Java's turn", async || lane.holders().await, |holders| holders.contains_key(&head)).await;
+    passed_on(&lane, &heard(&lane, &listener).await, &head).await;
     takes_it(&lane, java, call, &head).await;
     let _ = guard.unlock().await;
     lane.is_gone().await;
@@ -94,10 +95,7 @@ pub async fn fair_grants_never_go_to_java(version: &str) {
     lane.refreshed(&second).await;
     lane.vanish().await;
     lane.refreshed(&second).await;
-    // Each refresh that finds the lock free sends one message.
-    let mut messages = heard(&lane, &listener).await;
-    messages.dedup();
-    only_told(&lane, &messages, &head).await;
+    passed_on(&lane, &heard(&lane, &listener).await, &head).await;
     takes_it(&lane, java, call, &head).await;
     soon(ours).await.expect("the waiter").1.unlock().await.expect("unlock");
     let _ = guard.unlock().await;

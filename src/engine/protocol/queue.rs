@@ -6,7 +6,7 @@ use crate::transport::Arg;
 use crate::transport::script::Script;
 
 /// A script's answer after it passed the lock on: for the first lease.
-const PASSED: i64 = 1;
+pub(crate) const PASSED: i64 = 1;
 /// A script's answer after it passed the lock on: the waiter must confirm within the grace time.
 pub(crate) const MUST_CONFIRM: i64 = 2;
 

@@ -307,7 +307,10 @@ async fn who_told_others_looks_after_the_lock() {
                 }
             }
             sleep(secs(5)).await;
-            assert_eq!(fake.sent("refresh").len(), usize::from(told), "{way}");
+            // The reply to a forced release does not say how the lock was passed on: within the grace time, or for the
+            // first lease.
+            let checks = if way == "force" { 2 } else { 1 };
+            assert_eq!(fake.sent("refresh").len(), if told { checks } else { 0 }, "{way}");
             done(client, &fake).await;
         }
     }

@@ -118,7 +118,8 @@ fn dead_waiters_cost_the_grace_time_each() {
             }
         }
         let behind = waiter(&server, &alive).await;
-        [&closed, &frozen].map(|party| party.link.partition(true));
+        closed.link.partition(true);
+        frozen.link.partition(true);
         closed.link.hang_up();
         let released = Instant::now();
         guard.unlock().await.unwrap();
