@@ -1,30 +1,35 @@
-//! Turns among processes: who has had a lock lets the others have it first.
+//! Turns among processes: after a release, the process that held the lock lets the others try first.
 //!
-//! All contenders hear of a release at the same time, and the fastest of them has the lock: without more, that is whoever gave it
-//! back, again and again, and a process whose client is slower never has it. So a process whose release had n other receivers
-//! does not ask until it has heard n releases, each within [`WAY`] of the one before. Where nobody takes the lock for that long it asks
-//! after all, and goes on counting. It is a courtesy, and nothing relies on it: what is heard may be anybody's.
+//! All contenders hear of a release at the same time, and the fastest acquires the lock. Without turns that would be the
+//! releasing process, again and again, and a process with a slower client would starve.
 //!
-//! Not every receiver wants the lock: subscriptions linger, and some only watch. How many turns the others took is learnt each
-//! time, and no more are waited for until the next trial, which lets all receivers go first again. A trial that fails costs a
-//! [`WAY`], and trials that fail become rare: [`RAREST`].
+//! 1. A release that n other clients heard starts a *way*: this process waits for n more releases before it asks.
+//! 2. If no release is heard for [`WAY`], it asks anyway, and continues to count.
+//! 3. Not every receiver competes, because subscriptions linger. So each way teaches how many turns the others took, and
+//!    the next one waits for no more. From time to time a *trial* waits for all receivers again. A trial that fails costs
+//!    one [`WAY`], and failed trials become rare ([`RAREST`]).
+//!
+//! Read-write locks have no turns. They only pause for a random time within a [`WINDOW`] while Java competes.
+//!
+//! Nothing relies on turns, because anybody may send messages.
 
 use std::time::Duration;
 
 use crate::world::Moment;
 
-/// How long a lock may stay free before a process that lets others go first asks for it after all: a message and an attempt take
-/// 0.3 ms on a quiet machine, 2 to 5 ms by Redisson's client, several times that on a busy one.
+/// Longest time that a lock may stay free before a process that lets others first asks for it anyway. A message and an attempt
+/// take 0.3 ms on a quiet machine, and 2 to 5 ms with Redisson's client. On a busy machine they take several times as
+/// long.
 pub(super) const WAY: Duration = Duration::from_millis(10);
 
-/// How long the turn of a process is that others wait beside, if more of its tasks want the lock: Redisson's processes have each
-/// of their threads try for itself. Longer where the lock is not handed over: then each section of ours is won in a race, or one
-/// contender of ours looks beside all threads of theirs.
+/// Length of this process's turn, if other processes wait and more tasks here want the lock. In Redisson's processes
+/// each thread competes for itself. The turn is longer if the lock is not handed over, because then each section is won
+/// in a race, or one contender of ours polls beside all threads of Java.
 const SHARED_TURN: Duration = Duration::from_millis(4);
 const SHARED_TURN_POLLING: Duration = Duration::from_millis(8);
 const CONTESTED_TURN: Duration = Duration::from_millis(12);
 
-/// For how long it counts that somebody else was seen to hold a lock whose releases nobody announces.
+/// Time for which another holder counts as a contender, if releases of the lock are not announced.
 const SEEN: Duration = Duration::from_secs(1);
 
 /// For how long a client of Java that was seen to hold a lock counts as a contender.
@@ -34,114 +39,115 @@ const JAVA_STAYS: Duration = Duration::from_secs(5);
 /// to answer a message.
 const WINDOW: Duration = Duration::from_millis(1);
 
-/// How long after a trial the next one is made at the most, and how much longer others may be waited for in all, whatever is heard.
+/// Longest pause between two trials, and the longest way, however many messages arrive.
 const RAREST: Duration = WAY.saturating_mul(64);
 const LONGEST: Duration = WAY.saturating_mul(20);
 
-/// How those who wait for a lock learn that it is free, which decides how others are let go first.
+/// The way in which other processes are let first after a release. It depends on how they learn of the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Courtesy {
-    /// In no way that matters here, for nobody is let go first: waiters come in side by side, or stand in a queue in Redis.
+    /// Not at all: waiters enter together, or queue in Redis.
     None,
-    /// By a message.
+    /// By turns, which are counted by messages.
     ByMessage,
-    /// By polling: the lock is left free for so long, or a little less, so that several who leave it do not come back together.
+    /// Others poll, so the lock is left free for this time, less a random part: several processes must not return at the
+    /// same moment.
     ByPolling(Duration),
-    /// By a message, and others are let first by a short random pause, only if they are clients of Java.
+    /// By a short random pause before an attempt, if clients of Java compete.
     ByWindow,
 }
 
 /// A release that was answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReleaseInfo {
-    /// How many clients received its message; 0 where that is not known.
+    /// Number of clients that received its message; 0 if unknown.
     pub(super) receivers: u32,
-    /// This client is among them.
+    /// True if this client is one of them.
     pub(super) listens: bool,
-    /// Other tasks of this process want the lock.
+    /// True if other tasks of this process want the lock.
     pub(super) wanted: bool,
     pub(super) courtesy: Courtesy,
 }
 
-/// What a process knows of the others that want a lock.
+/// What a process knows about its competitors for a lock.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Messages so far.
+    /// Number of messages so far.
     heard: u64,
     releasing: Option<Releasing>,
-    /// True when others want the lock, by the answer to the last release.
+    /// True if others compete, by the answer to the last release.
     shared: bool,
-    /// True when the others poll for the lock.
+    /// True if the others poll for the lock.
     is_polled_for: bool,
-    /// When the present turn of this process began.
+    /// When the current turn of this process began.
     began: Option<Moment>,
-    /// When somebody else was last seen to hold it.
+    /// When another holder was last seen.
     seen: Option<Moment>,
-    /// When a client of Java was last seen to hold it.
+    /// When a client of Java was last seen to hold the lock.
     java: Option<Moment>,
     /// When this process last released it; only for [`Courtesy::ByWindow`].
     left: Option<Moment>,
-    /// In boxes: most names are one process's alone.
+    /// Boxed, because most names have one process only.
     way: Option<Box<Way>>,
     learnt: Option<Box<Learnt>>,
 }
 
-/// What the last way that ran out has taught.
+/// What the last finished way taught.
 #[derive(Clone, Copy, Debug)]
 struct Learnt {
-    /// How many turns the others took, and how many receivers there were besides this process.
+    /// Number of turns that the others took, and number of receivers besides this process.
     turns: u64,
     receivers: u64,
-    /// When all receivers are let go first again, and how long after the last time that is.
+    /// When the next trial is due, and its distance from the last one.
     trial: Moment,
     pause: Duration,
 }
 
 impl Learnt {
-    /// How many turns of so many other receivers are to be waited for. One that is new is believed to want the lock.
+    /// Number of turns to wait for, with this number of other receivers. New receivers count as competitors.
     fn expected(&self, receivers: u64, now: Moment) -> u64 {
         if now >= self.trial { receivers } else { self.turns + receivers.saturating_sub(self.receivers) }
     }
 }
 
-/// A release that is under way.
+/// A release in flight.
 #[derive(Clone, Copy, Debug)]
 struct Releasing {
-    /// How many messages there were when it began, and when that was.
+    /// Number of messages when it began, and that moment.
     heard: u64,
     since: Moment,
-    /// The turn of this process is not over: its next task may ask already.
+    /// True if this process's turn is not over, so its next task may ask already.
     goes_on: bool,
 }
 
-/// Others are let go first.
+/// The time in which others are let first.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// How many messages there are when its own release is among them.
+    /// Number of messages that includes this process's own release.
     own: u64,
-    /// How many there are when all others have had their turn.
+    /// Number of messages after all expected turns.
     until: u64,
-    /// How many there are when those have had their turn who took one the last time.
+    /// Number of messages after as many turns as were taken last time.
     known: u64,
-    /// How many other receivers there are, and whether all of them are waited for.
+    /// Number of other receivers, and whether this way waits for all of them.
     receivers: u64,
     is_trial: bool,
-    /// When the lock was last heard to be free, and for how long at the most it is left alone from then on.
+    /// When the last release was heard, and for how long the lock is left alone from then on.
     since: Moment,
     length: Duration,
-    /// When the way is over, whatever is heard.
+    /// When the way ends, however many messages arrive.
     end: Moment,
 }
 
 impl Way {
-    /// For how long the lock may stay free after so many messages: longer where somebody is missing who took a turn the last time,
-    /// for that process may be waiting in vain for others itself.
+    /// Longest time that the lock may stay free after this number of messages. It is twice as long while a process is missing that
+    /// took a turn last time, because that process may itself be waiting for others.
     fn length_after(&self, heard: u64) -> Duration {
         if heard < self.known { 2 * self.length } else { self.length }
     }
 }
 
-/// What became of a way: whether the others took it, if that is known, and whether nothing had been learnt before.
+/// The outcome of a way: whether others took turns, and whether it was the first way of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) by_others: bool,
@@ -149,7 +155,7 @@ pub(super) struct Taken {
 }
 
 impl Turns {
-    /// A release is about to be sent. `is_over`: the lock was handed over here for as long as it may be.
+    /// A release is about to be sent. `is_over`: this process has used its hand-offs.
     pub(super) fn release_begins(&mut self, is_over: bool, now: Moment) {
         let goes_on = !is_over && self.has_turn(now);
         self.releasing = Some(Releasing { heard: self.heard, since: now, goes_on });
@@ -158,7 +164,7 @@ impl Turns {
         }
     }
 
-    /// A release is done. True when nobody is to be let go first. `lonely`: receivers of other names have not wanted those.
+    /// A release was answered. Returns true if nobody is let first. `lonely`: the receivers of other names did not compete.
     pub(super) fn released(&mut self, given: ReleaseInfo, lonely: bool, now: Moment) -> bool {
         let before = self.releasing.take().map_or(self.heard, |releasing| releasing.heard);
         let end = now + LONGEST;
@@ -192,7 +198,7 @@ impl Turns {
             Courtesy::ByPolling(length) => {
                 let seen = self.seen.is_some_and(|seen| now.since(seen) < SEEN);
                 let (own, until) = (u64::MAX, u64::MAX);
-                // The clock's last digits are chance enough, and nothing is asked of the system for them.
+                // The clock's last digits are random enough.
                 let chance = (now.as_nanos() % 1024) as f64 / 1024.0;
                 let length = length.mul_f64(1.0 - chance / 2.0);
                 seen.then_some(Way { own, until, known: 0, receivers: 0, is_trial: true, since: now, length, end })
@@ -209,12 +215,12 @@ impl Turns {
         self.way.is_none()
     }
 
-    /// The turn of this process is not over.
+    /// True if the turn of this process is not over.
     fn has_turn(&self, now: Moment) -> bool {
         self.began.is_some_and(|began| now.since(began) < CONTESTED_TURN)
     }
 
-    /// A message has come in. True when that was the last turn of the others.
+    /// A message has arrived. Returns true if it ends the last turn of the others.
     pub(super) fn heard(&mut self, now: Moment) -> bool {
         self.heard += 1;
         let Some(way) = &mut self.way else { return false };
@@ -223,14 +229,14 @@ impl Turns {
             return false;
         }
         if way.is_trial {
-            // All of them want it.
+            // All receivers compete.
             self.learnt = None;
         }
         self.way = None;
         true
     }
 
-    /// Somebody else was seen to hold the lock.
+    /// Another holder was seen.
     pub(super) fn note_other_holder(&mut self, now: Moment) {
         self.seen = Some(now);
     }
@@ -247,7 +253,7 @@ impl Turns {
         (within(self.java, JAVA_STAYS) && (woken || within(self.left, WINDOW))).then_some(WINDOW)
     }
 
-    /// For how long others are let go first, if nothing is heard, and how many messages there were; None: they are not.
+    /// Remaining time for others if no message arrives, and the number of messages so far. None if nobody is let first.
     pub(super) fn way(&self, now: Moment) -> Option<(Duration, u64)> {
         let left = match (self.releasing, &self.way) {
             (Some(releasing), _) if releasing.goes_on => return None,
@@ -261,12 +267,12 @@ impl Turns {
         (!left.is_zero()).then_some((left, self.heard))
     }
 
-    /// True when the turns of others are counted by their messages.
+    /// True if the turns of others are counted by messages.
     pub(super) fn counts_messages(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.until != u64::MAX)
     }
 
-    /// A task of this process has acquired the lock. Returns what became of the way that others were given.
+    /// A task of this process acquired the lock. Returns the outcome of the way.
     pub(super) fn acquired(&mut self, now: Moment) -> Option<Taken> {
         self.releasing = None;
         self.began.get_or_insert(now);
@@ -284,17 +290,17 @@ impl Turns {
         Some(taken)
     }
 
-    /// True while other processes are let go first: whoever comes next has to know.
+    /// True while other processes are let first. The slot must not be removed then.
     pub(super) const fn is_giving_way(&self) -> bool {
         self.way.is_some()
     }
 
-    /// Forgets whom to let go first.
+    /// Ends the way.
     pub(super) fn forget(&mut self) {
         self.way = None;
     }
 
-    /// For how long the lock may be handed over inside this process, of `most`.
+    /// Time for which the lock may be handed over inside this process, at most `most`.
     pub(super) fn turn(&self, most: Duration) -> Duration {
         match self.is_polled_for {
             _ if !self.shared => most,
@@ -305,189 +311,4 @@ impl Turns {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-
-    fn at(ms: u64) -> Moment {
-        Moment::from_nanos((1_000 + ms) * MS)
-    }
-
-    fn given(receivers: u32, listens: bool) -> ReleaseInfo {
-        ReleaseInfo { receivers, listens, wanted: false, courtesy: Courtesy::ByMessage }
-    }
-
-    fn left(turns: &Turns, ms: u64) -> Option<u128> {
-        turns.way(at(ms)).map(|(left, _)| left.as_millis())
-    }
-
-    #[test]
-    fn as_many_releases_are_waited_for_as_others_were_told() {
-        // With its own message before the reply, and behind it.
-        for early in [true, false] {
-            let mut turns = Turns::default();
-            turns.release_begins(true, at(0));
-            assert_eq!(left(&turns, 1), Some(9), "a message must not be answered before the reply says whose it is");
-            if early {
-                assert!(!turns.heard(at(0)));
-            }
-            assert!(!turns.released(given(3, true), false, at(1)));
-            if !early {
-                assert!(!turns.heard(at(1)));
-            }
-            assert_eq!(left(&turns, 3), Some(8));
-            assert!(!turns.heard(at(4)), "one of two");
-            assert_eq!((left(&turns, 13), left(&turns, 14)), (Some(1), None), "each has its time");
-            assert!(turns.heard(at(20)), "the second");
-            assert_eq!(left(&turns, 20), None);
-            assert!(!turns.is_giving_way());
-        }
-    }
-
-    #[test]
-    fn nobody_is_let_go_first_who_was_not_told() {
-        for given in [
-            given(0, false),
-            given(0, true),
-            given(1, true),
-            ReleaseInfo { courtesy: Courtesy::None, ..given(9, true) },
-        ] {
-            let mut turns = Turns::default();
-            turns.release_begins(true, at(0));
-            assert!(turns.released(given, false, at(1)), "{given:?}");
-            assert_eq!(left(&turns, 1), None, "{given:?}");
-        }
-    }
-
-    #[test]
-    fn a_way_that_nobody_takes_is_given_less_and_less_often() {
-        let (mut turns, mut ways) = (Turns::default(), 0);
-        for round in 0..1_000 {
-            turns.release_begins(true, at(round * 20));
-            turns.released(given(1, false), false, at(round * 20));
-            ways += u32::from(turns.is_giving_way());
-            turns.acquired(at(round * 20 + 10));
-        }
-        assert!((7..=7 + 20_000 / 640).contains(&ways), "{ways} of 1000");
-        // Until somebody is heard of again.
-        assert!(!turns.released(given(1, false), false, at(30_000)));
-        assert!(turns.heard(at(30_001)));
-        assert!(!turns.released(given(1, false), false, at(30_002)));
-    }
-
-    /// Two processes take turns, and two more subscribers only listen.
-    #[test]
-    fn no_more_turns_are_waited_for_than_are_taken() {
-        let (mut turns, mut idle) = (Turns::default(), 0);
-        let mut ms = 0;
-        for _ in 0..1_000 {
-            turns.release_begins(true, at(ms));
-            assert!(!turns.released(given(4, true), false, at(ms)), "the other one is let go first");
-            assert!(!turns.heard(at(ms)), "its own message");
-            ms += 1;
-            if !turns.heard(at(ms)) {
-                assert_eq!(left(&turns, ms), Some(10));
-                (idle, ms) = (idle + 1, ms + 10);
-                assert_eq!(left(&turns, ms), None);
-            }
-            turns.acquired(at(ms));
-        }
-        assert!((7..=12).contains(&idle), "{idle} of 1000");
-        // A third one comes: its subscription is new.
-        turns.release_begins(true, at(ms));
-        assert!(!turns.released(given(5, true), false, at(ms)));
-        let heard = [ms, ms + 1, ms + 2].map(|ms| turns.heard(at(ms)));
-        assert_eq!(heard, [false, false, true]);
-    }
-
-    /// Who is only slower than usual is waited for longer than those of whom nothing is known.
-    #[test]
-    fn those_who_came_before_are_given_more_time() {
-        let mut turns = Turns::default();
-        for (now, way) in [(0, 10), (100, 20), (102, 20)] {
-            turns.release_begins(true, at(now));
-            assert!(!turns.released(given(2, false), false, at(now)));
-            assert_eq!(left(&turns, now), Some(way), "at {now}");
-            if now < 102 {
-                turns.heard(at(now));
-                turns.acquired(at(now));
-            }
-        }
-    }
-
-    #[test]
-    fn messages_without_end_keep_nobody_waiting() {
-        let mut turns = Turns::default();
-        turns.released(given(1_000, false), false, at(0));
-        for ms in (0..200).step_by(5) {
-            assert!(!turns.heard(at(ms)));
-            assert!(left(&turns, ms).is_some(), "{ms}");
-        }
-        assert_eq!(left(&turns, 200), None);
-    }
-
-    #[test]
-    fn where_receivers_want_no_name_a_new_one_is_not_tried_at_once() {
-        let mut turns = Turns::default();
-        assert!(turns.released(given(1, false), true, at(0)));
-        assert!(turns.released(given(1, false), true, at(639)));
-        assert!(!turns.released(given(1, false), true, at(640)));
-        assert!(!Turns::default().released(given(1, false), false, at(0)));
-    }
-
-    #[test]
-    fn a_turn_beside_others_is_short_and_alone_as_long_as_may_be() {
-        let most = Duration::from_millis(50);
-        let mut turns = Turns::default();
-        assert_eq!(turns.turn(most), most);
-        turns.released(given(1, false), false, at(0));
-        assert_eq!(turns.turn(most), SHARED_TURN);
-        turns.released(given(1, true), false, at(0));
-        assert_eq!(turns.turn(most), most);
-    }
-
-    /// Where the lock cannot be handed over, a process whose tasks want it goes on for a while.
-    #[test]
-    fn a_turn_goes_on_for_those_who_wait_in_the_same_process() {
-        let wanted = ReleaseInfo { wanted: true, ..given(2, true) };
-        let mut turns = Turns::default();
-        turns.acquired(at(0));
-        for (ms, goes_on) in [(2, true), (11, true), (12, false)] {
-            turns.release_begins(false, at(ms));
-            assert_eq!(turns.way(at(ms)).is_none(), goes_on, "{ms}: the next one may ask before the reply");
-            assert_eq!(turns.released(wanted, false, at(ms)), goes_on, "{ms}");
-        }
-        let heard = [13, 13].map(|ms| turns.heard(at(ms)));
-        assert_eq!(heard, [false, true]);
-        turns.acquired(at(30));
-        turns.release_begins(true, at(31));
-        assert!(!turns.released(wanted, false, at(31)), "handed over for as long as it may be");
-    }
-
-    #[test]
-    fn who_looks_for_itself_is_left_a_moment_if_it_was_seen() {
-        let looking = ReleaseInfo { courtesy: Courtesy::ByPolling(Duration::from_millis(2)), ..given(0, false) };
-        let mut turns = Turns::default();
-        assert!(turns.released(looking, false, at(0)), "nobody was seen");
-        turns.note_other_holder(at(0));
-        assert!(!turns.released(looking, false, at(999)));
-        assert_eq!((left(&turns, 999), left(&turns, 1_001)), (Some(1), None), "less than the 2 ms that it was told");
-        turns.acquired(at(1_001));
-        assert!(turns.released(looking, false, at(1_002)), "that is long ago");
-    }
-
-    #[test]
-    fn window_opens_only_for_races_with_java() {
-        let mut turns = Turns::default();
-        assert_eq!(turns.window(true, at(0)), None, "no client of Java was seen");
-        turns.note_java(at(0));
-        assert_eq!(turns.window(true, at(1)), Some(WINDOW), "after a message");
-        assert_eq!(turns.window(false, at(1)), None, "a first attempt enters at once");
-        assert!(turns.released(ReleaseInfo { courtesy: Courtesy::ByWindow, ..given(3, true) }, false, at(2)));
-        assert_eq!(turns.window(false, at(2)), Some(WINDOW), "right after a release of this process");
-        assert_eq!(turns.window(false, at(3)), None);
-        assert_eq!(turns.window(true, at(4_999)), Some(WINDOW));
-        assert_eq!(turns.window(true, at(5_000)), None, "Java was seen too long ago");
-    }
-}
+mod tests;
