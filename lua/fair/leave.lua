@@ -9,7 +9,7 @@
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 grace in ms
 --        12 prefix of the waiters' channels
--- Reply  that of release.lua, for the hold; nil if the hold did not exist
+-- Reply  that of release.lua, for the hold; nil if the hold did not exist, and the lock was not passed on
 -- Idempotent. Same state as Redisson's, except that the new head is notified.
 
 local owner, hold = ARGV[1], ARGV[2]
@@ -78,6 +78,6 @@ if redis.call('exists', KEYS[2]) == 0 then
   redis.call('del', KEYS[3], KEYS[4])
 elseif free then
   local served = queue.serve(KEYS, queue.time(), tonumber(ARGV[6]), ARGV[7], ARGV[8])
-  if reply == 0 and type(served) ~= 'table' then reply = -served end
+  if type(served) ~= 'table' and (reply == 0 or not reply and served > 0) then reply = -served end
 end
 return reply

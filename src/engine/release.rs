@@ -33,7 +33,7 @@ use super::Engine;
 use super::clock::harmless_from;
 use super::hold::{Grant, Hold, drift_margin, valid_until};
 use super::ledger::{End, Entry as _};
-use super::protocol::{HoldId, LeaseLeft, Release};
+use super::protocol::{HoldId, LeaseLeft, MUST_CONFIRM, Release};
 use crate::error::{Error, NotHeld, Result, Step};
 use crate::runtime::reaper::{Finished, Job};
 use crate::runtime::standstill::within;
@@ -367,10 +367,16 @@ impl GuardRelease {
             Release::Unannounced(reason) => {
                 warn_unannounced(engine, hold.name(), &reason);
                 lock_is_free(engine, hold, 0);
+                // The head was not notified, but may have the lock for the grace time.
+                engine.queues.check_passed(&hold.protocol, MUST_CONFIRM, engine.now());
                 Ok(Released::Free)
             }
             Release::NotHeld(holder) => {
                 lock_is_free(engine, hold, 0);
+                if holder.is_none() {
+                    // The script has passed the lock on if others wait.
+                    engine.queues.check_passed(&hold.protocol, MUST_CONFIRM, engine.now());
+                }
                 let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
                 self.note_failed();
                 Err(Error::NotHeld { name, why })

@@ -12,7 +12,7 @@ use crate::config::millis;
 use crate::engine::clock::Refusals;
 use crate::engine::hold::{Grant, Hold, Order, Target, lease_until, valid_until};
 use crate::engine::ledger::{End, Entry as _};
-use crate::engine::protocol::{Answer, Ask, Busy, HoldId, Protocol, Queueing};
+use crate::engine::protocol::{Answer, Ask, Busy, HoldId, MUST_CONFIRM, Protocol, Queueing};
 use crate::engine::queue::EntryHandle;
 use crate::engine::release;
 use crate::engine::wait::GRACE;
@@ -372,6 +372,16 @@ impl Attempt {
         }
     }
 
+    /// Schedules a check of a fair lock if this attempt may have passed it on to a head that must confirm.
+    fn check_if_passed_on(&self, busy: &Busy) {
+        let (engine, protocol) = (&self.target.engine, self.protocol());
+        if let Some(grace) = protocol.queue().map(|queue| queue.lease_of(MUST_CONFIRM))
+            && busy.ttl.is_some_and(|ttl| ttl <= grace)
+        {
+            engine.queues.check_passed(protocol, MUST_CONFIRM, engine.now());
+        }
+    }
+
     /// Reads the refusal of an acquire by an owner that held nothing.
     fn read_refusal(&self, answer: Answer, before: &Before, sent: Moment) -> Result<Tried, Failed> {
         let protocol = self.protocol();
@@ -387,7 +397,10 @@ impl Attempt {
                 self.target.engine.check_open()?;
                 Ok(Tried::Marked(busy, mark))
             }
-            Answer::Busy(busy) => Ok(Tried::Busy(busy)),
+            Answer::Busy(busy) => {
+                self.check_if_passed_on(&busy);
+                Ok(Tried::Busy(busy))
+            }
             Answer::HeldBack => Ok(Tried::HeldBack),
             Answer::Displaced => Ok(Tried::Displaced),
             Answer::Deadlock if self.used_again => Ok(Tried::OwnerTaken),

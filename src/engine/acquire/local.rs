@@ -146,7 +146,7 @@ impl Awaited for LockWait<'_> {
         }
         if !self.attempts.is_failing() && self.attempts.found != Found::Gone {
             waiter.note_busy();
-            if self.attempts.by_java {
+            if std::mem::take(&mut self.attempts.by_java) {
                 waiter.note_java();
             }
             if self.request.protocol.backoff().is_some() {

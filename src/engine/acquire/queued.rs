@@ -126,7 +126,12 @@ impl Awaited for QueueWait<'_> {
         if self.attempts.found == Found::Displaced {
             return Ok(Asked::Displaced);
         }
-        Ok(Asked::Busy(self.attempts.pause()))
+        let mut pause = self.attempts.pause();
+        if !listening {
+            // Without messages it must find out within the grace time that it was passed the lock.
+            pause.most = pause.most.min(self.request.engine.options.fair_grace / 2);
+        }
+        Ok(Asked::Busy(pause))
     }
 }
 

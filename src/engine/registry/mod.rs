@@ -233,7 +233,7 @@ impl Registry {
         let mut wakes = Wakes::default();
         let now = self.topology.now();
         let mut shard = self.shard(name).lock();
-        if courtesy == Courtesy::ByMessage && receivers > 0 {
+        if matches!(courtesy, Courtesy::ByMessage | Courtesy::ByWindow) && receivers > 0 {
             shard.entry(Arc::clone(name)).or_default();
         }
         let Some(slot) = shard.get_mut(name) else { return };

@@ -9,7 +9,8 @@
 //!    the next one waits for no more. From time to time a *trial* waits for all receivers again. A trial that fails costs
 //!    one [`WAY`], and failed trials become rare ([`RAREST`]).
 //!
-//! Read-write locks have no turns. They only pause for a random time within a [`WINDOW`] while Java competes.
+//! Read-write locks have no turns. Writers, and readers that were woken, pause for a random time within a [`WINDOW`] while
+//! Java competes. Java is noticed when it holds the lock; to give it a chance, one release in [`UNSEEN`] starts a way.
 //!
 //! Nothing relies on turns, because anybody may send messages.
 
@@ -35,9 +36,13 @@ const SEEN: Duration = Duration::from_secs(1);
 /// For how long a client of Java that was seen to hold a lock counts as a contender.
 const JAVA_STAYS: Duration = Duration::from_secs(5);
 
-/// A task that races clients of Java for a lock pauses for a random part of this time before it asks. They need longer
-/// to answer a message.
+/// A task that races clients of Java for a lock pauses for a random part of this time before it asks, because it answers
+/// a message faster than they do.
 const WINDOW: Duration = Duration::from_millis(1);
+
+/// While Java is not seen, a writer starts one [`WAY`] in this many releases, at random. A waiter of Java that loses
+/// every race is seen then.
+const UNSEEN: u64 = 64;
 
 /// Longest pause between two trials, and the longest way, however many messages arrive.
 const RAREST: Duration = WAY.saturating_mul(64);
@@ -154,6 +159,11 @@ pub(super) struct Taken {
     pub(super) is_first: bool,
 }
 
+/// True at one moment in `n`, as if at random. Nothing is asked of the system for that.
+const fn is_one_in(n: u64, now: Moment) -> bool {
+    (now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % n == 0
+}
+
 impl Turns {
     /// A release is about to be sent. `is_over`: this process has used its hand-offs.
     pub(super) fn release_begins(&mut self, is_over: bool, now: Moment) {
@@ -172,7 +182,11 @@ impl Turns {
             Courtesy::None => None,
             Courtesy::ByWindow => {
                 self.left = Some(now);
-                None
+                let others = given.receivers > u32::from(given.listens);
+                // Java may be waiting, and have had no chance to be seen.
+                let tries = others && !self.races_java(now) && is_one_in(UNSEEN, now);
+                let (own, until, since, length, end) = (u64::MAX, u64::MAX, now, WAY, now + WAY);
+                tries.then_some(Way { own, until, known: 0, receivers: 0, is_trial: true, since, length, end })
             }
             Courtesy::ByMessage => {
                 let own = before + u64::from(given.listens);
@@ -204,7 +218,7 @@ impl Turns {
                 seen.then_some(Way { own, until, known: 0, receivers: 0, is_trial: true, since: now, length, end })
             }
         };
-        self.shared = way.is_some();
+        self.shared = way.is_some() || given.courtesy == Courtesy::ByWindow && self.races_java(now);
         self.is_polled_for = matches!(given.courtesy, Courtesy::ByPolling(_));
         self.way = None;
         if given.wanted && self.has_turn(now) {
@@ -249,8 +263,13 @@ impl Turns {
     /// The longest pause before an attempt that races clients of Java; None if there is no such race: none was seen
     /// lately, or the attempt follows neither a message (`woken`) nor a release of this process.
     pub(super) fn window(&self, woken: bool, now: Moment) -> Option<Duration> {
-        let within = |at: Option<Moment>, span| at.is_some_and(|at| now.since(at) < span);
-        (within(self.java, JAVA_STAYS) && (woken || within(self.left, WINDOW))).then_some(WINDOW)
+        let has_just_left = self.left.is_some_and(|left| now.since(left) < WINDOW);
+        (self.races_java(now) && (woken || has_just_left)).then_some(WINDOW)
+    }
+
+    /// True if a client of Java was seen to hold the lock lately.
+    fn races_java(&self, now: Moment) -> bool {
+        self.java.is_some_and(|seen| now.since(seen) < JAVA_STAYS)
     }
 
     /// Remaining time for others if no message arrives, and the number of messages so far. None if nobody is let first.

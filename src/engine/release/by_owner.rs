@@ -11,7 +11,7 @@ use super::send::{in_time, lease_left, lease_left_to_others, send, until_answere
 use crate::engine::Engine;
 use crate::engine::hold::{Grant, Hold, Target};
 use crate::engine::ledger::Entry as _;
-use crate::engine::protocol::{Giving, HoldId, PASSED, Protocol, Release};
+use crate::engine::protocol::{Giving, HoldId, MUST_CONFIRM, PASSED, Protocol, Release};
 use crate::error::{Error, NotHeld, Result};
 use crate::owner::Owner;
 use crate::runtime::reaper::Finished;
@@ -205,7 +205,11 @@ fn conclude(target: &Target, release: Release) -> Result<Released> {
     match release {
         Release::Free(_) | Release::Unannounced(_) => {
             notify_waiters(engine, &hold.protocol, 0);
-            let passed = if let Release::Free(passed @ 1..) = release { passed.into() } else { PASSED };
+            let passed = match release {
+                Release::Free(0) => PASSED,
+                Release::Free(passed) => passed.into(),
+                _ => MUST_CONFIRM,
+            };
             engine.queues.check_passed(&hold.protocol, passed, engine.now());
             Ok(Released::Free)
         }

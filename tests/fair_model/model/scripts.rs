@@ -228,7 +228,7 @@ impl Model {
             self.own.registered.clear();
         } else if self.own.hold.is_none() {
             let served = self.serve();
-            if reply == Int(0) {
+            if reply == Int(0) || reply == Nil && served > 0 {
                 reply = Int(-served);
             }
         }

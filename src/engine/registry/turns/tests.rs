@@ -179,3 +179,25 @@ fn window_opens_only_for_races_with_java() {
     assert_eq!(turns.window(true, at(4_999)), Some(WINDOW));
     assert_eq!(turns.window(true, at(5_000)), None, "Java was seen too long ago");
 }
+
+#[test]
+fn few_releases_let_unseen_waiters_of_java_try() {
+    let ways = |receivers, java: bool| {
+        let mut turns = Turns::default();
+        let mut release = |n: u64| {
+            if java {
+                turns.note_java(at(n));
+            }
+            let beside = ReleaseInfo { courtesy: Courtesy::ByWindow, ..given(receivers, true) };
+            let asks = turns.released(beside, false, at(n));
+            assert_eq!(left(&turns, n), (!asks).then_some(10));
+            assert_eq!(left(&turns, n + 10), None, "whatever is heard");
+            u64::from(!asks)
+        };
+        (0..100 * UNSEEN).map(|n| release(20 * n)).sum::<u64>()
+    };
+    assert_eq!(ways(1, false), 0, "nobody else listens");
+    let of_many = ways(2, false);
+    assert!((50..200).contains(&of_many), "{of_many}");
+    assert_eq!(ways(2, true), 0, "Java is known");
+}

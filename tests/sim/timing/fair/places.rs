@@ -100,7 +100,7 @@ fn deadlines_of_java_waiters_keep_their_distance() {
         // for a lease and its own wait.
         guard.unlock().await.unwrap();
         first.await.unwrap();
-        assert_eq!(queue(&server), [two.clone()]);
+        assert_eq!(queue(&server), [two.as_str()]);
         let left = deadlines(&server)[&two] - WAIT;
         assert!((LEASE - 50.0..=LEASE).contains(&left), "{left}");
     });
