@@ -3,8 +3,10 @@
 -- ARGV   1 last moment in ms of the server's time
 --        2 own wait in ms   3 first lease in ms of a lock that is passed on   4 publish command
 --        5 Redisson's fairLockWaitTimeout in ms   6 the watchdog's lease in ms   7 grace in ms   8 prefix of the waiters' channels
--- Reply  1 = it was held; 0 = it was free; {1, text} = it was held, but the head could not be notified; {-7, at} = too late,
---        nothing was done
+-- Reply  1 = it was held; 0 = it was free
+--        {1 or 0, n}  the same, and it was passed on to the head: 1 = for the first lease; 2 = the head must confirm
+--        {1, text}  it was held, but the head could not be notified
+--        {-7, at}  too late: nothing was done
 -- Idempotent until its last moment.
 
 load_holds()
@@ -28,5 +30,5 @@ end
 -- The lock is free, even if the queue cannot be served.
 local ran, served = pcall(pass_on)
 if held == 1 and not ran then return {1, type(served) == 'table' and served.err or served} end
-if held == 1 and type(served) == 'table' then return {1, served.err} end
-return held
+if type(served) == 'table' then return held == 1 and {1, served.err} or held end
+return ran and served > 0 and {held, served} or held

@@ -146,17 +146,20 @@ impl dyn Protocol {
     /// |---|---|
     /// | 1; `[1, text]` | was held; the server refused to publish the message |
     /// | 0 | was free |
+    /// | `[1 or 0, n]` | the same, and n says how the lock was passed on |
     /// | 2 | the other half is held |
     /// | `[-7, time]` | too late |
     pub(crate) fn forced(&self, reply: &Reply) -> Result<Forced> {
         match reply {
-            Reply::Int(0) => Ok(Forced::Free),
-            Reply::Int(1) => Ok(Forced::Freed),
+            Reply::Int(0) => Ok(Forced::Free(0)),
+            Reply::Int(1) => Ok(Forced::Freed(0)),
             Reply::Int(2) => Ok(Forced::Other),
             Reply::List(parts) => match parts.as_slice() {
                 [Reply::Int(1), Reply::Text(reason)] => {
                     Ok(Forced::Unannounced(String::from_utf8_lossy(reason).into_owned()))
                 }
+                [Reply::Int(1), Reply::Int(passed)] => Ok(Forced::Freed(*passed)),
+                [Reply::Int(0), Reply::Int(passed)] => Ok(Forced::Free(*passed)),
                 [Reply::Int(TOO_LATE), Reply::Int(at)] => Ok(Forced::TooLate(*at)),
                 _ => Err(self.odd("force", reply)),
             },

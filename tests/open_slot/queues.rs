@@ -42,17 +42,17 @@ pub const FAIR: Family = Family {
         &["ZADD $d @5000 $c", "HSET $w $c n3", "PEXPIRE $w 60000"],
     ],
     calls: &[
-        one("fair/acquire", &[("s $q $d $w", "$a 30000 '' '' 0 0 0 n1 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/acquire", &[("s $q $d $w", "$a 30000 '' '' $never 0 1 n1 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/acquire", &[("s $q $d $w", "$a 30000 '' '' $never 0 2 n1 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/acquire", &[("s $q $d $w", "$a 30000 i9 i1 $never 0 0 n1=i9 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/acquire", &[("s $q $d $w", "$a 30000 i9 '' $never 0 1 n1=i9 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/release", &[("s $q $d $w", "$a '' 30000 '' 0 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/release", &[("s $q $d $w", "$a i1 30000 ,i2 $never 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/release", &[("s $q $d $w", "$b '' 30000 '' 0 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/leave", &[("s $q $d $w", "$a '' 30000 '' n1 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/leave", &[("s $q $d $w", "$c i9 30000 '' n3 5000 10000 $pub 300000 30000 $ch")]),
-        one("fair/force", &[("s $q $d $w", "$never 5000 10000 $pub 300000 30000 $ch")]),
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 '' '' 0 0 0 n1 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 '' '' $never 0 1 n1 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 '' '' $never 0 2 n1 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 i9 i1 $never 0 0 n1=i9 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/acquire", &[("s $q $d $w", "$a 30000 i9 '' $never 0 1 n1=i9 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/release", &[("s $q $d $w", "$a '' 30000 '' 0 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/release", &[("s $q $d $w", "$a i1 30000 ,i2 $never 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/release", &[("s $q $d $w", "$b '' 30000 '' 0 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/leave", &[("s $q $d $w", "$a '' 30000 '' n1 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/leave", &[("s $q $d $w", "$c i9 30000 '' n3 5000 10000 $pub 300000 30000 500 $ch")]),
+        one("fair/force", &[("s $q $d $w", "$never 5000 10000 $pub 300000 30000 500 $ch")]),
         one("fair/waiters", &[("$q $d", "")]),
         one("common/state", &[("s", "")]),
         Call {
@@ -71,7 +71,7 @@ pub const FAIR: Family = Family {
     ],
 };
 
-const REFRESH: &str = "5000 10000 $pub 300000 30000";
+const REFRESH: &str = "5000 10000 $pub 300000 30000 500";
 
 /// Several steps for fair locks in one command, two of them for another lock of the slot.
 pub const QUEUES: Family = Family {
@@ -111,9 +111,9 @@ pub const QUEUES: Family = Family {
     ],
 };
 
-const TAKE: (&str, &str) = ("1 s $q $d $w", "$a 30000 '' '' $never 0 1 n1 5000 10000 $pub 300000 30000 $ch");
+const TAKE: (&str, &str) = ("1 s $q $d $w", "$a 30000 '' '' $never 0 1 n1 5000 10000 $pub 300000 30000 500 $ch");
 const TAKE_OTHER: (&str, &str) =
-    ("1 {s}t {s}tq {s}td {s}tw", "$c 30000 '' '' $never 0 1 n3 5000 10000 $pub 300000 30000 $ch");
-const GIVE: (&str, &str) = ("2 s $q $d $w", "$b '' 30000 '' 0 5000 10000 $pub 300000 30000 $ch");
-const LEAVE: (&str, &str) = ("3 s $q $d $w", "$a '' 30000 '' n1 5000 10000 $pub 300000 30000 $ch");
-const LEAVE_OTHER: (&str, &str) = ("3 s $q $d $w", "$c '' 30000 '' n3 5000 10000 $pub 300000 30000 $ch");
+    ("1 {s}t {s}tq {s}td {s}tw", "$c 30000 '' '' $never 0 1 n3 5000 10000 $pub 300000 30000 500 $ch");
+const GIVE: (&str, &str) = ("2 s $q $d $w", "$b '' 30000 '' 0 5000 10000 $pub 300000 30000 500 $ch");
+const LEAVE: (&str, &str) = ("3 s $q $d $w", "$a '' 30000 '' n1 5000 10000 $pub 300000 30000 500 $ch");
+const LEAVE_OTHER: (&str, &str) = ("3 s $q $d $w", "$c '' 30000 '' n3 5000 10000 $pub 300000 30000 500 $ch");

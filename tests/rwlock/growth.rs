@@ -80,8 +80,8 @@ async fn no_script_asks_for_more_where_ten_times_as_many_read() {
                 // 48 covers the random sample and the script's own commands.
                 assert!(most.max(most_more) <= 48, "{what}, {script}: {most}, then {most_more}");
                 assert!(mean_more <= 1.5 * mean + 4.0, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
-                // Usually one sample is enough.
-                let usual = if matches!(script, "release" | "extend") { 30.0 } else { 13.0 };
+                // Usually one sample is enough. A busy writer looks at a few more readers, for one of Java.
+                let usual = if matches!(script, "release" | "extend") { 30.0 } else { 15.0 };
                 assert!(mean.max(mean_more) <= usual, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
             }
         }

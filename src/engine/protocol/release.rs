@@ -78,11 +78,12 @@ pub(crate) enum Release {
 /// The outcome of a forced release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Forced {
-    Freed,
+    /// The lock was held. Contains how it was passed on; 0 = it was not.
+    Freed(i64),
     /// The lock was held, but the server refused to publish the message, for this reason.
     Unannounced(String),
-    /// The lock was free before.
-    Free,
+    /// The lock was free before. Contains how it was passed on; 0 = it was not.
+    Free(i64),
     /// The lock's other half is held, and was left alone.
     Other,
     /// The command arrived after its last moment and did nothing. Contains the server's time, in ms.

@@ -34,11 +34,17 @@ pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) ->
             engine.refuted(hold, tenure);
         }
         notify_waiters(&engine, &protocol, 0);
-        engine.queues.check_passed(&protocol, MUST_CONFIRM, engine.now());
+        let passed = match forced {
+            Forced::Freed(passed) | Forced::Free(passed) => passed,
+            _ => MUST_CONFIRM,
+        };
+        if passed > 0 {
+            engine.queues.check_passed(&protocol, passed, engine.now());
+        }
         if let Forced::Unannounced(reason) = &forced {
             warn_unannounced(&engine, protocol.name(), reason);
         }
-        Ok(matches!(forced, Forced::Freed | Forced::Unannounced(_)))
+        Ok(matches!(forced, Forced::Freed(_) | Forced::Unannounced(_)))
     })
     .await
 }

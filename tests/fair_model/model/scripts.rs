@@ -199,10 +199,8 @@ impl Model {
             return late;
         }
         let held = self.own.hold.take().is_some();
-        if !self.queue.is_empty() {
-            self.serve();
-        }
-        Int(held.into())
+        let served = if self.queue.is_empty() { 0 } else { self.serve() };
+        if served > 0 { List(vec![Int(held.into()), Int(served)]) } else { Int(held.into()) }
     }
 
     pub fn leave(&mut self, give: &Give, nonce: &str) -> Reply {
