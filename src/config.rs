@@ -78,8 +78,8 @@ pub struct Options {
     /// Fair locks: how long a waiter of Java that called `lock()` keeps its place. Default 5 min; 1 ms to ten years.
     /// Set the value that Java uses. (Redisson: `fairLockWaitTimeout`)
     pub java_fair_wait: Duration,
-    /// Fair locks: the time within which a waiter must come for a lock that was passed on to it, if Java waits in the
-    /// queue or the waiter's client seems gone. Otherwise it loses its place. Default 500 ms; 10 ms to 5 min. A longer
+    /// Fair locks: the time within which the head of the queue must come for a free lock, if Java waits in the queue or
+    /// the head's client is not subscribed. Otherwise it loses its place. Default 500 ms; 10 ms to 5 min. A longer
     /// time forgives longer pauses of a process, but each dead waiter then holds up the others for longer.
     pub fair_grace: Duration,
     /// Read-write locks: who is preferred. Default: readers, as in Redisson.

@@ -4,7 +4,7 @@
 --        2 own wait in ms   3 first lease in ms of a lock that is passed on   4 publish command
 --        5 Redisson's fairLockWaitTimeout in ms   6 the watchdog's lease in ms   7 grace in ms   8 prefix of the waiters' channels
 -- Reply  1 = it was held; 0 = it was free
---        {1 or 0, n}  the same, and it was passed on to the head: 1 = for the first lease; 2 = the head must confirm
+--        {1 or 0, n}  the same, and the head was served: 1 = it has the first lease; 2 = it must come within the grace time
 --        {1, text}  it was held, but the head could not be notified
 --        {-7, at}  too late: nothing was done
 -- Idempotent until its last moment.

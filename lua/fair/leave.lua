@@ -51,7 +51,8 @@ elseif was_queued then
   for i = #all, 1, -1 do
     if all[i] == owner then
       local due = redis.call('zscore', KEYS[3], owner)
-      local ahead = i > 1 and redis.call('zscore', KEYS[3], all[i - 1])
+      local ahead = i > 1 and tonumber(redis.call('zscore', KEYS[3], all[i - 1]) or nil)
+      ahead = queue.base(i - 1, all[i - 1], ahead, queue.time())
       redis.call('lrem', KEYS[2], -1, owner)
       -- The waiters of Java behind it are now behind the one ahead of it.
       if due and ahead then

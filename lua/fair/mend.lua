@@ -20,7 +20,7 @@ local function load_mend()
 
     -- The old and the new deadline of the waiter ahead.
     local was, is, ahead = nil, nil, queue.nobody_ahead()
-    for _, owner in ipairs(all) do
+    for i, owner in ipairs(all) do
       local due = scores[owner]
       local set, second = due, queued[owner]
       queued[owner] = true
@@ -57,7 +57,7 @@ local function load_mend()
         new[#new + 1] = set
         new[#new + 1] = owner
       end
-      was, is = due, set
+      was, is = queue.base(i, owner, due, at), set
     end
     for i = 1, #new, 200 do
       redis.call('zadd', keys[3], unpack(new, i, math.min(i + 199, #new)))

@@ -167,6 +167,13 @@ local function make_queue()
     end
   end
 
+  -- The deadline of the waiter at position `i` (from 1), for the distance of the next one to it. Nil for a head of Java whose deadline
+  -- was brought forward: the distance says nothing then.
+  function queue.base(i, owner, due, at)
+    if i == 1 and due and not queue.ours(owner) and due <= at + queue.GRACE then return nil end
+    return due
+  end
+
   -- The room of a waiter of ours at this position. `had`: the room that it had, less what was taken off since. It may know a wait
   -- that is unknown now. At most one lease counts of what may be taken off beyond all waits.
   function queue.needed(ahead, wait, had)
@@ -182,7 +189,7 @@ local function make_queue()
     local scores, flat = {}, redis.call('zrange', keys[3], 0, -1, 'withscores')
     for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
     local ahead, had, was = queue.nobody_ahead(), 0, nil
-    for _, owner in ipairs(redis.call('lrange', keys[2], 0, -1)) do
+    for i, owner in ipairs(redis.call('lrange', keys[2], 0, -1)) do
       local due = scores[owner]
       if not queue.ours(owner) then
         queue.count_java(ahead, due and was and due - was, due and due - at)
@@ -191,7 +198,7 @@ local function make_queue()
         -- The last waiter of ours got its room from the latest information.
         had = due - at - wait
       end
-      was = due
+      was = queue.base(i, owner, due, at)
     end
     return queue.needed(ahead, wait, had)
   end
@@ -266,29 +273,37 @@ local function make_queue()
     return redis.pcall('pubsub', ask, queue.CHANNELS .. ':' .. owner)[2] == 0
   end
 
-  -- The lock is free: passes it on to the head, for a first lease of so many ms. The head confirms by coming for the lock; if it
-  -- does not, the lease ends. In a queue of our waiters only, which are all notified with the lease, the first lease is
-  -- long. Where one of Java waits, or the head seems gone, it is GRACE, so that nobody waits long for the dead. A head of Java
-  -- gets a hold of count 0: its script counts it up, as for a re-entry.
+  -- The lock is free: passes it on to the head, if it is ours, for a first lease of so many ms. The head's message carries the lease.
+  -- A head of Java is notified, and acquires by its own attempt.
   --
-  -- Returns 0 = nobody waits; 1 = passed on for `lease`; 2 = passed on for GRACE at most; or the server's error.
+  -- The first lease is long if all waiters are ours and the head's client is subscribed. Otherwise it is GRACE at most, and the head
+  -- must confirm by an attempt. A head of Java must come within GRACE too: its deadline is brought forward to then.
+  --
+  -- Returns 0 = nobody waits; 1 = passed on for `lease`; 2 = the head must come within GRACE; or the server's error.
   function queue.serve(keys, at, wait, lease, publish)
     local owner, due = queue.head(keys, at, wait, publish)
     if not owner then return 0 end
-    local nonce, served = queue.registered(keys, owner), 1
+    local nonce = queue.registered(keys, owner)
+    if not nonce then
+      local sent = queue.notify(publish, owner, '0')
+      if type(sent) == 'table' and sent.err then return sent end
+      if due > at + queue.GRACE then redis.call('zadd', keys[3], at + queue.GRACE, owner) end
+      return 2
+    end
+    local served = 1
     lease = tonumber(lease)
-    if not nonce or not only_ours(keys) or queue.is_absent(publish, owner) then
+    if not only_ours(keys) or queue.is_absent(publish, owner) then
       lease, served = math.min(lease, queue.GRACE), 2
     end
     -- A dead head must not cost more than its own deadline. A deadline of Java's does not say when it was set.
     local most = queue.ours(owner) and math.min(due - at, queue.life(due, at, wait)) or due - at
     lease = math.min(lease, math.max(1, math.floor(most)))
     -- `!id`: the hold is listed by this id, and its waiter asks when the message comes; `nonce=id`: listed too; else not.
-    local id = nonce and string.match(nonce, '[!=](.*)$')
+    local id = string.match(nonce, '[!=](.*)$')
     if id then
       redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
     else
-      redis.call('hset', keys[1], owner, nonce and 1 or 0)
+      redis.call('hset', keys[1], owner, 1)
     end
     local leased = redis.pcall('pexpire', keys[1], lease)
     if type(leased) == 'table' and leased.err then
@@ -297,7 +312,7 @@ local function make_queue()
       return leased
     end
     queue.advance(keys, owner, at, wait)
-    local sent = queue.notify(publish, owner, nonce and lease .. ' ' .. nonce or '0')
+    local sent = queue.notify(publish, owner, lease .. ' ' .. nonce)
     if type(sent) == 'table' and sent.err then return sent end
     return served
   end

@@ -90,8 +90,8 @@ impl Builder {
         /// Fair locks: Redisson's `fairLockWaitTimeout`, with the value that the Java processes of the same locks
         /// use. Defaults to 5 min.
         java_fair_wait: Duration,
-        /// Fair locks: sets the time within which a waiter must come for a lock that was passed on to it, if Java waits in
-        /// the queue or the waiter's client seems gone. Defaults to 500 ms.
+        /// Fair locks: sets the time within which the head of the queue must come for a free lock, if Java waits in the
+        /// queue or the head's client is not subscribed. Defaults to 500 ms.
         fair_grace: Duration,
         /// Read-write locks: sets who is preferred. Defaults to readers, as in Redisson.
         prefer: Prefer,

@@ -3,8 +3,8 @@
 //!
 //! Every waiter takes a place in a queue in Redis, and only the head is notified when the lock is free. If one of
 //! our releases finds one of our waiters at the head, it *passes the lock on*: the message is the grant, so the
-//! hand-over takes one round trip instead of two. A waiter of Java at the head also becomes the owner, and its next
-//! attempt confirms that.
+//! hand-over takes one round trip instead of two. A waiter of Java at the head is told to take the lock, as in
+//! Redisson.
 //!
 //! # How long does a place last?
 //!
@@ -13,8 +13,9 @@
 //!   or is cut off, its places are lost within [`Options::fair_wait`](crate::Options::fair_wait) (5 s), and the
 //!   next waiter is served. A waiter that was only frozen takes a new place at the end.
 //! - **Java's**: as in Redisson, for 5 minutes beyond what the waiters ahead may take, alive or dead
-//!   (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)). When a dead one gets the
-//!   lock from us, the next waiter is served after [`Options::fair_grace`](crate::Options::fair_grace) (500 ms).
+//!   (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)). A head that we have
+//!   told must come within [`Options::fair_grace`](crate::Options::fair_grace) (500 ms), or it
+//!   loses its place.
 //! - A waiter of ours that gives up (timeout, dropped future, error, shutdown) leaves the queue by a background
 //!   command, without delay. If the lock is free then, the next waiter is served.
 //!
@@ -37,8 +38,7 @@
 //! | `redisson_lock__channel:{<name>}:<owner>` | of one waiter: `0` = try again; `n nonce` (to ours) = held for `n` ms |
 //!
 //! After a grant by message, the new holder renews the lock within these `n` ms. If Java waits in the queue, or the
-//! waiter's client is not subscribed, `n` is at most `fair_grace`, and the waiter confirms by an attempt. A head of Java
-//! gets a hold of count 0 for the same time, which its attempt counts up.
+//! waiter's client is not subscribed, `n` is at most `fair_grace`, and the waiter confirms by an attempt.
 //!
 //! A deadline of Java is that of the waiter ahead plus the waiter's own wait. A waiter that gets the lock or gives
 //! up takes its own wait off the deadlines of Java's waiters behind it.

@@ -212,10 +212,7 @@ impl<'a> Story<'a> {
         // No live waiter loses its place.
         for winner in [&self.model.own, &self.model.twin].into_iter().filter_map(|own| own.hold.as_ref()) {
             self.waiting.remove(winner.owner.as_str());
-            // A waiter of Java that did not come for the twin may wait again.
-            if !self.model.queue.contains(&winner.owner) {
-                self.java_waiting.remove(winner.owner.as_str());
-            }
+            self.java_waiting.remove(winner.owner.as_str());
         }
         let lost: Vec<_> = self.waiting.keys().copied().filter(|owner| !self.stands(owner)).collect();
         for owner in lost {
@@ -281,6 +278,7 @@ impl<'a> Story<'a> {
         }
         places.enumerate().any(|(place, other)| {
             let known = place > 0
+                && !self.model.is_told(place - 1)
                 && self.model.due.contains_key(&self.model.queue[place - 1])
                 && self.model.due.contains_key(other);
             !ours(other) && !known && self.java_waiting.get(other.as_str()).is_none_or(|(_, wait)| *wait != LONG)

@@ -1,4 +1,4 @@
-//! A free lock is passed on to the head: to ours by the message, to Java's as a hold that its next attempt counts up.
+//! A lock is granted only to our waiters. Java's waiters are told to take it, as in Redisson.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +10,9 @@ use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::listener::{Listener, Message};
 use crate::rig::{Rig, connect, replied, soon, until, until_is, watched};
 
+/// Longer than a test: a frozen head keeps its place, however slow the machine is.
+const GRACE: Duration = Duration::from_secs(300);
+
 async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
     let prefix = lane.channel("");
     let told = |message: &Message| {
@@ -19,27 +22,25 @@ async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
     listener.take(&lane.rig.admin).await.iter().filter_map(told).collect()
 }
 
-/// Longer than a test: the frozen process comes in time, however slow the machine is.
-const GRACE: Duration = Duration::from_secs(300);
-
-/// Asserts that the lock was passed on to a head of Java's, whose process is frozen, and that the head was told once.
-async fn passed_on(lane: &Lane<'_>, messages: &[(String, String)], head: &str) {
+/// Asserts that a head of Java's, whose process is frozen, was told to take the lock, and that nothing was done on its
+/// behalf.
+async fn only_told(lane: &Lane<'_>, messages: &[(String, String)], head: &str) {
     assert_eq!(messages, [(head.to_owned(), "0".to_owned())], "{}", lane.name);
-    assert_eq!(lane.holders().await, BTreeMap::from([(head.to_owned(), "0".to_owned())]), "{}", lane.name);
-    assert!(!lane.queue().await.iter().any(|waiter| waiter == head), "{}", lane.name);
-    assert_eq!(lane.score(head).await, None, "{}", lane.name);
+    assert!(lane.holders().await.is_empty(), "{}: {:?}", lane.name, lane.holders().await);
+    assert_eq!(lane.queue().await.first().map(String::as_str), Some(head));
+    assert!(lane.score(head).await.is_some());
 }
 
-/// Resumes Java, whose next attempt counts the hold up.
+/// Resumes Java, which then takes the lock itself.
 async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
     lane.rig.agents[0].cont();
     replied(call).await;
-    assert_eq!(lane.holders().await, BTreeMap::from([(head.to_owned(), "1".to_owned())]), "{}", lane.name);
+    lane.held_by(head).await;
     replied(java.unlock()).await;
 }
 
 /// Covers all our calls that free the lock or find it free.
-pub async fn fair_grants_to_java_are_counted_by_java(version: &str) {
+pub async fn fair_grants_never_go_to_java(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version).in_own_process()]).await;
     let client = connect(watched(rig.builder()).fair_grace(GRACE)).await;
     let listener = Listener::open(rig.server.addr()).await;
@@ -57,7 +58,7 @@ pub async fn fair_grants_to_java_are_counted_by_java(version: &str) {
         } else {
             guard.unlock().await.expect("unlock");
         }
-        passed_on(&lane, &heard(&lane, &listener).await, &head).await;
+        only_told(&lane, &heard(&lane, &listener).await, &head).await;
         takes_it(&lane, java, call, &head).await;
         lane.is_gone().await;
     }
@@ -76,8 +77,10 @@ pub async fn fair_grants_to_java_are_counted_by_java(version: &str) {
     lane.vanish().await;
     ours.abort();
     drop(ours);
-    until_is("Java's turn", async || lane.holders().await, |holders| holders.contains_key(&head)).await;
-    passed_on(&lane, &heard(&lane, &listener).await, &head).await;
+    until_is("its leaving", async || lane.queue().await.len(), |len| *len == 1).await;
+    // On a slow machine it may have had its turn first.
+    until_is("a free lock", async || lane.holders().await, BTreeMap::is_empty).await;
+    only_told(&lane, &heard(&lane, &listener).await, &head).await;
     takes_it(&lane, java, call, &head).await;
     let _ = guard.unlock().await;
     lane.is_gone().await;
@@ -95,7 +98,10 @@ pub async fn fair_grants_to_java_are_counted_by_java(version: &str) {
     lane.refreshed(&second).await;
     lane.vanish().await;
     lane.refreshed(&second).await;
-    passed_on(&lane, &heard(&lane, &listener).await, &head).await;
+    // Each refresh that finds the lock free sends one message.
+    let mut messages = heard(&lane, &listener).await;
+    messages.dedup();
+    only_told(&lane, &messages, &head).await;
     takes_it(&lane, java, call, &head).await;
     soon(ours).await.expect("the waiter").1.unlock().await.expect("unlock");
     let _ = guard.unlock().await;

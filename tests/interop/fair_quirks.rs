@@ -11,7 +11,7 @@ use crate::fair_rig::{GHOST, Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, connect, had, ms, replied, soon, until, watched};
 use crate::rw_rig::sits;
 
-/// The time for which a dead head has the lock.
+/// The time after which a dead head is out.
 const GRACE: Duration = Duration::from_millis(500);
 /// Another waiter that does not exist.
 const SHADE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:2";
@@ -22,9 +22,9 @@ async fn held_by_nobody(lane: &Lane<'_>, lease: Duration) {
     lane.rig.admin.cmd::<()>(&["PEXPIRE", lane.name, &lease.as_millis().to_string()]).await;
 }
 
-/// The lock is free and its head is dead: Redisson's waiters ask without a pause, until a client of ours waits too. It
-/// passes the lock on to the dead head, so that they sleep, and then the next one has its turn.
-pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
+/// The lock is free and its head is dead: Redisson's waiters ask without a pause until the head's deadline. A client of
+/// ours that waits too has the head out after the grace time, and both have their turns.
+pub async fn fair_dead_head_is_passed_over(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version)]).await;
     let client = connect(watched(rig.builder()).fair_grace(GRACE)).await;
     let lane = Lane::new(&rig, "dead");
@@ -34,11 +34,7 @@ pub async fn fair_dead_head_makes_nobody_spin(version: &str) {
     rig.scripts_since(rig.scripts().await, 200).await;
 
     let ours = fair_wait(&client, lane.name);
-    lane.held_by(GHOST).await;
-    let from = rig.scripts().await;
     replied(spins).await;
-    let asked = rig.scripts().await - from;
-    assert!(asked < 50, "{version}: {asked} scripts while a dead head had the lock");
     replied(lane.java(0, 1).unlock()).await;
     soon(ours).await.expect("our waiter").1.unlock().await.expect("unlock");
     lane.is_gone().await;

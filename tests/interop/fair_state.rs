@@ -223,8 +223,7 @@ async fn ours_acquires(rig: &Rig, client: &Client) -> Option<()> {
     assert_eq!(after[&second.2] - after[&first.2], wait.as_millis() as i64);
     soon(waiter).await.expect("the waiter").1.unlock().await.expect("unlock");
     assert_eq!(replied(first.1).await.value, true);
-    // We passed the lock on to Java.
-    assert_eq!(lane.scores().await[&second.2], after[&second.2] - OUR_WAIT);
+    assert_eq!(lane.scores().await[&second.2], after[&second.2] - JAVAS_WAIT);
     replied(first.0.unlock()).await;
     second.turn().await;
     lane.is_gone().await;

@@ -33,8 +33,9 @@ const FAIR_LEAVE: &str = put_together!("common/holds", "fair/queue", "fair/leave
 const FAIR_REFRESH: &str = put_together!("common/holds", "fair/queue", "fair/mend", "fair/refresh");
 
 const FAIR: [&str; 4] = ["x", "q", "t", "w"];
-/// The last arguments of fair-lock scripts: own wait, first lease, publish command, Java's wait, watchdog, channels.
-const TOLD: [&str; 6] = ["4000", "4000", "publish", "300000", "30000", "c"];
+/// The last arguments of fair-lock scripts: own wait, first lease, publish command, Java's wait, watchdog, grace,
+/// channels.
+const TOLD: [&str; 7] = ["4000", "4000", "publish", "300000", "30000", "500", "c"];
 
 struct Store(SimServer);
 

@@ -101,8 +101,14 @@ impl Model {
 
     /// The difference between the deadline of a place and that of the place ahead.
     pub(super) fn gap(&self, place: usize) -> Option<i64> {
-        let ahead = self.queue.get(place.checked_sub(1)?)?;
+        let ahead = self.queue.get(place.checked_sub(1)?).filter(|_| !self.is_told(place - 1))?;
         Some(self.due.get(&self.queue[place])? - self.due.get(ahead)?)
+    }
+
+    /// True for a head of Java whose deadline was brought forward. The distance to it says nothing.
+    pub fn is_told(&self, place: usize) -> bool {
+        let near = |owner: &String| self.due.get(owner).is_some_and(|due| self.until(*due) <= self.grace * MS);
+        place == 0 && self.queue.first().is_some_and(|owner| !ours(owner) && near(owner))
     }
 
     /// The room of a new waiter at the end of the queue.
@@ -192,6 +198,7 @@ impl Model {
     /// Sets the deadlines, and returns the owners in the queue.
     pub(super) fn set(&mut self, alive: &[Alive]) -> Vec<String> {
         let old = self.due.clone();
+        let told = self.queue.first().filter(|_| self.is_told(0)).cloned();
         // The waits of Java ahead; the old deadline of the waiter ahead; and its new one, or what replaces it.
         let (mut java, mut was, mut ahead) = (Ahead::default(), None, None);
         let mut standing: Vec<String> = Vec::new();
@@ -233,8 +240,8 @@ impl Model {
                 }
             };
             self.due.insert(owner.clone(), new);
-            standing.push(owner);
-            (was, ahead) = (due, Some(new));
+            standing.push(owner.clone());
+            (was, ahead) = (due.filter(|_| told.as_ref() != Some(&owner)), Some(new));
         }
         self.due.retain(|owner, _| standing.contains(owner));
         let known = |owner: &&String| ours(owner) || alive.iter().any(|one| one.owner == **owner);

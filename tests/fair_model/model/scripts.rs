@@ -40,23 +40,26 @@ impl Model {
         None
     }
 
-    /// Passes a free lock on to the head, for no longer than the head may live. A registered head gets a message with
-    /// its registration. A head of Java gets a hold of count 0. Returns 0 if there is no head; 2 if the head must confirm
-    /// within the grace time, else 1.
+    /// Serves the head of a free lock. A registered head gets the lock, for no longer than it may live, and a message
+    /// with its registration. A head of Java is told, and its deadline comes to the grace time. Returns 0 if there is no
+    /// head; 2 if the head must come within the grace time, else 1.
     fn serve(&mut self) -> i64 {
         let Some(owner) = self.head() else { return 0 };
-        let nonce = self.own.registered.get(&owner).cloned();
-        let must_confirm = nonce.is_none() || !self.only_ours() || self.absent.contains(&owner);
         let due = self.due[&owner];
+        let Some(nonce) = self.own.registered.get(&owner).cloned() else {
+            self.tell(&owner, "0");
+            self.due.insert(owner, due.min((self.now + self.grace) * MS));
+            return 2;
+        };
+        let must_confirm = !self.only_ours() || self.absent.contains(&owner);
         // Java's deadlines do not show when they were set.
         let most = if ours(&owner) { self.until(due).min(self.life(due)) } else { self.until(due) }.div_euclid(MS);
         let lease = if must_confirm { self.first_lease.min(self.grace) } else { self.first_lease }.min(most.max(1));
         self.advance(&owner);
         // The rig reads leases in steps of 100 ms.
         let end = self.now + (lease + 99) / 100 * 100;
-        let id = nonce.as_deref().and_then(listed).unwrap_or_default();
-        self.own.hold = Some(Hold { count: nonce.is_some().into(), ..Hold::first(&owner, id, end) });
-        self.tell(&owner, nonce.map_or_else(|| "0".into(), |nonce| format!("{lease} {nonce}")));
+        self.own.hold = Some(Hold::first(&owner, listed(&nonce).unwrap_or_default(), end));
+        self.tell(&owner, format!("{lease} {nonce}"));
         if must_confirm { 2 } else { 1 }
     }
 

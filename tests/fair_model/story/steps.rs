@@ -263,8 +263,6 @@ impl Story<'_> {
             if let Some(hold) = self.model.own.hold.clone() {
                 left.remove(hold.owner.as_str());
                 match JAVA.iter().find(|owner| **owner == hold.owner) {
-                    // Passed on to an owner that does not come.
-                    _ if hold.count == 0 => self.shift((hold.end - self.model.now + 99) / 100 * 100),
                     Some(owner) => drop(self.java("unlock", owner, 30_000, 0)),
                     None => self.release_any(&hold.owner),
                 }
