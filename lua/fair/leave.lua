@@ -52,7 +52,7 @@ elseif was_queued then
     if all[i] == owner then
       local due = redis.call('zscore', KEYS[3], owner)
       local ahead = i > 1 and tonumber(redis.call('zscore', KEYS[3], all[i - 1]) or nil)
-      ahead = queue.base(i - 1, all[i - 1], ahead, queue.time())
+      if queue.is_told(i - 1, all[i - 1], ahead, queue.time()) then ahead = nil end
       redis.call('lrem', KEYS[2], -1, owner)
       -- The waiters of Java behind it are now behind the one ahead of it.
       if due and ahead then

@@ -51,13 +51,13 @@ local function load_mend()
           -- With no waiter ahead, a short one, as in `head`.
           set = is and is + queue.LONG or at + wait
         end
-        queue.count_java(ahead, gap, due and due - at)
+        queue.count_java(ahead, gap, due and not queue.is_told(i, owner, due, at) and due - at or nil)
       end
       if queued[owner] and not second and set ~= due then
         new[#new + 1] = set
         new[#new + 1] = owner
       end
-      was, is = queue.base(i, owner, due, at), set
+      was, is = not queue.is_told(i, owner, due, at) and due or nil, set
     end
     for i = 1, #new, 200 do
       redis.call('zadd', keys[3], unpack(new, i, math.min(i + 199, #new)))

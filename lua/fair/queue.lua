@@ -167,11 +167,10 @@ local function make_queue()
     end
   end
 
-  -- The deadline of the waiter at position `i` (from 1), for the distance of the next one to it. Nil for a head of Java whose deadline
-  -- was brought forward: the distance says nothing then.
-  function queue.base(i, owner, due, at)
-    if i == 1 and due and not queue.ours(owner) and due <= at + queue.GRACE then return nil end
-    return due
+  -- True for a head of Java (position 1) whose deadline was brought forward. Then neither its rest nor the distance of the next
+  -- waiter to it says how long somebody waits.
+  function queue.is_told(i, owner, due, at)
+    return i == 1 and due and not queue.ours(owner) and due <= at + queue.GRACE
   end
 
   -- The room of a waiter of ours at this position. `had`: the room that it had, less what was taken off since. It may know a wait
@@ -192,13 +191,14 @@ local function make_queue()
     for i, owner in ipairs(redis.call('lrange', keys[2], 0, -1)) do
       local due = scores[owner]
       if not queue.ours(owner) then
-        queue.count_java(ahead, due and was and due - was, due and due - at)
+        local left = due and not queue.is_told(i, owner, due, at) and due - at or nil
+        queue.count_java(ahead, due and was and due - was, left)
         if due and was and due > was then had = had + due - was end
       elseif due then
         -- The last waiter of ours got its room from the latest information.
         had = due - at - wait
       end
-      was = queue.base(i, owner, due, at)
+      was = not queue.is_told(i, owner, due, at) and due or nil
     end
     return queue.needed(ahead, wait, had)
   end

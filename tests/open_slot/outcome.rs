@@ -118,7 +118,7 @@ fn answers_alike(is: &Value, at: i64, should: &Value, then: i64) -> bool {
         (Value::Int(is), Value::Int(should)) => {
             let is_moment = (*is as f64) > MOMENT && (*should as f64) > MOMENT;
             let (is, should) = if is_moment { (is - at, should - then) } else { (*is, *should) };
-            is == should || (is_moment || is > 1_000 && should > 1_000) && (is - should).abs() <= APART
+            is == should || (is_moment || is > 100 && should > 100) && (is - should).abs() <= APART
         }
         (Value::BulkString(is), Value::BulkString(should)) => {
             same_text(&String::from_utf8_lossy(is), at, &String::from_utf8_lossy(should), then)

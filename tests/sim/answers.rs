@@ -255,14 +255,14 @@ fn a_refresh_answers_for_every_lock_and_every_waiter() {
         store.does(&format!("rpush qz {JAVA}"));
         store.does(&format!("zadd tz {} {JAVA}", at + 60_000));
         let keys = ["x", "q", "t", "w", "y", "qy", "ty", "wy", "z", "qz", "tz", "wz"];
-        let head = ["4000", "4000", "nosuchcommand", "300000", "30000"];
+        let head = ["4000", "4000", "nosuchcommand", "300000", "30000", "500"];
         let broken = ["c", "2", "0", "0", ME, "0", OTHER, "n1", "n2"];
         let args = [&head[..], &broken, &["c", "1", "0", "0", ME, "n3"], &["c", "0", "0"]].concat();
         let SimReply::List(replies) = store.run(FAIR_REFRESH, &keys, &args) else { panic!("no list") };
         assert!(matches!(&replies[1], SimReply::Text(said) if said.starts_with(b"WRONGTYPE")), "{replies:?}");
         let one = SimReply::List(vec![SimReply::Int(1)]);
         let mut rest: Vec<SimReply> = [0, 0, 1, 0, -1, 0].map(SimReply::Int).to_vec();
-        rest.extend([one, SimReply::Int(1), SimReply::Int(-2), SimReply::Int(0), SimReply::List(Vec::new())]);
+        rest.extend([one, SimReply::Int(2), SimReply::Int(-2), SimReply::Int(0), SimReply::List(Vec::new())]);
         assert_eq!((&replies[0], &replies[2..]), (&SimReply::Int(at), &rest[..]));
     });
 }

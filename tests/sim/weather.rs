@@ -145,9 +145,12 @@ impl Weather {
     pub fn shortest(&self) -> Duration {
         let kept = self.watchdog / 3;
         match self.flavour {
-            // A place lasts `fair_wait` less half a beat. The lock may be passed to it a longest beat (2.2 beats)
-            // after its last refresh, for the rest of that time. The watchdog renews from the next beat on.
-            Flavour::Fair => kept.min((self.fair_wait * 2 / 5).saturating_sub(self.link.latency_max * 2 + ms(5))),
+            // A waiter takes a lock that was passed on to it if two beats of the lease are left. The watchdog renews from
+            // the next beat on.
+            Flavour::Fair => {
+                let beat = (self.fair_wait / 5).min(self.watchdog / 6).min(ms(1_000));
+                kept.min(beat.saturating_sub(self.link.latency_max * 2 + ms(5)))
+            }
             _ => kept,
         }
     }

@@ -119,7 +119,7 @@ impl Model {
             let gap = self.gap(place);
             match left {
                 _ if !ours(owner) => {
-                    ahead.add(gap, left);
+                    ahead.add(gap, left.filter(|_| !self.is_told(place)));
                     had += gap.unwrap_or(0).max(0);
                 }
                 Some(left) => had = left - self.wait * MS,
@@ -230,7 +230,8 @@ impl Model {
                 }
                 (_, due) => {
                     let gap = due.zip(was).map(|(due, was)| due - was);
-                    java.add(gap, due.map(|due| self.until(due)));
+                    let left = due.filter(|_| told.as_ref() != Some(&owner)).map(|due| self.until(due));
+                    java.add(gap, left);
                     match (gap, due, ahead) {
                         (Some(gap), _, Some(ahead)) => ahead + gap,
                         (_, Some(due), _) => due,
