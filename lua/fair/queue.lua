@@ -287,7 +287,9 @@ local function make_queue()
     if not nonce then
       local sent = queue.notify(publish, owner, '0')
       if type(sent) == 'table' and sent.err then return sent end
-      if due > at + queue.GRACE then redis.call('zadd', keys[3], at + queue.GRACE, owner) end
+      -- Not behind waiters for another lock with this queue: their refresh needs the distance to it.
+      local is_first = redis.call('lindex', keys[2], 0) == owner
+      if is_first and due > at + queue.GRACE then redis.call('zadd', keys[3], at + queue.GRACE, owner) end
       return 2
     end
     local served = 1

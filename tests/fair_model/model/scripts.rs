@@ -48,7 +48,9 @@ impl Model {
         let due = self.due[&owner];
         let Some(nonce) = self.own.registered.get(&owner).cloned() else {
             self.tell(&owner, "0");
-            self.due.insert(owner, due.min((self.now + self.grace) * MS));
+            if self.queue.first() == Some(&owner) {
+                self.due.insert(owner, due.min((self.now + self.grace) * MS));
+            }
             return 2;
         };
         let must_confirm = !self.only_ours() || self.absent.contains(&owner);
