@@ -161,7 +161,7 @@ pub(super) struct Taken {
 
 /// True at one moment in `n`, as if at random. Nothing is asked of the system for that.
 const fn is_one_in(n: u64, now: Moment) -> bool {
-    (now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) % n == 0
+    (now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(n)
 }
 
 impl Turns {
