@@ -269,7 +269,7 @@ local function make_queue()
   -- True if no client is subscribed to this waiter's channel: it is dead, cut off, or about to subscribe. Only for waiters of
   -- ours, which subscribe at this server. A server that refuses the question counts every waiter as present.
   function queue.is_absent(publish, owner)
-    local ask = publish == 'spublish' and 'shardnumsub' or 'numsub'
+    local ask = string.lower(publish) == 'spublish' and 'shardnumsub' or 'numsub'
     return redis.pcall('pubsub', ask, queue.CHANNELS .. ':' .. owner)[2] == 0
   end
 
