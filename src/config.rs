@@ -70,7 +70,7 @@ pub struct Options {
     /// Time for which a lock is handed over inside this process, before other processes get a turn. Default 50 ms.
     pub handoff_time: Duration,
     /// After a release, lets other processes that received its message try before this one does, for at most 10 ms
-    /// each. Default true.
+    /// each. Read-write locks: pauses for up to 1 ms while Java competes. Default true.
     pub take_turns: bool,
     /// Fair locks: the time within which a stopped waiter of ours loses its place. Default 5 s; 100 ms to 5 min. All
     /// clients of a lock need the same value, because each judges the waiters of the others by its own.

@@ -77,7 +77,7 @@ impl Drop for EntryHandle {
     }
 }
 
-/// A lock to check at `at`, and once more at `last`: by then an entry that nobody refreshes has expired.
+/// A lock to check at `at`, and once more at `last` if that is later. By then a dead head's entry has expired.
 #[derive(Debug)]
 struct Due {
     protocol: Arc<dyn Protocol>,

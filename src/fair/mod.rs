@@ -129,7 +129,7 @@ impl Client {
 /// - Lock and unlock of a free lock: one command each.
 /// - Waiting: one command takes the place. The first time it needs one more, after it has subscribed to its own
 ///   channel, which is kept for later waiters of this lock. Being served costs nothing if a client of ours released
-///   the lock, otherwise one command. One command every 1 to 2.2 s refreshes all places of a client.
+///   the lock and Java does not wait, otherwise one command. One command every 1 to 2.2 s refreshes all places of a client.
 pub type FairLock = Lock<Fair>;
 
 /// The flavour of [`FairLock`].
