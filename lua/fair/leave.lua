@@ -9,7 +9,7 @@
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 grace in ms
 --        12 prefix of the waiters' channels
--- Reply  that of release.lua, for the hold; nil if the hold did not exist, and the lock was not passed on
+-- Reply  that of release.lua, for the hold; nil if the hold did not exist, and no head was served
 -- Idempotent. Same state as Redisson's, except that the new head is notified.
 
 local owner, hold = ARGV[1], ARGV[2]

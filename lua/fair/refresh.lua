@@ -6,7 +6,7 @@
 --        Then for each lock: prefix of the waiters' channels; number of waiters; 1 if others may acquire as the owner of one,
 --        else 0; for each waiter the `at` of its last answer (0 = none) and its owner; for each waiter its registration
 -- Reply  {at, answers ..}; at = the server's time in ms. Four answers per lock:
---        1. 1 = the lock was passed on; 2 = passed on, to be confirmed within the grace time; 0 = neither
+--        1. 1 = the lock was passed on; 2 = the head was served, and must come within the grace time; 0 = neither
 --        2. the lock's PTTL
 --        3. time in ms in which no deadline ends; 0 = unknown
 --        4. 1 = all its waiters are in the queue. Otherwise a list with one entry per waiter: 1 = in the queue; 0 = not in the

@@ -11,7 +11,7 @@
 -- Reply  n         n holds are left
 --        0         free: nobody waited
 --        -1        passed on to the head
---        -2        passed on to the head, which must confirm within the grace time
+--        -2        free, or passed on: the head was served, and must come within the grace time
 --        {0, text} free, but the head could not be notified: the server's error
 --        {-8, id}  for hold '*': nothing was done; the next command must name this hold. An unlisted hold is released at once
 --        {-7, at}  too late: nothing was done; at = the server's time in ms
@@ -19,7 +19,7 @@
 --        text      another owner holds the lock: this one
 --        {-2, n}   the hold does not exist, but the owner has n others
 -- Idempotent: a repeat replies nil, an owner or {-2, n}. Only for hold '*' this needs its last moment.
--- Same state as Redisson's fair lock, without its unlock latch. The head becomes the owner.
+-- Same state as Redisson's fair lock, without its unlock latch. A head of ours becomes the owner.
 
 take_out()
 local owner, hold = ARGV[1], ARGV[2]
