@@ -20,7 +20,7 @@ pub(crate) struct Queue {
     ///   as the owner of one, else 0; for each waiter the server's time of its last answer, and its owner; for each
     ///   its nonce.
     /// - Reply: the server's time, then four entries per lock:
-    ///   1. 0 = the lock was not passed on; or [`PASSED`] or [`MUST_CONFIRM`]; text = the server's error.
+    ///   1. 0 = the lock was not passed on; otherwise [`PASSED`] or [`MUST_CONFIRM`]; text = the server's error.
     ///   2. The lock's `PTTL`.
     ///   3. Time in ms in which no deadline ends; 0 = unknown.
     ///   4. 1 = all named waiters are queued. Otherwise a list with one entry per waiter: 1 = queued; 0 = not queued;
