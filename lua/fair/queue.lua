@@ -15,7 +15,8 @@
 -- Bound. No deadline is later than one lease plus the waits of Java's waiters up to it, as with Redisson alone. So a dead
 -- waiter of Java blocks the queue for no longer than there. For this:
 -- 1. Only known waits make room, plus at most one lease for what may be taken off beyond them.
--- 2. A waiter of ours that leaves moves the waiters of Java behind it forward again.
+-- 2. A head of Java that was told, and the waiter of Java behind it, count with LONG, because their waits are unknown.
+-- 3. A waiter of ours that leaves moves the waiters of Java behind it forward again.
 --
 -- Fractions. The fraction of our deadline says when it was set: in 16ths of a second, mod 4096, as 4096ths of a ms. Java takes
 -- off whole milliseconds, which leaves the fraction alone. So it shows whether a waiter lives, whatever its room. Behind a

@@ -116,8 +116,8 @@ async fn furthest(url: String, excess: Arc<AtomicI64>) {
     let key = format!("redisson_lock_timeout:{{{}}}", NAMES[0]);
     loop {
         if let Some((left, standing)) = admin.cmd::<Option<(i64, i64)>>(&["EVAL", look, "1", &key]).await {
-            // Until the next refresh, a head of Java that was told counts with Redisson's longest wait.
-            let told = 300_000;
+            // A head of Java that was told, and the waiter of Java behind it, count with Redisson's longest wait.
+            let told = 2 * 300_000;
             let bound = told + WATCHDOG.as_millis() as i64 + 5000 + standing * LONGEST.as_millis() as i64;
             excess.fetch_max(left - bound, Ordering::Relaxed);
         }
