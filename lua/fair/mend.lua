@@ -19,7 +19,7 @@ local function load_mend()
     for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
 
     -- The old and the new deadline of the waiter ahead.
-    local was, is, ahead = nil, nil, queue.nobody_ahead()
+    local was, is, ahead, told = nil, nil, queue.nobody_ahead(), false
     for i, owner in ipairs(all) do
       local due = scores[owner]
       local set, second = due, queued[owner]
@@ -51,13 +51,14 @@ local function load_mend()
           -- With no waiter ahead, a short one, as in `head`.
           set = is and is + queue.LONG or at + wait
         end
-        queue.count_java(ahead, gap, due and not queue.is_told(i, owner, due, at) and due - at or nil)
+        queue.count_java(ahead, gap, queue.rest(i, owner, due, at, told))
       end
       if queued[owner] and not second and set ~= due then
         new[#new + 1] = set
         new[#new + 1] = owner
       end
-      was, is = not queue.is_told(i, owner, due, at) and due or nil, set
+      told = queue.is_told(i, owner, due, at)
+      was, is = not told and due or nil, set
     end
     for i = 1, #new, 200 do
       redis.call('zadd', keys[3], unpack(new, i, math.min(i + 199, #new)))

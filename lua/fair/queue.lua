@@ -174,6 +174,13 @@ local function make_queue()
     return i == 1 and due and not queue.ours(owner) and due <= at + queue.GRACE
   end
 
+  -- The rest of a deadline of Java, for `count_java`. `told`: the waiter ahead was told. Its room is in this deadline, and must not
+  -- make room once more.
+  function queue.rest(i, owner, due, at, told)
+    if not due or queue.is_told(i, owner, due, at) then return nil end
+    return told and math.min(due - at, queue.LONG) or due - at
+  end
+
   -- The room of a waiter of ours at this position. `had`: the room that it had, less what was taken off since. It may know a wait
   -- that is unknown now. At most one lease counts of what may be taken off beyond all waits.
   function queue.needed(ahead, wait, had)
@@ -188,18 +195,18 @@ local function make_queue()
   function queue.room(keys, at, wait)
     local scores, flat = {}, redis.call('zrange', keys[3], 0, -1, 'withscores')
     for i = 1, #flat, 2 do scores[flat[i]] = tonumber(flat[i + 1]) end
-    local ahead, had, was = queue.nobody_ahead(), 0, nil
+    local ahead, had, was, told = queue.nobody_ahead(), 0, nil, false
     for i, owner in ipairs(redis.call('lrange', keys[2], 0, -1)) do
       local due = scores[owner]
       if not queue.ours(owner) then
-        local left = due and not queue.is_told(i, owner, due, at) and due - at or nil
-        queue.count_java(ahead, due and was and due - was, left)
+        queue.count_java(ahead, due and was and due - was, queue.rest(i, owner, due, at, told))
         if due and was and due > was then had = had + due - was end
       elseif due then
         -- The last waiter of ours got its room from the latest information.
         had = due - at - wait
       end
-      was = not queue.is_told(i, owner, due, at) and due or nil
+      told = queue.is_told(i, owner, due, at)
+      was = not told and due or nil
     end
     return queue.needed(ahead, wait, had)
   end

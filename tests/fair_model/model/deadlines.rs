@@ -119,7 +119,9 @@ impl Model {
             let gap = self.gap(place);
             match left {
                 _ if !ours(owner) => {
-                    ahead.add(gap, left.filter(|_| !self.is_told(place)));
+                    let left = left.filter(|_| !self.is_told(place));
+                    let is_behind = place > 0 && self.is_told(place - 1);
+                    ahead.add(gap, if is_behind { left.map(|left| left.min(LONG * MS)) } else { left });
                     had += gap.unwrap_or(0).max(0);
                 }
                 Some(left) => had = left - self.wait * MS,
@@ -200,13 +202,14 @@ impl Model {
         let old = self.due.clone();
         let told = self.queue.first().filter(|_| self.is_told(0)).cloned();
         // The waits of Java ahead; the old deadline of the waiter ahead; and its new one, or what replaces it.
-        let (mut java, mut was, mut ahead) = (Ahead::default(), None, None);
+        let (mut java, mut was, mut ahead, mut is_behind) = (Ahead::default(), None, None, false);
         let mut standing: Vec<String> = Vec::new();
         for owner in self.queue.clone() {
             if standing.contains(&owner) {
                 // If an owner is in the queue twice, the first place counts.
                 let second = self.queue.iter().rposition(|other| *other == owner).unwrap();
                 self.queue.remove(second);
+                is_behind = false;
                 continue;
             }
             let due = old.get(&owner).copied();
@@ -217,6 +220,7 @@ impl Model {
                     self.queue.remove(place);
                     self.own.registered.remove(&owner);
                     (was, ahead) = (Some(due), ahead.or_else(|| Some(self.lease_over())));
+                    is_behind = false;
                     continue;
                 }
                 (None, Some(due)) if !java.java && self.is_vague(&owner, due) => self.deadline(0),
@@ -231,7 +235,7 @@ impl Model {
                 (_, due) => {
                     let gap = due.zip(was).map(|(due, was)| due - was);
                     let left = due.filter(|_| told.as_ref() != Some(&owner)).map(|due| self.until(due));
-                    java.add(gap, left);
+                    java.add(gap, if is_behind { left.map(|left| left.min(LONG * MS)) } else { left });
                     match (gap, due, ahead) {
                         (Some(gap), _, Some(ahead)) => ahead + gap,
                         (_, Some(due), _) => due,
@@ -242,7 +246,8 @@ impl Model {
             };
             self.due.insert(owner.clone(), new);
             standing.push(owner.clone());
-            (was, ahead) = (due.filter(|_| told.as_ref() != Some(&owner)), Some(new));
+            is_behind = told.as_ref() == Some(&owner);
+            (was, ahead) = (due.filter(|_| !is_behind), Some(new));
         }
         self.due.retain(|owner, _| standing.contains(owner));
         let known = |owner: &&String| ours(owner) || alive.iter().any(|one| one.owner == **owner);
