@@ -1,12 +1,11 @@
 //! The measured loop: tasks that lock and unlock for a given time.
 
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
 use crate::subject::{Lock as _, Subject};
+use crate::timer::Timer;
 
 /// The time that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,30 +177,4 @@ pub async fn run<S: Subject>(subject: &S, plan: &Plan) -> Sample {
     }
     sample.seconds = begin.elapsed().as_secs_f64();
     sample
-}
-
-/// Sleeps more exactly than tokio, whose timer may round 1 ms up to 2 ms. A hold must last as long here as in the
-/// Java agent, which parks a thread. This timer parks a thread too, one for all holders.
-#[derive(Clone)]
-struct Timer(mpsc::Sender<(Instant, oneshot::Sender<()>)>);
-
-impl Timer {
-    fn start() -> Self {
-        let (wishes, queue) = mpsc::channel::<(Instant, oneshot::Sender<()>)>();
-        // The thread ends with the last handle.
-        std::thread::spawn(move || {
-            for (until, done) in queue {
-                std::thread::sleep(until.saturating_duration_since(Instant::now()));
-                // The receiver is gone if the measurement failed.
-                let _ = done.send(());
-            }
-        });
-        Self(wishes)
-    }
-
-    async fn sleep(&self, span: Duration) {
-        let (done, slept) = oneshot::channel();
-        let sent = self.0.send((Instant::now() + span, done));
-        assert!(sent.is_ok() && slept.await.is_ok(), "the timer's thread has ended");
-    }
 }

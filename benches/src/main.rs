@@ -20,6 +20,7 @@ mod rwlock;
 mod simple;
 mod striped;
 mod subject;
+mod timer;
 mod verdict;
 mod worker;
 

@@ -4,7 +4,7 @@
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`): '', '-' or an id
 --        3 lease in ms of the remaining holds
---        4 not used, so that the first four are those of a release
+--        4 not used; a release has an argument here
 --        5 registration of the waiter; the entry of another process that waits as this owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 grace in ms

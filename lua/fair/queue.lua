@@ -6,7 +6,8 @@
 -- Registrations. Each waiter of ours is registered in a hash (key 4), with a nonce that no other client knows. The hash belongs
 -- to one lock, because names such as `x` and `{x}` share a queue but not their waiters. A message proves by the nonce that a
 -- script has granted the lock. If the owner is used again, its hold has an id: `nonce=id` for an owner that only our client
--- uses; `!id`, without a nonce, for an owner that others may act as. Such a waiter asks when a message arrives.
+-- uses; `!id`, without a nonce, for an owner that others may act as: its waiter asks when a message
+-- arrives.
 --
 -- Deadlines. Java sets the deadline of its waiter once: the deadline of the waiter ahead, plus its own wait. Ours is
 -- `at + wait + room`, and every refresh sets it again, so it is over at most `wait` after the client stops. The room is
@@ -81,8 +82,8 @@ local function take_out()
 end
 
 -- True if the lock is free. A script asks this before its first write, together with a key that never exists. While a cluster
--- moves a slot, the server refuses every missing key of it, also one that the script has just deleted. That would stop a
--- script halfway. With the key that never exists, it is refused before it has written.
+-- moves a slot, the server refuses every missing key of it, also one that the script has just deleted. A script would stop
+-- halfway. With the key that never exists, it is refused before it has written.
 local function is_free(keys)
   return redis.call('exists', keys[1], keys[4] .. ':none') == 0
 end

@@ -17,6 +17,8 @@ mod locks;
 mod member;
 mod process;
 mod table;
+#[path = "../timer.rs"]
+mod timer;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -5,17 +5,17 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, Write as _};
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use distlock::{Client, DistLock};
 use distlock_support::Numbers;
 use distlock_support::agent::monotonic_ns;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
 use crate::events::{Event, Kind};
 use crate::locks::{Job, Locks};
+use crate::timer::Timer;
 
 /// Pause after a failed acquire.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
@@ -140,33 +140,5 @@ impl Log {
             let written = file.write_all(event.line().as_bytes());
             written.unwrap_or_else(|error| panic!("the file for events: {error}"));
         }
-    }
-}
-
-/// Sleeps more exactly than tokio, whose timer may round 1 ms up to 2 ms. Our holds must last as long as Java's, which
-/// park a thread. This timer parks a thread too: each worker has its own.
-struct Timer(mpsc::Sender<(Instant, oneshot::Sender<()>)>);
-
-impl Timer {
-    fn start() -> Self {
-        let (wishes, queue) = mpsc::channel::<(Instant, oneshot::Sender<()>)>();
-        // The thread ends with its worker.
-        std::thread::spawn(move || {
-            for (until, done) in queue {
-                std::thread::sleep(until.saturating_duration_since(Instant::now()));
-                // The receiver is gone if the worker failed.
-                let _ = done.send(());
-            }
-        });
-        Self(wishes)
-    }
-
-    async fn sleep(&self, span: Duration) {
-        if span.is_zero() {
-            return;
-        }
-        let (done, slept) = oneshot::channel();
-        let sent = self.0.send((Instant::now() + span, done));
-        assert!(sent.is_ok() && slept.await.is_ok(), "the timer's thread has ended");
     }
 }

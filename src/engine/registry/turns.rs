@@ -53,7 +53,7 @@ const LONGEST: Duration = WAY.saturating_mul(20);
 pub(crate) enum Courtesy {
     /// Not at all: waiters enter together, or queue in Redis.
     None,
-    /// By turns, which are counted by messages.
+    /// By taking turns. Messages count the turns.
     ByMessage,
     /// Others poll, so the lock is left free for this time, less a random part: several processes must not return at the
     /// same moment.
