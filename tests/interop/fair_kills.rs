@@ -1,9 +1,10 @@
-//! Java's waiters are served although our waiter ahead of them was killed. The simulator's tests assert that this takes
-//! at most 5 s. Redisson skips its own killed waiters only after 300 s.
+//! Live waiters of both languages are served although waiters ahead of them have died or stand still. The simulator's
+//! tests assert how long this takes. Redisson skips its own killed waiters only after 300 s.
 
 use std::time::Duration;
 
-use distlock::Client;
+use distlock::{Client, Guard};
+use distlock_support::agent::AgentOptions;
 use distlock_support::child::{self, Child};
 use futures::future::join_all;
 
@@ -14,9 +15,17 @@ const LEASE: Duration = Duration::from_secs(300);
 const AT: &str = "INTEROP_URL";
 const NAME: &str = "INTEROP_LOCK";
 
-/// The waiters in order: K = ours, to be killed; R = ours, alive; J = Java's `lock()`; T = Java's `tryLock(wait,
-/// lease)`. And how long each holds the lock.
-const CASES: [(&str, Duration); 12] = [
+/// The waiters in order, and how long each holds the lock.
+///
+/// | letter | waiter |
+/// |---|---|
+/// | K | ours, killed |
+/// | X | Java's `lock()`, killed |
+/// | F | Java's `lock()`, frozen until the others have had their turns |
+/// | R | ours |
+/// | J | Java's `lock()` |
+/// | T | Java's `tryLock(wait, lease)` |
+const CASES: [(&str, Duration); 17] = [
     ("KRJ", ms(0)),
     ("JKRJ", ms(0)),
     ("TKJKR", ms(1000)),
@@ -29,51 +38,84 @@ const CASES: [(&str, Duration); 12] = [
     ("JKKJ", ms(0)),
     ("KJKJ", ms(0)),
     ("JTKJ", ms(500)),
+    ("XRJ", ms(0)),
+    ("JXR", ms(0)),
+    ("RXXJ", ms(0)),
+    ("XKJR", ms(0)),
+    ("FJR", ms(0)),
 ];
 
-/// Our holder lives, and some of our waiters are killed.
-pub async fn fair_waiters_killed_keep_java_from_no_turn(version: &str) {
-    let rig = Rig::with(version).await;
+/// The agents of the waiters J and T, X, and F.
+const ALIVE: usize = 0;
+const KILLED: usize = 1;
+const FROZEN: usize = 2;
+
+/// Our holder lives, and some of the waiters are dead or stand still when it releases the lock.
+pub async fn fair_live_waiters_pass_the_dead(version: &str) {
+    let alone = || AgentOptions::version(version).in_own_process();
+    let rig = Rig::start(vec![AgentOptions::version(version), alone(), alone()]).await;
     // A killed waiter keeps a granted lock for the holder's `fair_wait`.
     let holder = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
     let client = rig.watched_client().await;
-    let cases = CASES.iter().enumerate().map(|(i, (order, hold))| {
-        let (rig, clients) = (&rig, [&holder, &client]);
-        async move { case(rig, clients, &format!("killed:{i}:{order}"), order, *hold).await }
-    });
-    join_all(cases).await;
+    let names: Vec<_> = CASES.iter().enumerate().map(|(i, (order, _))| format!("killed:{i}:{order}")).collect();
+    let queues = (1..).zip(&names).zip(CASES);
+    let queues = queues.map(|((number, name), (order, _))| queue(&rig, [&holder, &client], number, name, order));
+    let mut queues = join_all(queues).await;
+
+    queues.iter_mut().flat_map(|queue| &mut queue.killed).for_each(Child::kill9);
+    rig.agents[KILLED].kill9().await;
+    rig.agents[FROZEN].stop();
+    let (mut alive, mut frozen) = (Vec::new(), Vec::new());
+    for ((queue, name), (_, hold)) in queues.into_iter().zip(&names).zip(CASES) {
+        alive.push(in_order(name, queue.guard, queue.alive, hold));
+        frozen.extend(queue.frozen);
+    }
+    join_all(alive).await;
+    rig.agents[FROZEN].cont();
+    join_all(frozen.into_iter().map(Waiter::turn)).await;
+    for name in &names {
+        Lane::new(&rig, name).is_gone().await;
+    }
     rig.end([holder, client]).await;
 }
 
-/// All live waiters have their turns in the order of their arrival.
-async fn case(rig: &Rig, [holder, client]: [&Client; 2], name: &str, order: &str, hold: Duration) {
+/// A held lock and its waiters.
+struct Queue {
+    guard: Guard,
+    killed: Vec<Child>,
+    alive: Vec<Waiter>,
+    frozen: Vec<Waiter>,
+}
+
+async fn queue(rig: &Rig, [holder, client]: [&Client; 2], number: i64, name: &str, order: &str) -> Queue {
     let lane = Lane::new(rig, name);
     let guard = holder.fair(name).lock().await.expect("lock");
-    let (mut killed, mut alive) = (Vec::new(), Vec::new());
+    let (mut killed, mut alive, mut frozen) = (Vec::new(), Vec::new(), Vec::new());
     for (i, who) in order.chars().enumerate() {
-        let lock = lane.java(0, thread(name, i));
+        // Threads are numbered uniquely, because the cases share the agents.
+        let java = |agent| lane.java(agent, 100 * number + i as i64);
+        let waits = |agent| Waiter::Java(java(agent), java(agent).start_lock());
         match who {
             'K' => killed
                 .push(Child::spawn("fair_kills::fair_waiter_to_be_killed", &[(AT, &rig.server.url()), (NAME, name)])),
+            'X' => drop(java(KILLED).start_lock()),
+            'F' => frozen.push(waits(FROZEN)),
             'R' => alive.push(Waiter::Ours(fair_wait(client, name))),
-            'J' => alive.push(Waiter::Java(lock.clone(), lock.start_lock())),
-            _ => alive.push(Waiter::Java(lock.clone(), lock.start_try_lock(LEASE, Some(LEASE)))),
+            'J' => alive.push(waits(ALIVE)),
+            _ => alive.push(Waiter::Java(java(ALIVE), java(ALIVE).start_try_lock(LEASE, Some(LEASE)))),
         }
         lane.joined(i + 1).await;
     }
-    killed.iter_mut().for_each(Child::kill9);
+    Queue { guard, killed, alive, frozen }
+}
+
+/// All live waiters have their turns in the order of their arrival.
+async fn in_order(name: &str, guard: Guard, alive: Vec<Waiter>, hold: Duration) {
     guard.unlock().await.expect("unlock");
     let turns = join_all(alive.into_iter().map(|waiter| soon(waiter.hold(hold)))).await;
     for (i, pair) in turns.windows(2).enumerate() {
         assert!(pair[0].1 <= pair[1].0, "{name}: {} had it before {i}: {turns:?}", i + 1);
     }
-    lane.is_gone().await;
-}
-
-/// A separate thread for each waiter, because the cases run concurrently in one agent.
-fn thread(name: &str, place: usize) -> i64 {
-    let case = name.split(':').nth(1).and_then(|case| case.parse::<i64>().ok()).expect("a case");
-    100 * (case + 1) + place as i64
 }
 
 /// The process that is killed. Does nothing in an ordinary run.

@@ -31,8 +31,9 @@ use std::process::Command;
 
 use bed::PATIENCE;
 use distlock::{Builder, Client, Error};
+use distlock_support::RedisServer;
+use distlock_support::ports::Port;
 use distlock_support::reaper::{self, Folder};
-use distlock_support::{RedisServer, ports};
 use fred::rustls::crypto::CryptoProvider;
 use pki::openssl;
 
@@ -40,7 +41,7 @@ const URL: &str = "DISTLOCK_TEST_URL";
 
 struct Secure {
     dir: Folder,
-    port: u16,
+    port: Port,
     _server: RedisServer,
 }
 
@@ -75,10 +76,10 @@ impl Secure {
         let dir = certificates("IP:127.0.0.1,DNS:localhost");
         let at = dir.path();
         let file = |name: &str| at.join(name).to_str().unwrap().to_owned();
-        let port = ports::free();
+        let port = Port::reserve();
         let server = RedisServer::builder()
             .password("hunter2")
-            .arg("--tls-port", &port.to_string())
+            .arg("--tls-port", &port.number().to_string())
             .arg("--tls-cert-file", &file("cert.pem"))
             .arg("--tls-key-file", &file("key.pem"))
             .arg("--tls-ca-cert-file", &file("ca.pem"))
@@ -89,7 +90,7 @@ impl Secure {
 
     /// Runs a test below in a process that trusts this certificate file.
     fn have(&self, trusted: &str, host: &str, test: &str) {
-        have(&self.dir.path().join(trusted), &format!("rediss://:hunter2@{host}:{}", self.port), test);
+        have(&self.dir.path().join(trusted), &format!("rediss://:hunter2@{host}:{}", self.port.number()), test);
     }
 }
 

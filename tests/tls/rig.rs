@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bed::{PATIENCE, becomes, ends, eventually, ms, secs};
 use distlock::{Builder, Client, Credentials, Error, Step, Tls};
-use distlock_support::{Admin, RedisServer, ports};
+use distlock_support::ports::Port;
+use distlock_support::{Admin, RedisServer};
 use parking_lot::Mutex;
 
 use crate::ears;
@@ -18,7 +19,7 @@ pub const PASSWORD: &str = "hunter2 of the server";
 pub struct Secure {
     pub authority: Arc<Authority>,
     pub server: RedisServer,
-    pub port: u16,
+    pub port: Port,
 }
 
 impl Secure {
@@ -31,10 +32,10 @@ impl Secure {
 
     pub fn of(authority: Arc<Authority>, clients: &str) -> Self {
         let file = |name: &str| authority.file(name).to_str().unwrap().to_owned();
-        let port = ports::free();
+        let port = Port::reserve();
         let server = RedisServer::builder()
             .password(PASSWORD)
-            .arg("--tls-port", &port.to_string())
+            .arg("--tls-port", &port.number().to_string())
             .arg("--tls-cert-file", &file("cert.pem"))
             .arg("--tls-key-file", &file("key.pem"))
             .arg("--tls-ca-cert-file", &file("ca.pem"))
@@ -53,7 +54,7 @@ impl Secure {
     }
 
     pub fn url(&self) -> String {
-        format!("rediss://127.0.0.1:{}", self.port)
+        format!("rediss://127.0.0.1:{}", self.port.number())
     }
 
     pub fn builder(&self, direct: bool, tls: Tls) -> Builder {

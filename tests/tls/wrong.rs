@@ -99,7 +99,7 @@ async fn who_speaks_plain_and_who_does_not_is_told() {
     for direct in BOTH {
         let to_plain = brisk(&format!("rediss://127.0.0.1:{}", plain.port()), direct).password(PASSWORD);
         is("plain server", &message(to_plain.tls(server.tls())).await);
-        let to_tls = brisk(&format!("redis://127.0.0.1:{}", server.port), direct).password(PASSWORD);
+        let to_tls = brisk(&format!("redis://127.0.0.1:{}", server.port.number()), direct).password(PASSWORD);
         is("plain client", &message(to_tls).await);
         let to_silent = brisk(&format!("rediss://{}", silent.local_addr().unwrap()), direct).tls(server.tls());
         // Over fred the only sign is the timeout.

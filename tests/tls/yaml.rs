@@ -20,8 +20,9 @@ singleServerConfig:
 #[tokio::test]
 async fn pem_files_stand_for_javas_stores() {
     let server = Secure::start("IP:127.0.0.1", When::Now, "no");
-    let reader =
-        || RedissonYaml::new().variables([("PORT", server.port.to_string()), ("PASSWORD", PASSWORD.to_owned())]);
+    let reader = || {
+        RedissonYaml::new().variables([("PORT", server.port.number().to_string()), ("PASSWORD", PASSWORD.to_owned())])
+    };
     let refused = reader().read(YAML);
     assert!(
         matches!(&refused, Err(Error::Config { what }) if what.contains("line 5, column 18: singleServerConfig.sslTruststore")),

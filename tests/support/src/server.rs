@@ -13,8 +13,9 @@ use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::Signal;
 
+use crate::ports::Port;
 use crate::reaper::Folder;
-use crate::{ports, reaper, state};
+use crate::{reaper, state};
 
 const START_ATTEMPTS: usize = 20;
 const START_WITHIN: Duration = Duration::from_secs(90);
@@ -115,13 +116,13 @@ impl Builder {
         {
             panic!("cannot write redis.conf: {e}");
         }
-        let mut server = RedisServer { options: self, program, port: 0, dir, child: Mutex::new(None) };
+        let port = || if self.bus { Port::reserve_for_node() } else { Port::reserve() };
+        let mut server = RedisServer { port: port(), options: self.clone(), program, dir, child: Mutex::new(None) };
         let mut why = String::new();
         for _ in 0..START_ATTEMPTS {
-            server.port = if server.options.bus { ports::free_for_node() } else { ports::free() };
             match server.launch() {
                 Ok(()) => return server,
-                Err(Refused::PortTaken(w)) => why = w,
+                Err(Refused::PortTaken(w)) => (server.port, why) = (port(), w),
                 Err(Refused::Other(w)) => panic!("redis-server did not start: {w}"),
             }
         }
@@ -142,7 +143,7 @@ enum Refused {
 pub struct RedisServer {
     options: Builder,
     program: PathBuf,
-    port: u16,
+    port: Port,
     dir: Folder,
     child: Mutex<Option<Child>>,
 }
@@ -158,11 +159,11 @@ impl RedisServer {
     }
 
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
 
     pub fn addr(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
     }
 
     /// `redis://127.0.0.1:port`, with the password, if any.
@@ -171,7 +172,7 @@ impl RedisServer {
             Some(p) => format!(":{}@", utf8_percent_encode(p, NON_ALPHANUMERIC)),
             None => String::new(),
         };
-        format!("redis://{auth}127.0.0.1:{}", self.port)
+        format!("redis://{auth}127.0.0.1:{}", self.port())
     }
 
     /// The path of the Unix socket, which exists with [`Builder::unix_socket`].
@@ -191,7 +192,7 @@ impl RedisServer {
     pub fn pid(&self) -> u32 {
         match self.child.lock().as_ref() {
             Some(child) => child.id(),
-            None => panic!("redis-server on port {} is not running", self.port),
+            None => panic!("redis-server on port {} is not running", self.port()),
         }
     }
 
@@ -222,7 +223,7 @@ impl RedisServer {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        panic!("redis-server did not get its port {} back: {why}", self.port);
+        panic!("redis-server did not get its port {} back: {why}", self.port());
     }
 
     /// Freezes the server (SIGSTOP) and waits until it stands still: connections stay open, but nothing is answered.
@@ -291,7 +292,7 @@ impl RedisServer {
             command.arg(self.dir.path().join("redis.conf"));
         }
         command
-            .args(["--port", &self.port.to_string()])
+            .args(["--port", &self.port().to_string()])
             .args(["--bind", "127.0.0.1", "--save", ""])
             .args(["--appendonly", if self.options.aof { "yes" } else { "no" }])
             .arg("--dir")
@@ -345,9 +346,12 @@ impl Drop for RedisServer {
         if std::thread::panicking() && self.child.lock().is_some() {
             match state::of(&self.url()) {
                 Ok(state) => {
-                    println!("the server at port {}, after the failed test has dropped its guards:\n{state}", self.port)
+                    println!(
+                        "the server at port {}, after the failed test has dropped its guards:\n{state}",
+                        self.port()
+                    )
                 }
-                Err(error) => println!("the server at port {} does not say what it holds: {error}", self.port),
+                Err(error) => println!("the server at port {} does not say what it holds: {error}", self.port()),
             }
         }
         self.kill9();

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use super::bus::{Bus, CutOff};
 use super::options::ClusterOptions;
 use super::view::View;
-use crate::ports::BUS_OFFSET;
-use crate::{Admin, Proxy, RedisServer, ports};
+use crate::ports::{BUS_OFFSET, Port};
+use crate::{Admin, Proxy, RedisServer};
 
 #[derive(Clone, Debug)]
 pub(super) enum State {
@@ -34,7 +34,7 @@ pub struct Node {
     proxy: Option<Proxy>,
     bus: Option<Bus>,
     server: RedisServer,
-    tls_port: Option<u16>,
+    tls_port: Option<Port>,
     admin: Admin,
     state: Mutex<State>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Started {
     server: RedisServer,
     proxy: Option<Proxy>,
     bus: Option<Bus>,
-    tls_port: Option<u16>,
+    tls_port: Option<Port>,
 }
 
 impl Node {
@@ -52,9 +52,11 @@ impl Node {
     pub(super) fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> Started {
         // The proxy has to exist first, because the server announces its port. Nothing connects to it yet.
         let proxy = options.proxies.then(|| Proxy::start(SocketAddr::from(([127, 0, 0, 1], 1))));
-        let tls_port = options.is_tls().then(ports::free_for_node);
+        let tls_port = options.is_tls().then(Port::reserve_for_node);
         let bus = options.cuttable.then(|| Bus::start(Arc::clone(cut_off)));
-        let server = options.server(proxy.as_ref().map(Proxy::port), bus.as_ref().map(Bus::port), tls_port).start();
+        let server = options
+            .server(proxy.as_ref().map(Proxy::port), bus.as_ref().map(Bus::port), tls_port.as_ref().map(Port::number))
+            .start();
         if let Some(proxy) = &proxy {
             proxy.set_upstream(server.addr());
         }
@@ -78,9 +80,9 @@ impl Node {
 
     /// The address for clients: that of its proxy, if it has one, or its TLS address.
     pub fn addr(&self) -> SocketAddr {
-        match (&self.proxy, self.tls_port) {
+        match (&self.proxy, &self.tls_port) {
             (Some(proxy), _) => proxy.addr(),
-            (None, Some(port)) => SocketAddr::from(([127, 0, 0, 1], port)),
+            (None, Some(port)) => SocketAddr::from(([127, 0, 0, 1], port.number())),
             (None, None) => self.server.addr(),
         }
     }
@@ -97,7 +99,7 @@ impl Node {
 
     /// The port by which other nodes meet it.
     pub(super) fn bus_base(&self) -> u16 {
-        self.tls_port.unwrap_or(self.server.port())
+        self.tls_port.as_ref().map_or(self.server.port(), Port::number)
     }
 
     pub(super) fn is_cuttable(&self) -> bool {

@@ -8,8 +8,9 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 
 use super::login::Login;
+use crate::ports::Port;
 use crate::server::Builder;
-use crate::{Admin, Proxy, RedisServer, ports};
+use crate::{Admin, Proxy, RedisServer};
 
 pub(crate) struct Wanted {
     pub(crate) server: Builder,
@@ -34,7 +35,7 @@ pub struct Member {
     // Dropped first, because the proxy closes the connections to the server.
     proxy: Option<Proxy>,
     server: RedisServer,
-    tls_port: Option<u16>,
+    tls_port: Option<Port>,
     admin_url: String,
     admin: Admin,
     state: Mutex<State>,
@@ -43,7 +44,7 @@ pub struct Member {
 struct Started {
     proxy: Option<Proxy>,
     server: RedisServer,
-    tls_port: Option<u16>,
+    tls_port: Option<Port>,
     admin_url: String,
 }
 
@@ -56,9 +57,9 @@ impl Wanted {
         if let Some((option, proxy)) = &proxy {
             builder = builder.arg(option, &proxy.port().to_string());
         }
-        let tls_port = self.certificates.as_ref().map(|_| ports::free());
-        if let (Some(folder), Some(port)) = (&self.certificates, tls_port) {
-            builder = builder.tls(folder, port);
+        let tls_port = self.certificates.as_ref().map(|_| Port::reserve());
+        if let (Some(folder), Some(port)) = (&self.certificates, &tls_port) {
+            builder = builder.tls(folder, port.number());
         }
         let server = self.config.iter().fold(builder, |builder, line| builder.line(line)).start();
         let proxy = proxy.map(|(_, proxy)| proxy);
@@ -89,9 +90,9 @@ impl Member {
 
     /// The address for clients and other members: that of its proxy, if it has one, or its TLS address.
     pub fn addr(&self) -> SocketAddr {
-        match (&self.proxy, self.tls_port) {
+        match (&self.proxy, &self.tls_port) {
             (Some(proxy), _) => proxy.addr(),
-            (None, Some(port)) => SocketAddr::from(([127, 0, 0, 1], port)),
+            (None, Some(port)) => SocketAddr::from(([127, 0, 0, 1], port.number())),
             (None, None) => self.server.addr(),
         }
     }
