@@ -11,6 +11,21 @@ use crate::owner::Owner;
 /// Without a wait, an acquire waits until the lock is free; while the server is away it fails as
 /// [`DistLock::lock`](crate::DistLock::lock) says. Without a lease, the watchdog keeps the lock while the guard
 /// lives. Without an owner, a fresh one is created.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use distlock::Acquire;
+/// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+/// let how = Acquire::new().wait(Duration::from_secs(5)).lease(Duration::from_secs(30));
+/// if let Some(guard) = lock.acquire(how).await? {
+///     // Held for 30 s at most: an explicit lease is not renewed.
+///     guard.unlock().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[must_use = "pass it to acquire()"]
 pub struct Acquire {

@@ -14,6 +14,21 @@ use passing::Passing;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong. A busy lock is not an error: it is `Ok(None)`.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+/// match lock.lock_for(Duration::from_secs(1)).await {
+///     Ok(Some(guard)) => drop(guard),
+///     Ok(None) => println!("somebody else holds the lock"),
+///     Err(error) if error.is_retryable() => println!("try again later: {error}"),
+///     Err(error) => return Err(error), // names the lock, the server and the next step
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

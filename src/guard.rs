@@ -130,6 +130,18 @@ impl Guard {
     /// # Errors
     ///
     /// [`Error::Unsupported`] for every flavour except [fenced](mod@crate::fenced), and for multi locks and RedLocks.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// let guard = client.fenced("orders:42").lock().await?;
+    /// let token = guard.fencing_token()?;
+    /// // The storage refuses a token below the largest that it has seen.
+    /// println!("UPDATE orders SET total = 7, token = {token} WHERE id = 42 AND token < {token}");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fencing_token(&self) -> Result<u64> {
         self.token().ok_or_else(|| {
             let what = match self.inner() {
@@ -201,6 +213,19 @@ impl Guard {
     /// # Cancel safety
     ///
     /// May be dropped and called again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: distlock::Guard) -> distlock::Result<()> {
+    /// tokio::select! {
+    ///     error = guard.lost() => println!("stop writing: {error}"),
+    ///     () = write_files() => println!("done"),
+    /// }
+    /// async fn write_files() { /* .. */ }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use = "futures do nothing unless awaited"]
     pub fn lost(&self) -> impl Future<Output = Error> + Send + 'static {
         self.watch(|_| Duration::ZERO)
@@ -304,6 +329,16 @@ impl Guard {
     /// - [`Error::Lost`], [`Error::Closed`]: the lock is no longer held.
     /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
     ///   ([`Error::outcome_unknown`]), the guard counts on the shorter of both leases.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(guard: distlock::Guard) -> distlock::Result<()> {
+    /// guard.extend(Duration::from_secs(120)).await?; // two minutes from now, and no renewal
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn extend(&self, lease: Duration) -> Result<()> {
         match self.inner() {
             Inner::One(one) => one.extend(lease)?.await?,
@@ -389,6 +424,19 @@ impl Guard {
     /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire).
     ///
     /// After an error nothing is held.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(prices: distlock::RwLock) -> distlock::Result<()> {
+    /// let writing = prices.write().lock().await?;
+    /// // Change the prices.
+    /// let reading = writing.downgrade().await?; // no other writer gets in between
+    /// // Publish what was written, beside other readers.
+    /// reading.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn downgrade(self) -> Result<Self> {
         self.1.touch();
         match self.0 {

@@ -94,6 +94,17 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// notices the failure, and each answer restarts it. Tasks of one client that wait for the same name try one
     /// after another, each for that time. For a longer outage set more `retry_attempts`, or call again while
     /// [`Error::is_retryable`] is true.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+    /// let guard = lock.lock().await?;
+    /// guard.run(async { /* stops here if the lock is lost */ }).await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     fn lock(&self) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async { self.acquire(Acquire::new()).await?.ok_or(Error::Closed) })
     }
@@ -106,6 +117,18 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// # Cost
     ///
     /// One round trip, one command. Cancel safety and errors as for [`acquire`](Self::acquire), without retries.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+    /// match lock.try_lock().await? {
+    ///     Some(guard) => drop(guard.unlock().await?),
+    ///     None => println!("busy"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     fn try_lock(&self) -> BoxFuture<'_, Result<Option<Guard>>> {
         self.acquire(Acquire::new().wait(Duration::ZERO))
     }
@@ -115,6 +138,19 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// The lock is held while the [guard](Guard#bind-it) lives:
     /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases it
     /// at once, or never held it. Cost, cancel safety and errors as for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+    /// let Some(guard) = lock.lock_for(Duration::from_secs(5)).await? else {
+    ///     return Ok(()); // a holder was seen for 5 s
+    /// };
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     fn lock_for(&self, wait: Duration) -> BoxFuture<'_, Result<Option<Guard>>> {
         self.acquire(Acquire::new().wait(wait))
     }
@@ -123,6 +159,18 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives: `let guard = lock.lock_leased(lease).await?;`, not
     /// `let _ = ..`. Cost, cancel safety and errors as for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+    /// // Suits work that must never take longer than a minute.
+    /// let guard = lock.lock_leased(Duration::from_secs(60)).await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     fn lock_leased(&self, lease: Duration) -> BoxFuture<'_, Result<Guard>> {
         Box::pin(async move { self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed) })
     }
@@ -140,6 +188,19 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use distlock::DistLock;
+    /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+    /// let state = lock.state().await?;
+    /// if state.is_locked() {
+    ///     println!("held for another {:?} without renewal", state.remaining);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     fn state(&self) -> BoxFuture<'_, Result<State>>;
 
     /// True if anybody holds the lock. Cost, cancel safety and errors as for [`state`](Self::state).
@@ -179,6 +240,18 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use distlock::DistLock;
+    /// # async fn example(lock: distlock::ReentrantLock) -> distlock::Result<()> {
+    /// if lock.force_unlock().await? {
+    ///     println!("freed; the holder learns of it");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>>;
 
     /// Releases one hold of `owner` that another process acquired or [`Guard::into_owner`] left: Redisson's
@@ -196,5 +269,17 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// [`Error::NotHeld`], and the errors of [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use distlock::{DistLock, Owner, ReentrantLock};
+    /// # async fn example(lock: ReentrantLock, text: &str) -> distlock::Result<()> {
+    /// // Another process acquired, and sent its owner as text.
+    /// let owner: Owner = text.parse()?;
+    /// lock.release(&owner).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
 }

@@ -29,6 +29,20 @@ tokio::task_local! {
 /// An owner can be sent to another process as text (`Display`, `FromStr`, serde). The other process may re-enter as
 /// this owner, or release its holds. Each hold counts for itself: a guard releases exactly the hold of its own
 /// acquire. [`guide::owners`](crate::guide::owners) says what is promised if several tasks share an owner.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use distlock::{Acquire, DistLock};
+/// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+/// let owner = client.owner();
+/// let lock = client.reentrant("orders:42");
+/// let outer = lock.acquire(Acquire::new().owner(&owner)).await?;
+/// let inner = lock.acquire(Acquire::new().owner(&owner)).await?; // re-entry: no wait
+/// assert_eq!(lock.hold_count(&owner).await?, 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Owner(Arc<Inner>);
 

@@ -25,6 +25,22 @@ use crate::transport::node::connect::Endpoint;
 use crate::world::{Machine, World};
 
 /// Builder of a [`Client`]. Every setter names its default; [`Options`] documents all options.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use distlock::Client;
+/// # async fn example() -> distlock::Result<()> {
+/// let client = Client::builder("redis://localhost:6379")
+///     .watchdog(Duration::from_secs(10)) // a dead holder's lock is free after 10 s
+///     .name_prefix("shop:")
+///     .connect()
+///     .await?;
+/// client.shutdown(Duration::from_secs(5)).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "call connect()"]
 pub struct Builder {

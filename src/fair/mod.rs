@@ -114,6 +114,18 @@ impl Client {
     /// # Cost
     ///
     /// None: nothing is sent until an acquire. An impossible name is refused then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// let printer = client.fair("printer");
+    /// println!("{} wait before me", printer.queue_len().await?);
+    /// let guard = printer.lock().await?; // in the order of arrival
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn fair(&self, name: &str) -> FairLock {
         let name = LockName::new(&self.options().name_prefix, name);

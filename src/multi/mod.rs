@@ -60,6 +60,18 @@ impl Client {
     /// # Cost
     ///
     /// None: nothing is sent until an acquire. Impossible names are refused then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use distlock::DistLock;
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// let both = client.multi(["account:1", "account:2"]);
+    /// let guard = both.lock().await?; // both or none, in any order
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         let lock = |name: &str| -> Arc<dyn DistLock> { Arc::new(self.reentrant(name)) };

@@ -78,6 +78,18 @@ impl Client {
     /// # Cost
     ///
     /// None: nothing is sent until an acquire. An impossible name is refused then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// // The same key as `redis.lock.Lock` of Python, `redsync` of Go and others would use.
+    /// let guard = client.plain("orders:42").lock_leased(Duration::from_secs(10)).await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn plain(&self, name: &str) -> PlainLock {
         let name = LockName::of_plain(&self.options().name_prefix, name);

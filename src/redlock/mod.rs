@@ -95,6 +95,22 @@ impl RedLock {
     /// All users of a lock should list its servers in the same order: a waiter waits at the first server that
     /// reported a holder, and contention is settled there. For servers that may be away, connect with
     /// [`Builder::connect_lazily`](crate::Builder::connect_lazily).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use distlock::{Client, DistLock, RedLock};
+    /// # async fn example() -> distlock::Result<()> {
+    /// let mut clients = Vec::new();
+    /// for host in ["redis-a", "redis-b", "redis-c"] {
+    ///     // A server may be away: two of three are enough.
+    ///     clients.push(Client::builder(&format!("redis://{host}")).connect_lazily().await?);
+    /// }
+    /// let guard = RedLock::new(clients, "orders:42").lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(clients: impl IntoIterator<Item = Client>, name: &str) -> Self {
         Self::over(clients, Flavour::Reentrant, name)
     }

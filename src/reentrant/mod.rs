@@ -63,6 +63,17 @@ impl Client {
     /// # Cost
     ///
     /// None: nothing is sent until an acquire. An impossible name is refused then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// let guard = client.reentrant("orders:42").lock().await?;
+    /// // Only one holder in all processes is here.
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn reentrant(&self, name: &str) -> ReentrantLock {
         let name = LockName::new(&self.options().name_prefix, name);

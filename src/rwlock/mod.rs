@@ -59,6 +59,20 @@ impl Client {
     /// # Cost
     ///
     /// None: nothing is sent until a half is acquired. An impossible name is refused then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// let prices = client.rw("prices");
+    /// {
+    ///     let _reading = prices.read().lock().await?; // beside other readers
+    /// }
+    /// let writing = prices.write().lock().await?; // alone
+    /// writing.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn rw(&self, name: &str) -> RwLock {
         let (read, write) = LockName::halves(&self.options().name_prefix, name);

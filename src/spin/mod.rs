@@ -37,6 +37,19 @@ impl Client {
     /// # Cost
     ///
     /// None: nothing is sent until an acquire. An impossible name is refused then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// let lock = client.spin("cache:warm-up"); // waiters poll: a release sends no message
+    /// if let Some(guard) = lock.lock_for(Duration::from_secs(2)).await? {
+    ///     guard.unlock().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn spin(&self, name: &str) -> SpinLock {
         let name = LockName::new(&self.options().name_prefix, name);

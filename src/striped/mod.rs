@@ -54,6 +54,20 @@ impl Client {
     /// # Cost
     ///
     /// None: nothing is sent until an acquire. A count of zero and impossible names are refused then.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use distlock::{Acquire, DistLock};
+    /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
+    /// let stock = client.striped("stock:42", 8); // up to eight holders
+    /// if let Some((segment, guard)) = stock.any(Acquire::new()).await? {
+    ///     println!("sell from segment {segment}");
+    ///     guard.unlock().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn striped(&self, name: &str, segments: usize) -> Striped {
         Striped::over(self, Flavour::Reentrant, name, segments)
