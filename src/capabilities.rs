@@ -167,10 +167,7 @@ impl Client {
                 let found = find(&engine).await?;
                 let missing = found.missing();
                 if !missing.is_empty() {
-                    tracing::warn!(
-                        ?missing,
-                        "the server cannot do all that locks have a use for, or not for this login"
-                    );
+                    tracing::warn!(?missing, "the server lacks features that locks use, or denies them to this login");
                 }
                 Ok(found)
             });

@@ -114,7 +114,7 @@ pub enum Error {
         why: Deadlock,
     },
     /// Too few of a lock's independent servers answered for a majority. The grants of the others are released.
-    #[error("the lock {name:?} needs {needed} of its servers, and {granted} granted it; one that did not: {why}")]
+    #[error("the lock {name:?} needs {needed} of its servers, and {granted} granted it; the last failure: {why}")]
     NoQuorum {
         /// The lock's name.
         name: Arc<str>,
@@ -176,8 +176,8 @@ pub enum Lost {
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "its lease ran out",
-            Self::Gone => "the server does not have it for this owner any more",
+            Self::Expired => "its lease expired before a renewal was confirmed",
+            Self::Gone => "the server no longer has it for this owner",
         })
     }
 }
@@ -198,9 +198,9 @@ impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Upgrade => {
-                "it holds it for reading and wants to write; give the read hold back first, or begin by writing and downgrade"
+                "it holds the lock for reading and asks to write; release the read hold first, or acquire for writing and downgrade"
             }
-            Self::NotReentrant => "it holds it already, and was not to come in again, which a plain lock never allows",
+            Self::NotReentrant => "it holds the lock already, and re-entry is refused (by not_reentrant, or because the lock is plain)",
         })
     }
 }
@@ -223,9 +223,9 @@ pub enum NotHeld {
 impl fmt::Display for NotHeld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LeaseOver => f.write_str("its lease ran out, or it was forced open, before the release"),
+            Self::LeaseOver => f.write_str("its lease expired, or it was forced open, before the release"),
             Self::HeldBy { owner } => write!(f, "{owner} holds it now"),
-            Self::Never => f.write_str("this owner never took it"),
+            Self::Never => f.write_str("this client does not know that this owner ever held it"),
         }
     }
 }
@@ -257,7 +257,7 @@ const fn after(step: Step) -> &'static str {
     match step {
         Step::Connect => ": nothing was sent, and connecting may be tried again",
         Step::Command => {
-            ": it may have been carried out; in the background an acquire is undone, and a release is repeated"
+            ": it may have been carried out; in the background an acquire is undone, and a release is retried"
         }
         Step::Shutdown => ": what is not released yet ends with its lease",
     }
@@ -293,7 +293,8 @@ impl Error {
     /// The error for an answer of a server that may have lost the name before it answered. The answer may be out of
     /// date.
     pub(crate) fn moved() -> Self {
-        let message = "the lock's name moved to another server while that was asked: its answer counts for nothing";
+        let message =
+            "the lock's name moved to another server while the command was in flight, so the answer may be stale";
         Self::connection(message, true, None)
     }
 

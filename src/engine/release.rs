@@ -275,7 +275,7 @@ impl GuardRelease {
         reaper.finish_retrying(move || {
             Box::pin(self.clone().run(Persistence::UntilLeaseEnds).map(|outcome| {
                 if let Err(error) = outcome {
-                    tracing::debug!(%error, "a guard's lock was not released as held");
+                    tracing::debug!(%error, "the lock of a dropped guard was lost, or its release failed");
                 }
             }))
         });

@@ -108,7 +108,7 @@ impl Error {
         let lock = self.origin().and_then(Origin::lock).map(|lock| format!("the lock {lock:?}: ")).unwrap_or_default();
         let tail = match self {
             Self::Connection { outcome_unknown: true, .. } => {
-                " (the command may have been carried out; in the background an acquire is undone, and a release is repeated)"
+                " (the command may have been carried out; in the background an acquire is undone, and a release is retried)"
             }
             Self::Timeout { step, .. } => after(*step),
             _ => "",

@@ -146,7 +146,7 @@ fn errors_page_lists_every_answer_that_passes() {
 #[test]
 fn error_texts_say_what_happens_after_the_failed_step() {
     for (error, part) in [
-        (connection(true), "in the background an acquire is undone, and a release is repeated"),
+        (connection(true), "in the background an acquire is undone, and a release is retried"),
         (Error::timeout(Step::Connect), "nothing was sent"),
         (Error::timeout(Step::Shutdown), "ends with its lease"),
     ] {

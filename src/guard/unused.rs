@@ -61,7 +61,7 @@ fn warn(name: Arc<str>) {
     }
     tracing::warn!(
         lock.name = %name,
-        "a guard was dropped unused in the instant it was taken, and the lock released with it: bind it to a variable that \
+        "a guard was dropped unused right after its acquire, and the lock released with it: bind it to a variable that \
          lives as long as the work (`let guard = ..`, not `let _ = ..`; `if let Some(guard) = ..`, not `.is_some()`)"
     );
 }

@@ -191,7 +191,7 @@ impl RedLock {
             match self.wait(&votes.busy, &refused, request, owner, looks, late).await? {
                 Wait::Over(first) => return Ok(first),
                 Wait::Refused(at, error) => {
-                    tracing::debug!(lock.name = %self.name, node = at, %error, "a server refused the wait for it");
+                    tracing::debug!(lock.name = %self.name, node = at, %error, "a server refused the wait");
                     refused.push(at);
                     // A look may have led to a server outside of `busy`: it was counted before, or may still
                     // answer.

@@ -198,7 +198,7 @@ impl RedLock {
                         Ok(Some(guard)) => votes.granted.push((at, guard)),
                         Ok(None) => votes.busy.push(at),
                         Err(error) => {
-                            tracing::debug!(lock.name = %self.name(), node = at, %error, "a server did not grant it");
+                            tracing::debug!(lock.name = %self.name(), node = at, %error, "a server did not grant the lock");
                             votes.refused(error, needed)?;
                         }
                     }

@@ -67,7 +67,7 @@ impl Reaper {
         self.finish(Box::pin(async move {
             let first = AssertUnwindSafe(job());
             if first.catch_unwind().await.is_err() {
-                tracing::warn!("a clean-up panicked, which is a bug: it is done once more");
+                tracing::warn!("a clean-up panicked, which is a bug: it is retried once");
                 job().await;
             }
         }));
@@ -160,7 +160,7 @@ async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
 /// A panic ends its own job only. The other jobs continue, and the job no longer counts as in flight.
 fn warn_if_panicked(done: Result<(), JoinError>) {
     if done.is_err_and(|error| error.is_panic()) {
-        tracing::warn!("a clean-up panicked, which is a bug: what it was about ends with its lease");
+        tracing::warn!("a clean-up panicked, which is a bug: its lock ends with its lease");
     }
 }
 

@@ -296,7 +296,7 @@ impl Tally {
             Err(error) if error.is_retryable() => self.passing = Some(error),
             Err(error @ Error::WouldDeadlock { .. }) => self.bad = Some(error),
             Err(error) => {
-                tracing::warn!(%error, "a segment cannot be had, and is passed over");
+                tracing::warn!(%error, "a segment cannot be acquired, and is skipped");
                 self.bad = Some(error);
             }
         }

@@ -59,6 +59,6 @@ pub(super) fn notify_waiters(engine: &Engine, protocol: &Arc<dyn Protocol>, rece
 pub(super) fn warn_unannounced(engine: &Engine, name: &LockName, reason: &str) {
     let Some(left_out) = engine.warnings.due("unannounced", reason) else { return };
     let channel = String::from_utf8_lossy(&name.channel);
-    tracing::warn!(lock.name = %name.as_written, reason, %channel, left_out, "released, but waiters could not be told: they poll; \
+    tracing::warn!(lock.name = %name.as_written, reason, %channel, left_out, "released, but waiters could not be notified: they poll; \
                     where the reason is NOPERM, grant this login the channel");
 }

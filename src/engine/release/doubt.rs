@@ -100,7 +100,7 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
         };
         let until = engine.now();
         let found = undo_once(&target, lease_left, until).await;
-        tracing::trace!(lock.name = %hold.name().as_written, ?found, "looked again for a late acquire");
+        tracing::trace!(lock.name = %hold.name().as_written, ?found, "checked again for a late acquire");
     }));
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, 
                 let over = (engine.now() + engine.options.watchdog).max(in_server);
                 let id = engine.hold_id_with(&hold.owner, &owed, mine);
                 let relieved = send(&engine, &hold, &id, lease_left, latest(over, &owed), false).await.outcome;
-                tracing::debug!(lock.name = %hold.name().as_written, ?relieved, "gave back a hold that had ended");
+                tracing::debug!(lock.name = %hold.name().as_written, ?relieved, "released a hold that had ended");
                 if relieved.is_err() {
                     owed.extend(mine.map(|number| (number, over.as_nanos())));
                     hold.book().owe(owed);

@@ -87,7 +87,7 @@ pub(super) async fn view_of(
 /// Queries a member for its view. `None` if it returns none.
 async fn ask_view(world: &dyn World, address: &Address, member: &Member) -> Option<SlotView> {
     let view = view_of(member.run(world, nodes()), address.host(), ANSWERS_WITHIN).await;
-    view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not tell its nodes")).ok()
+    view.inspect_err(|error| tracing::debug!(error, "a server of the cluster did not list its nodes")).ok()
 }
 
 /// Keeps the map up to date until the cluster is closed or dropped.

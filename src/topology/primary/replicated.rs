@@ -151,7 +151,7 @@ impl BySaying {
                 primary.member().acknowledgement().has_seen(known);
                 match other {
                     Some((_, other)) if !self.is_told => {
-                        tracing::warn!(%current, %other, "two servers call themselves primary: the one of before is kept");
+                        tracing::warn!(%current, %other, "two servers claim to be the primary: the current one is kept");
                         self.is_told = true;
                     }
                     Some(_) => {}

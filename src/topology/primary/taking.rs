@@ -69,7 +69,7 @@ impl Primary {
         match within(limit, member.run(&*self.world, role())).await {
             Some(Ok(reply)) if Role::of(&reply).is_primary() && !self.is_closed() => {}
             Some(Err(fault)) if !self.is_closed() && fault.kind != FaultKind::Refused => {
-                tracing::debug!(%address, error = fault.message, "a server of the set does not say what part it has");
+                tracing::debug!(%address, error = fault.message, "a server of the set does not report its role");
                 *asked = Some((address.clone(), member));
                 return false;
             }

@@ -97,7 +97,7 @@ impl Witnesses {
                         && fault.kind == FaultKind::Refused
                     {
                         let error = fault.message;
-                        tracing::warn!(%address, event, error, "a sentinel does not tell what happens: it is asked alone");
+                        tracing::warn!(%address, event, error, "a sentinel sends no events: it is polled");
                     }
                 });
             }

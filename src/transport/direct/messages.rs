@@ -159,10 +159,7 @@ impl Messages {
                 match dialer.open().await {
                     Some(Ok(opened)) => return (opened, demotions),
                     Some(Err(Trouble { message: error, .. })) if !is_told => {
-                        tracing::warn!(
-                            error,
-                            "no connection for messages: waiters look for themselves until there is one"
-                        );
+                        tracing::warn!(error, "no connection for messages: waiters poll until it is restored");
                         is_told = true;
                     }
                     Some(Err(_)) | None => {}
@@ -423,7 +420,7 @@ impl Standing {
                     Err(_) if channels.waiting.contains_key(&channel) => drop(channels.wanted.remove(&channel)),
                     // Earlier callers still want the channel. They, or the next connection, try again.
                     Err(Fault { message: error, .. }) => {
-                        tracing::warn!(error, "a subscription could not be made anew: waiters look for themselves");
+                        tracing::warn!(error, "a subscription could not be restored: waiters poll");
                         return Ok(Some(channel));
                     }
                     Ok(()) => {}

@@ -139,7 +139,7 @@ pub(super) async fn keep_listening(
                         Ok::<_, Error>(())
                     };
                     if let Err(error) = made.await {
-                        tracing::warn!(%error, "could not subscribe anew after a reconnect");
+                        tracing::warn!(%error, "could not restore subscriptions after a reconnect");
                         let _ = subscriber.force_reconnection().await;
                     }
                     if let Some(listener) = listener.get().and_then(Weak::upgrade) {
