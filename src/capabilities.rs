@@ -71,7 +71,7 @@ impl Capabilities {
         let all = [
             (no(self.scripts), "scripts (EVAL): there are no locks without"),
             (no(self.script_cache), "scripts by their hash (EVALSHA): set Builder::script_cache(false)"),
-            (no(self.messages), "messages: whoever waits looks for itself, every Options::poll_cap"),
+            (no(self.messages), "messages: waiters poll, every Options::poll_cap"),
             (
                 self.in_cluster == Some(true) && !self.cluster,
                 "the other servers of its cluster: connect by redis-cluster://",
@@ -139,7 +139,7 @@ impl Client {
     /// # async fn example(client: distlock::Client) -> distlock::Result<()> {
     /// let capabilities = client.capabilities().await?;
     /// if capabilities.messages == Some(false) {
-    ///     eprintln!("whoever waits looks for itself: {:?}", client.options().poll_cap);
+    ///     eprintln!("waiters poll: {:?}", client.options().poll_cap);
     /// }
     /// # Ok(())
     /// # }

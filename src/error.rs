@@ -106,7 +106,7 @@ pub enum Error {
         origin: Origin,
     },
     /// This owner already holds the lock, so it would wait for itself. Nothing was changed.
-    #[error("the lock {name:?} is held by the owner that wants it, which would wait for itself: {why}")]
+    #[error("the lock {name:?} is already held by this owner, which would wait for itself: {why}")]
     WouldDeadlock {
         /// The lock's name.
         name: Arc<str>,

@@ -149,7 +149,7 @@ impl Guard {
                 Inner::Many(_) => "made of several locks".to_owned(),
             };
             let what = format!(
-                "the lock {:?} is {what}, which has no fencing token: use client.fenced(..) where the storage is to check one",
+                "the lock {:?} is {what}, which has no fencing token: use client.fenced(..) if the storage checks tokens",
                 self.name()
             );
             Error::Unsupported { what }

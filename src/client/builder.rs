@@ -208,7 +208,7 @@ impl Builder {
     async fn several(&self, url: ServersUrl, id: String) -> Result<Client> {
         let is_cluster = url.kind == Kind::Cluster;
         if is_cluster && self.target.database.is_some_and(|database| database != 0) {
-            return Err(Error::config("a cluster has database 0 alone: set no other"));
+            return Err(Error::config("a cluster has only database 0: set no other"));
         }
         if let Some(tls) = &self.sentinel_tls {
             tls.check(url.scheme)?;

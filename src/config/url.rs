@@ -87,7 +87,7 @@ fn one_of(one: Option<u8>, other: Option<u8>) -> Result<Option<u8>> {
 fn database(text: &str) -> Result<u8> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number).ok_or_else(|| {
-        Error::config("the URL's database is no number from 0 to 255: it stands behind the last / or in ?db=")
+        Error::config("the URL's database is not a number from 0 to 255: write it after the last / or as ?db=")
     })
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16)> {
         let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse().ok().filter(|port| *port > 0 && is_number).ok_or_else(|| {
             Error::config(
-                "the URL's port is no number from 1 to 65535: it stands behind the host, as in redis://host:6379",
+                "the URL's port is not a number from 1 to 65535: write it after the host, as in redis://host:6379",
             )
         })?;
         (host, port)
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn each_mistake_in_a_url_has_its_own_message() {
         for (rest, hint) in [
-            ("secret?db=x", "database is no number"),
-            ("h/secret", "database is no number"),
-            ("h/256", "database is no number"),
-            ("h/+1", "database is no number"),
+            ("secret?db=x", "database is not a number"),
+            ("h/secret", "database is not a number"),
+            ("h/256", "database is not a number"),
+            ("h/+1", "database is not a number"),
             ("h/1?db=2", "two databases"),
             ("h?db=1&database=2", "two databases"),
             ("h?secret=2", "db and database are known"),
@@ -183,10 +183,10 @@ mod tests {
             ("h#secret", "fragment"),
             ("secret1,secret2:6379", "redis-cluster://"),
             ("u:secret@h1,h2", "redis-cluster://"),
-            ("u:secret@h:99999", "no number from 1 to 65535"),
-            ("h:0", "no number from 1 to 65535"),
-            ("h:", "no number from 1 to 65535"),
-            ("u:secret", "no number from 1 to 65535"),
+            ("u:secret@h:99999", "not a number from 1 to 65535"),
+            ("h:0", "not a number from 1 to 65535"),
+            ("h:", "not a number from 1 to 65535"),
+            ("u:secret", "not a number from 1 to 65535"),
             ("", "no host"),
             ("/0", "no host"),
             (":6379", "no host"),

@@ -77,7 +77,8 @@ impl Refusals {
         if self.0 <= TRIES {
             return Ok(());
         }
-        let message = "the server finds every command too late: its clock jumps, or commands take too long to reach it";
+        let message =
+            "the server refuses every command as too late: its clock jumps, or commands take too long to reach it";
         Err(Error::connection(message, false, None))
     }
 }

@@ -28,7 +28,7 @@ async fn probe_at(engine: &Engine, probe: &LockName) {
         }
         tracing::warn!(
             reason,
-            "this login may not do all that locks need (probed on a key beginning with the name prefix): see docs/acl.md"
+            "this login lacks rights that locks need (probed on a key that starts with the name prefix): see docs/acl.md"
         );
     };
     match answered {

@@ -128,7 +128,7 @@ impl Reading<'_> {
         let Login { username, password } = std::mem::take(&mut self.taken.login);
         let login = Login { username: of_root.username.or(username), password: of_root.password.or(password) };
         if self.taken.told_prefix.is_some() && !self.taken.is_mapped {
-            let why = "a prefix of names was told to the reader, and the file has no nameMapper: Java puts nothing before its names";
+            let why = "the reader has a name prefix, and the file has no nameMapper: Java uses no prefix";
             return Err(wrong(pair.at.start, "nameMapper", why));
         }
         self.fit_timeout(&pair.key);
@@ -165,7 +165,7 @@ impl Reading<'_> {
             None => {
                 let path = if is_shown(key) { path } else { parent.to_owned() };
                 let why = match table::elsewhere(key) {
-                    Some(place) => format!("this option does not stand here, but at {place}"),
+                    Some(place) => format!("this option belongs to {place}"),
                     None => "Redisson has no such option".to_owned(),
                 };
                 self.problems.push(Problem { at: pair.at.start, path, why });
@@ -174,7 +174,7 @@ impl Reading<'_> {
             Some(Fate::Ignore) => Ok(()),
             Some(Fate::Certificates) if self.tls.is_some() || is_null(value) => Ok(()),
             Some(Fate::Certificates) => {
-                let why = "Java's stores of certificates are not read here: tell the reader of files in PEM (RedissonYaml::tls)";
+                let why = "Java key stores are not supported: give the reader PEM files (RedissonYaml::tls)";
                 self.of_tls.push(Problem { at, path, why: why.to_owned() });
                 Ok(())
             }

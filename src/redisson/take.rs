@@ -352,7 +352,7 @@ pub(super) fn database(taken: &mut Taken, node: &Node) -> Taking {
 }
 
 pub(super) fn database_of_cluster(_: &mut Taken, node: &Node) -> Taking {
-    if value::integer(node)? == 0 { Ok(()) } else { Err("a cluster has database 0 alone here".into()) }
+    if value::integer(node)? == 0 { Ok(()) } else { Err("a cluster has only database 0".into()) }
 }
 
 pub(super) fn master_name(taken: &mut Taken, node: &Node) -> Taking {

@@ -163,7 +163,7 @@ nonsense: 1
     // Without TLS these options are ignored.
     let plain = yaml.replace("rediss:", "redis:").replace("nonsense: 1\n", "");
     assert_eq!(reader().lenient(true).read(&plain).unwrap().left_out().len(), 2);
-    assert!(refused(&reader(), &with("lockWatchdogTimeout: 1")).contains("does not stand here, but at the root"));
+    assert!(refused(&reader(), &with("lockWatchdogTimeout: 1")).contains("belongs to the root"));
 }
 
 /// Leaving out one of these would change which lock a name means, or what the lock promises. They are refused, also
@@ -189,7 +189,7 @@ fn what_locks_hang_on_is_never_left_out() {
         (with("timeout: secret"), "line 3, column 12: singleServerConfig.timeout: a whole number"),
         (with("timeout:"), "a whole number"),
         (with("password: [secret]"), "one value is expected"),
-        (with("address: redis://b:1"), "line 3, column 3: this key stands twice"),
+        (with("address: redis://b:1"), "line 3, column 3: this key occurs twice"),
         (
             format!("{}clusterServersConfig: {{}}", with("")),
             "line 4, column 1: clusterServersConfig: servers are named by singleServerConfig",

@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
                         return Err(Fault::new(at.start, "maps are not merged here (`<<`): write out what is merged"));
                     }
                     if pairs.iter().any(|pair| pair.key == key) {
-                        return Err(Fault::new(at.start, "this key stands twice in the same map"));
+                        return Err(Fault::new(at.start, "this key occurs twice in the same map"));
                     }
                     let (event, value_at) = self.next()?;
                     let value = self.node(event, value_at, depth + 1)?;

@@ -262,7 +262,7 @@ impl Acknowledgement {
             tracing::warn!(
                 server = transport.address(),
                 why,
-                "replicas cannot be asked whether they have what is acquired: nothing is acknowledged here"
+                "replicas cannot be asked for acknowledgement: nothing is acknowledged here"
             );
         }
         None
@@ -302,7 +302,7 @@ impl Acknowledgement {
 
 fn cannot(transport: &dyn Transport, why: &str) -> Error {
     let what = format!(
-        "{}: acknowledgement by replicas cannot be had here ({why}): use Acks::Redisson or Acks::Off, or connect to the server itself",
+        "{}: replicas cannot acknowledge here ({why}): use Acks::Redisson or Acks::Off, or connect to the server itself",
         transport.address()
     );
     Error::Unsupported { what }

@@ -54,7 +54,7 @@ impl ServersUrl {
             _ => (Kind::Replicated, parts.database(path)?),
         };
         if kind == Kind::Cluster && database.is_some_and(|database| database != 0) {
-            return Err(Error::config("a cluster has database 0 alone: the URL of one ends behind the last server"));
+            return Err(Error::config("a cluster has only database 0: its URL ends after the last server"));
         }
         let read = |host: &str| {
             let (host, port) = host_and_port(host, port)?;

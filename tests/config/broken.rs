@@ -8,7 +8,7 @@ use crate::text;
 const BROKEN: [(&str, usize, usize, &str); 12] = [
     ("tab", 2, 2, "no YAML"),
     ("open-bracket", 3, 3, "no YAML"),
-    ("twice", 5, 3, "stands twice"),
+    ("twice", 5, 3, "occurs twice"),
     ("no-number", 4, 12, "singleServerConfig.timeout: a whole number"),
     ("two-kinds", 3, 1, "clusterServersConfig: servers are named by singleServerConfig already"),
     ("no-servers", 1, 1, "no servers are named"),

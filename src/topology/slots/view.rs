@@ -80,9 +80,9 @@ pub(crate) enum NoView {
     TooLong,
     #[error("line {line} of the list of nodes has {what}")]
     Line { line: usize, what: &'static str },
-    #[error("the list of nodes gives a slot to two of them")]
+    #[error("the list of nodes assigns a slot to two nodes")]
     Overlap,
-    #[error("the list of nodes does not say which one was asked")]
+    #[error("the list of nodes does not mark the node that sent it")]
     NoMyself,
 }
 

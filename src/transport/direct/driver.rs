@@ -186,7 +186,7 @@ impl Served {
             let is_demoted = self.answers.iter().any(is_demoted);
             let has_answered = !self.answers.is_empty() && !is_demoted;
             if !self.answers.is_empty() && !connection.answered(&mut self.answers, &mut self.wakers) {
-                return Err(Trouble::new("the server has answered what nobody asked"));
+                return Err(Trouble::new("the server sent a reply that nobody asked for"));
             }
             self.is_of_use |= has_answered;
             if let Some(garbage) = garbage {

@@ -461,7 +461,7 @@ impl Expected {
 }
 
 fn odd() -> Trouble {
-    Trouble::new("the server has answered what nobody asked")
+    Trouble::new("the server sent a reply that nobody asked for")
 }
 
 /// Returns the channel and the payload of a message.
