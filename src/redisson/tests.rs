@@ -146,7 +146,7 @@ nonsense: 1
     let what = refused(&reader(), yaml);
     for part in [
         "line 3, column 24: singleServerConfig.sslVerificationMode: certificates are verified",
-        "line 4, column 18: singleServerConfig.sslTruststore: Java's stores",
+        "line 4, column 18: singleServerConfig.sslTruststore: Java key stores",
         "line 5, column 18: singleServerConfig.commandMapper",
         "line 6, column 12: singleServerConfig.timeout: a command's 20s are more than a third",
         "line 7, column 1: nonsense: Redisson has no such option",
