@@ -29,8 +29,9 @@ if hold ~= '' then
   if late then return late end
 end
 
--- Sets the lease, or calls `undo`. Redis does not roll a script back, so a refused lease must not leave a lock without an end.
--- PEXPIRE runs even if a longer lease (`left`) stays: replicas acknowledge this connection's last write.
+-- Sets the lease: the longer of ARGV 2 and `left`. If the server refuses, calls `undo` and returns the error, because
+-- Redis does not roll a script back and the lock would have no end. PEXPIRE runs even if it changes nothing: `WAIT`
+-- counts the replicas that have this connection's last write.
 local function lease(undo, left)
   local leased = redis.pcall('pexpire', KEYS[1], left and left >= tonumber(ARGV[2]) and left or ARGV[2])
   if type(leased) == 'table' and leased.err then
@@ -47,14 +48,15 @@ if count then
   if hold ~= '' or queueing == '2' then
     load_holds()
     ids = holds.listed(KEYS[1], owner)
-    -- A late copy may find only holds that its owner acquired later.
+    -- A late copy of an acquire may find that the owner has only holds that it acquired later. None of them is this
+    -- one.
     counted = hold == '' and holds.unlisted(count, ids) > 0 or holds.is_counted(ids, hold)
     if hold == '' and not counted then return -4 end
   end
   local left = redis.call('pttl', KEYS[1])
   if counted and queueing == '2' then
-    -- The first lease is replaced by the waiter's own. A shorter one replaces it only once, because a late copy must not cut
-    -- a lease that was promised since. This is noted even if it cuts nothing: a longer lease may be there when a copy arrives.
+    -- The waiter's own lease replaces the first lease. If the own lease is shorter, that happens once only: a late copy
+    -- must not shorten a lease that was promised since. So the command is noted, even if it shortens nothing now.
     local sets = left < tonumber(ARGV[2])
     if tonumber(ARGV[2]) < tonumber(first_lease) then
       local noted = holds.cut_once(KEYS[1], owner, count, ids, hold, 0)
@@ -77,7 +79,8 @@ if earlier ~= '' then return -3 end
 
 local first, at = redis.call('lindex', KEYS[2], 0), nil
 if first or not free or queueing == '2' then load_queue(ARGV[12], ARGV[13], ARGV[14], ARGV[15]) end
--- Another process may wait as this owner for another lock with this queue.
+-- If this owner is the head, nothing ahead of it needs to be removed. But the head may be this owner's waiter in
+-- another process, for another lock with this queue. An owner that is in the queue itself (2) skips this.
 if first and (first ~= owner or queueing ~= '2' and queue.ours(owner) and not queue.registered(KEYS, owner)) then
   at = queue.time()
   first = queue.head(KEYS, at, wait, publish)
@@ -112,18 +115,18 @@ if queueing == '2' then
   end
   if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
 elseif queueing == '1' then
-  -- A late copy would join the queue for nobody.
+  -- A copy that arrives after the last moment would leave an entry that nobody waits for.
   local last = tonumber(ARGV[5])
   if last > 0 and at > last then return {-7, at} end
-  -- If another process waits as this owner, the entry exists and stays that process's. Read before the first write, so that a
-  -- key of another type leaves no entry behind.
+  -- If another process already waits as this owner, its place and its registration stay. The registration is read
+  -- before the first write: if its key has another type, the script fails here, and leaves no place behind.
   local known = queue.registered(KEYS, owner)
   if not redis.call('zscore', KEYS[3], owner) then
     local due = at + wait
     local tail = redis.call('lindex', KEYS[2], -1)
     if tail then
       local before = tonumber(redis.call('zscore', KEYS[3], tail) or 0)
-      -- Otherwise no waiter of Java is ahead.
+      -- If the tail is ours and has no room, no waiter of Java is ahead, and no room is needed.
       if not queue.ours(tail) or before >= due + 1 then due = due + queue.room(KEYS, at, wait) end
     end
     redis.call('zadd', KEYS[3], queue.stamped(due, at), owner)

@@ -10,14 +10,15 @@
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 grace in ms
 --        12 prefix of the waiters' channels
 -- Reply  that of release.lua, for the hold; nil if the hold did not exist, and no head was served
--- Idempotent. Same state as Redisson's, except that the new head is notified.
+-- Idempotent. Same state as Redisson's, except that the head is served if the lock is free.
 
 local owner, hold = ARGV[1], ARGV[2]
 local reply = nil
 load_queue(ARGV[9], ARGV[10], ARGV[11], ARGV[12])
 
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
--- Others have acquired as this owner since, or a command that shortens the lease was noted.
+-- There is a list although this was the owner's only hold: others have acquired as this owner since, or a command that
+-- shortens the lease was noted. The hold is the unlisted one then.
 if hold == '' and found[2] then hold = '-' end
 local free = is_free(KEYS)
 if found[1] then
@@ -39,7 +40,8 @@ end
 local was_queued = queue.registered(KEYS, owner) == ARGV[5]
 local defers = false
 if was_queued and only_ours(KEYS) then
-  -- The next waiter is served from a list without leavers.
+  -- In a command of many steps, the owner stays in the list until `take_out`. If the lock is free, it is removed now,
+  -- because the next waiter is served below.
   defers = leavers and not free
   if not defers then
     take_out()
@@ -54,7 +56,7 @@ elseif was_queued then
       local ahead = i > 1 and tonumber(redis.call('zscore', KEYS[3], all[i - 1]) or nil)
       if queue.is_told(i - 1, all[i - 1], ahead, queue.time()) then ahead = nil end
       redis.call('lrem', KEYS[2], -1, owner)
-      -- The waiters of Java behind it are now behind the one ahead of it.
+      -- The waiters of Java behind the owner now follow the waiter ahead of it, so their deadlines become earlier.
       if due and ahead then
         queue.nearer(KEYS, i - 1, due - ahead)
       elseif i == 1 then

@@ -1,11 +1,11 @@
--- The full refresh of a fair queue, for queues in which more must be set than the deadlines of the named waiters. The build puts
--- this file between `queue.lua` and `refresh.lua`. Terms and `keys`: see `queue.lua`. `places` = anything, owner, anything,
--- owner, ..
+-- The slow path of `refresh.lua`: reads the whole queue, sets every deadline, and removes dead waiters. The build puts
+-- this file between `queue.lua` and `refresh.lua`. Terms and `keys`: see `queue.lua`. `places`: a flat list with each
+-- named waiter's owner at the even indexes; the odd ones are not read.
 
 local mend
 
--- Creates `mend`. Every path of a script calls `load_queue`, then this, before it uses `mend`. Other paths skip it to save the
--- cost.
+-- Creates `mend`. Every path calls this before it uses `mend`; `mend.set` also needs `load_queue`. Other paths skip it
+-- to save the cost.
 local function load_mend()
   if mend then return end
   mend = {}
@@ -25,13 +25,13 @@ local function load_mend()
       local set, second = due, queued[owner]
       queued[owner] = true
       if second then
-        -- A waiter of Java queues again if its deadline was lost. If it then dies, its second entry would be moved along for
-        -- ever.
+        -- A waiter of Java queues again if its deadline was lost, so it is in the list twice. The second entry is
+        -- removed: after the waiter's death it would stay for ever, because each refresh would set its deadline again.
         redis.call('lrem', keys[2], -1, owner)
         due, set = was, is
       elseif queue.ours(owner) and not known[owner] and due and queue.life(due, at, wait) <= 0 then
-        -- The waiter is dead, and is removed at any position. The next waiter is now behind the one ahead of it, or behind the
-        -- lock.
+        -- The waiter is dead, and is removed at any position. The waiter behind it now follows the waiter ahead of it.
+        -- If there is none, it follows the end of the lock's lease.
         queued[owner] = nil
         redis.call('lrem', keys[2], 1, owner)
         redis.call('hdel', keys[4], owner)
@@ -48,7 +48,7 @@ local function load_mend()
         if gap then
           set = is and is + gap or due
         elseif not due then
-          -- With no waiter ahead, a short one, as in `head`.
+          -- The lost deadline is replaced. With no waiter ahead, by a short one, as in `queue.head`.
           set = is and is + queue.LONG or at + wait
         end
         queue.count_java(ahead, gap, queue.rest(i, owner, due, at, told))
@@ -66,8 +66,8 @@ local function load_mend()
     for owner in pairs(scores) do
       if not queued[owner] then redis.call('zrem', keys[3], owner) end
     end
-    -- Redisson removes dead waiters of ours without their registrations. A registration that stays would hide a waiter of Java
-    -- in `only_ours`.
+    -- Redisson removes dead waiters of ours, but not their registrations. A registration that is left would make up for
+    -- a waiter of Java in `only_ours`, which compares counts.
     local ours = 0
     for owner in pairs(queued) do
       if queue.ours(owner) or known[owner] then ours = ours + 1 end

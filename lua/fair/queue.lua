@@ -4,24 +4,27 @@
 -- In all functions: keys = {1 the lock's hash, 2 its queue, 3 its deadlines, 4 our waiters}; at = the server's time in ms.
 --
 -- Registrations. Each waiter of ours is registered in a hash (key 4), with a nonce that no other client knows. The hash belongs
--- to one lock, because names such as `x` and `{x}` share a queue but not their waiters. A message proves by the nonce that a
--- script has granted the lock. If the owner is used again, its hold has an id: `nonce=id` for an owner that only our client
--- uses; `!id`, without a nonce, for an owner that others may act as: its waiter asks when a message
--- arrives.
+-- to one lock, because names such as `x` and `{x}` share a queue but not their waiters. Forms of a registration:
+-- - `nonce`: the owner's only hold. A message with the nonce proves that a script has granted the lock.
+-- - `nonce=id`: the owner was used before, and only by our client. Its hold is listed under this id.
+-- - `!id`: others may act as this owner. Without a nonce a message proves nothing: the waiter asks when one arrives.
 --
 -- Deadlines. Java sets the deadline of its waiter once: the deadline of the waiter ahead, plus its own wait. Ours is
--- `at + wait + room`, and every refresh sets it again, so it is over at most `wait` after the client stops. The room is
--- needed because a waiter of Java that leaves takes its own wait off every deadline behind it.
+-- `at + wait + room`, and every refresh sets it again. Without room it is over at most `wait` after the client stops.
+-- With room, its fraction (below) shows that the client has stopped. The room is needed because a waiter of Java that
+-- leaves takes its own wait off every deadline behind it.
 --
 -- Bound. No deadline is later than one lease plus the waits of Java's waiters up to it, as with Redisson alone. So a dead
--- waiter of Java blocks the queue for no longer than there. For this:
+-- waiter of Java blocks the queue for no longer than with Redisson alone. For this:
 -- 1. Only known waits make room, plus at most one lease for what may be taken off beyond them.
--- 2. A head of Java that was told, and the waiter of Java behind it, count with LONG, because their waits are unknown.
+-- 2. The waits of a head of Java that was told, and of the waiter of Java behind it, are unknown. Each counts with LONG
+-- at most.
 -- 3. A waiter of ours that leaves moves the waiters of Java behind it forward again.
 --
 -- Fractions. The fraction of our deadline says when it was set: in 16ths of a second, mod 4096, as 4096ths of a ms. Java takes
--- off whole milliseconds, which leaves the fraction alone. So it shows whether a waiter lives, whatever its room. Behind a
--- Java wait of over a century a deadline is too large for a fraction: such a waiter counts as alive until its deadline.
+-- off whole milliseconds, so the fraction stays. It shows whether a waiter is alive, however much room the waiter has.
+-- A deadline of 2^42 or more (in the year 2109) is too large for a fraction: such a waiter counts as alive until its
+-- deadline.
 
 local queue
 
@@ -34,7 +37,8 @@ local function stamped(due, at)
   return math.floor(due) + math.max(1, math.floor(at / 62.5) % 4096) / 4096
 end
 
--- In a command of many steps: the waiters that have left a queue but are still in its list, by the list's key. Otherwise nil.
+-- The waiters that have left a queue but are still in its list, by the list's key. Nil except in a command of many
+-- steps.
 local leavers
 
 -- True if all waiters in this queue are ours and wait for this lock. Then no deadline depends on another.
@@ -81,9 +85,10 @@ local function take_out()
   end
 end
 
--- True if the lock is free. A script asks this before its first write, together with a key that never exists. While a cluster
--- moves a slot, the server refuses every missing key of it, also one that the script has just deleted. A script would stop
--- halfway. With the key that never exists, it is refused before it has written.
+-- True if the lock is free. Scripts also call this for its side effect, before their first write: while a cluster moves
+-- the slot, it fails. The server then refuses every missing key of the slot, even a key that the script itself has
+-- deleted, which would stop a script halfway. The second key never exists, so the script is refused before it has
+-- written anything.
 local function is_free(keys)
   return redis.call('exists', keys[1], keys[4] .. ':none') == 0
 end
@@ -103,6 +108,7 @@ local function make_queue()
     return now[1] * 1000 + math.floor(now[2] / 1000)
   end
 
+  -- Our uuids are of version 8, Java's of version 4. The version is the 15th character; 56 = '8'.
   function queue.ours(owner)
     return string.byte(owner, 15) == 56
   end
@@ -130,8 +136,9 @@ local function make_queue()
 
   queue.stamped = stamped
 
-  -- The rest of the time in ms for which a waiter of ours may be silent before it counts as dead. If it was set in the future, the
-  -- server's clock was set back, by a minute at most; then it counts as set now.
+  -- The remaining time in ms for which a waiter of ours may be silent before it counts as dead. A deadline without a
+  -- fraction does not say when it was set: then the time until the deadline. A fraction up to 64 s in the future means
+  -- that the server's clock was set back: the deadline counts as set now.
   function queue.life(due, at, wait)
     if due % 1 == 0 then return due - at end
     local ticks = (math.floor(at / 62.5) - due % 1 * 4096) % 4096
@@ -143,16 +150,18 @@ local function make_queue()
     return redis.pcall(publish, queue.CHANNELS .. ':' .. owner, message)
   end
 
-  -- Counts of Java's waiters ahead of a position: `sum` of the known waits; `low` and `high` bounds of the unknown ones; `beyond` =
-  -- what they may take off beyond their waits.
+  -- What is known of Java's waiters ahead of a position. `java`: true if there are any; `sum`: of the known waits;
+  -- `low` and `high`: bounds for the sum of the unknown waits; `beyond`: what these waiters may take off in addition to
+  -- their waits.
   function queue.nobody_ahead()
     return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
   end
 
-  -- Counts one more waiter of Java. `gap`: the distance to the deadline ahead, which is its wait; a negative gap says nothing.
-  -- `left`: the rest of its deadline. With no waiter ahead that is at most a lease plus its wait, so with as much left as
-  -- `lock()` gives, it is a `lock()`. A `tryLock` without a lease queues with the bare number of its wait, whatever the unit,
-  -- but takes off the wait in ms when it gives up. So a tiny wait may mean seconds.
+  -- Counts one more waiter of Java. `gap`: the distance to the deadline ahead, which is this waiter's wait. A negative
+  -- gap means that the wait is unknown. `left`: the time until its deadline, used without a gap: at most a lease plus
+  -- its wait. A value near LONG counts as LONG, because the waiter has probably called `lock()`. A `tryLock` without a
+  -- lease queues with the bare number of its wait, whatever the unit, but takes off the wait in ms when it gives up. So
+  -- a wait below 1000 may mean seconds.
   function queue.count_java(ahead, gap, left)
     ahead.java = true
     if gap and gap >= 0 then
@@ -164,31 +173,33 @@ local function make_queue()
       local low = left and math.max(left, 0) or queue.LONG
       if queue.LONG > queue.LEASE and low > queue.LONG / 2 and low < queue.LONG + 2 * queue.LEASE then low = queue.LONG end
       ahead.low, ahead.high = ahead.low + low, ahead.high + math.max(low, queue.LONG)
-      -- Does not matter if that much is left anyway.
+      -- Has an effect only if the unknown waits are shorter: `needed` takes the larger of the two.
       ahead.beyond = ahead.beyond + queue.LEASE
     end
   end
 
-  -- True for a head of Java (position 1) whose deadline was brought forward. Then neither its rest nor the distance of the next
-  -- waiter to it says how long somebody waits.
+  -- True for a head of Java (position 1) that was told to come, which makes its deadline `at + GRACE` at most. Then
+  -- neither the time until this deadline nor the distance of the next waiter to it is a wait. Also true for a deadline
+  -- that ends as soon by itself.
   function queue.is_told(i, owner, due, at)
     return i == 1 and due and not queue.ours(owner) and due <= at + queue.GRACE
   end
 
-  -- The rest of a deadline of Java, for `count_java`. `told`: the waiter ahead was told. Its room is in this deadline, and must not
-  -- make room once more.
+  -- The time until a deadline of Java, for `count_java`; nil = it says nothing. `told`: the waiter ahead was told. This
+  -- deadline still includes that waiter's old deadline, so at most LONG of it counts.
   function queue.rest(i, owner, due, at, told)
     if not due or queue.is_told(i, owner, due, at) then return nil end
     return told and math.min(due - at, queue.LONG) or due - at
   end
 
-  -- The room of a waiter of ours at this position. `had`: the room that it had, less what was taken off since. It may know a wait
-  -- that is unknown now. At most one lease counts of what may be taken off beyond all waits.
+  -- The room of a waiter of ours at this position. `had`: the room that it had, less what was taken off since. That
+  -- room may include a wait that was known then and is unknown now. Of `beyond`, at most one lease less `wait` counts.
   function queue.needed(ahead, wait, had)
     if not ahead.java then return 0 end
     local unknown = math.min(math.max((had or 0) - ahead.sum, ahead.low), ahead.high)
     local beyond = math.min(ahead.beyond, queue.LEASE - wait)
-    -- At least the time between two refreshes, by which `acquire` recognises that a waiter of Java is ahead.
+    -- At least 2 s. By this room `acquire` recognises that a waiter of Java is ahead, even just before the next
+    -- refresh. (While Java waits, a refresh comes every second.)
     return math.max(ahead.sum + math.max(unknown, beyond), SILENT / 2)
   end
 
@@ -203,7 +214,7 @@ local function make_queue()
         queue.count_java(ahead, due and was and due - was, queue.rest(i, owner, due, at, told))
         if due and was and due > was then had = had + due - was end
       elseif due then
-        -- The last waiter of ours got its room from the latest information.
+        -- Start again from the room of this waiter of ours. It covers all waits ahead of it.
         had = due - at - wait
       end
       told = queue.is_told(i, owner, due, at)
@@ -212,9 +223,12 @@ local function make_queue()
     return queue.needed(ahead, wait, had)
   end
 
-  -- Moves the waiters of Java from position `from` on forward by `by` ms, up to the first waiter of ours, because the waiter ahead
-  -- of them leaves. The first is not moved below `least`, and the others keep their distance. `gone`: the deadline of the
-  -- leaving waiter, if it was the head: then the first ends up at most as far from `least` as it was from `gone`.
+  -- The waiter ahead of position `from` leaves. Makes the deadlines of the waiters of Java from there on `by` ms
+  -- earlier, up to the first waiter of ours. All move by the same time, so they keep their distances. Limits for the
+  -- first new deadline:
+  -- - `least`: it is not earlier. A deadline before `least` is moved back to it.
+  -- - `gone`, the deadline of a head that leaves: it is not later than `least` plus the first waiter's old distance to
+  --   `gone`.
   function queue.nearer(keys, from, by, least, gone)
     while true do
       local owner = redis.call('lindex', keys[2], from)
@@ -230,15 +244,16 @@ local function make_queue()
     end
   end
 
-  -- Removes the head because it gets the lock, and moves the waiters of Java behind it forward. The next waiter may wait for as
-  -- long as the lock is held then, as if it queued now.
+  -- Removes the head because it gets the lock, and makes the deadlines of Java's waiters behind it earlier. The first
+  -- of these keeps at least one lease, for which the new holder may hold the lock, as if it queued now.
   function queue.advance(keys, owner, at, wait)
     local due = redis.call('zscore', keys[3], owner)
     queue.remove(keys, owner)
     queue.nearer(keys, 0, wait, at + queue.LEASE, due)
   end
 
-  -- True for a far deadline of ours that does not say when it was set. With no waiter of Java ahead it is not needed.
+  -- True for a deadline of ours that is too large for a fraction, so it does not say when it was set. Only waiters
+  -- behind a waiter of Java need such a deadline.
   function queue.is_vague(owner, due, at, wait)
     return queue.ours(owner) and due % 1 == 0 and due > at + wait
   end
@@ -264,7 +279,7 @@ local function make_queue()
         if queue.ours(owner) and from == 0 then
           queue.nearer(keys, 0, 0, at + math.max(0, redis.call('pttl', keys[1])), due)
         end
-        -- If it is alive after all, it queues again.
+        -- A waiter that is alive after all then asks, and queues again.
         queue.notify(publish, owner, '0')
       elseif queue.ours(owner) and not queue.registered(keys, owner) then
         -- It waits for another lock.
@@ -282,13 +297,14 @@ local function make_queue()
     return redis.pcall('pubsub', ask, queue.CHANNELS .. ':' .. owner)[2] == 0
   end
 
-  -- The lock is free: passes it on to the head, if it is ours, for a first lease of so many ms. The head's message carries the lease.
-  -- A head of Java is notified, and acquires by its own attempt.
+  -- Serves the head. Only for a free lock.
+  -- - A head of ours becomes the owner. Its first lease is `lease` ms at most if all waiters are ours and the head's
+  --   client is subscribed. Otherwise it is GRACE at most, and the head must confirm by an attempt. The head's message
+  --   carries the lease.
+  -- - A head of Java is notified, and acquires by its own attempt. Its deadline becomes `at + GRACE` at most.
   --
-  -- The first lease is long if all waiters are ours and the head's client is subscribed. Otherwise it is GRACE at most, and the head
-  -- must confirm by an attempt. A head of Java must come within GRACE too: its deadline is brought forward to then.
-  --
-  -- Returns 0 = nobody waits; 1 = passed on for `lease`; 2 = the head must come within GRACE; or the server's error.
+  -- Returns 0 = nobody waits; 1 = passed on, without the limit of GRACE; 2 = the head must come within GRACE; or the
+  -- server's error.
   function queue.serve(keys, at, wait, lease, publish)
     local owner, due = queue.head(keys, at, wait, publish)
     if not owner then return 0 end
@@ -296,7 +312,8 @@ local function make_queue()
     if not nonce then
       local sent = queue.notify(publish, owner, '0')
       if type(sent) == 'table' and sent.err then return sent end
-      -- Not behind waiters for another lock with this queue: their refresh needs the distance to it.
+      -- A head of this lock may be behind waiters for another lock with this queue. Then its deadline stays, because
+      -- the refresh of the other lock needs its distance to the waiter ahead.
       local is_first = redis.call('lindex', keys[2], 0) == owner
       if is_first and due > at + queue.GRACE then redis.call('zadd', keys[3], at + queue.GRACE, owner) end
       return 2
@@ -306,10 +323,11 @@ local function make_queue()
     if not only_ours(keys) or queue.is_absent(publish, owner) then
       lease, served = math.min(lease, queue.GRACE), 2
     end
-    -- A dead head must not cost more than its own deadline. A deadline of Java's does not say when it was set.
+    -- If the head is dead, the lock is blocked until its deadline at most. An owner of Java that waits through a client
+    -- of ours has a deadline without a fraction, so `life` says nothing about it.
     local most = queue.ours(owner) and math.min(due - at, queue.life(due, at, wait)) or due - at
     lease = math.min(lease, math.max(1, math.floor(most)))
-    -- `!id`: the hold is listed by this id, and its waiter asks when the message comes; `nonce=id`: listed too; else not.
+    -- A hold whose registration has an id (`!id`, `nonce=id`) is listed. Any other is only counted.
     local id = string.match(nonce, '[!=](.*)$')
     if id then
       redis.call('hset', keys[1], owner, 1, owner .. ':holds', ',' .. id)
@@ -318,7 +336,7 @@ local function make_queue()
     end
     local leased = redis.pcall('pexpire', keys[1], lease)
     if type(leased) == 'table' and leased.err then
-      -- A lock that never ends would be worse than one that is not passed on.
+      -- A lock that is not passed on is better than a lock without an end.
       redis.call('del', keys[1])
       return leased
     end

@@ -19,20 +19,23 @@ local wait = tonumber(ARGV[1])
 local now = redis.call('time')
 local at = now[1] * 1000 + math.floor(now[2] / 1000)
 
--- Registrations are refreshed in the first 4 s of every 16 s, and whenever all places are read. Every live client refreshes in
--- that time, so the hash of waiters outlives its last refresh by at least 40 s.
+-- Registrations are refreshed in the first 4 s of every 16 s, and on every slow path that names waiters. Every live
+-- client sends a refresh in these 4 s. So the hash of waiters lives for at least 40 s after the last refresh by any
+-- client.
 local looks_after = at % 16000 < 4000
 
--- Returns for how many ms no deadline ends, if all waiters in this queue seem to be ours, wait for this lock, live, and have no
--- unneeded room. Otherwise nil.
+-- The condition for the fast path: all waiters in this queue seem to be ours, to wait for this lock, to be alive, and
+-- to have no room that they do not need. Returns for how many ms no deadline ends; nil = use the slow path.
 local function quiet_for(keys)
   if not only_ours(keys) then return nil end
   -- Numbers are passed as text, here and below. The server would write each with 17 digits, which costs as much as the command.
   local first = redis.call('zrange', keys[3], '0', '0', 'withscores')
   local least = tonumber(first[2] or nil)
-  -- If the counts hide a waiter of Java, its deadline is soon the first or the last, and has no fraction.
+  -- `only_ours` compares counts, so a registration that is left over may hide a waiter of Java. Soon that waiter's
+  -- deadline is the first or the last, and it has no fraction.
   if not least or least <= at or least % 1 == 0 then return nil end
-  -- A dead waiter of ours with too much room can stay until registrations are refreshed. As the head it is removed anyway.
+  -- A dead waiter of ours with too much room may stay until the next `looks_after`. As the head of a free lock it is
+  -- removed before that.
   local last = redis.call('zrange', keys[3], '-1', '-1')[1]
   if looks_after or string.byte(last, 15) ~= 56 then
     local most = tonumber(redis.call('zscore', keys[3], last))
@@ -77,7 +80,7 @@ local function refresh(keys, channels, places, nonces, is_shared)
     load_mend()
     mend.register(keys, places, nonces, queued)
   end
-  -- After the refresh, so that no live waiter is removed.
+  -- `head` removes dead and expired heads. It runs after the refresh, so that no live waiter is removed.
   if not quiet then queue.head(keys, at, wait, ARGV[3]) end
 
   local left = redis.call('pttl', keys[1])

@@ -24,7 +24,8 @@
 take_out()
 local owner, hold = ARGV[1], ARGV[2]
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
--- Others have acquired as this owner since, or a command that shortens the lease was noted.
+-- There is a list although this was the owner's only hold: others have acquired as this owner since, or a command that
+-- shortens the lease was noted. The hold is the unlisted one then.
 if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
 
@@ -41,7 +42,8 @@ end
 if not found[1] then
   load_holds()
   local holder = holds.somebody(KEYS[1])
-  -- A first copy may have freed it. The lock is free, even if the queue cannot be served.
+  -- If nobody holds it, the lock is free: its lease has ended, or an earlier copy of this release has freed it. The
+  -- head may not have been served. Errors are ignored, because the lock is free even if the queue cannot be served.
   if not holder and first() then pcall(pass_on) end
   return holder
 end

@@ -40,12 +40,14 @@
 //! After a grant by message, the new holder renews the lock within these `n` ms. If Java waits in the queue, or the
 //! waiter's client is not subscribed, `n` is at most `fair_grace`, and the waiter confirms by an attempt.
 //!
-//! A deadline of Java is that of the waiter ahead plus the waiter's own wait. A waiter that gets the lock or gives
-//! up takes its own wait off the deadlines of Java's waiters behind it.
+//! A deadline of Java is the deadline of the waiter ahead plus the waiter's own wait. A waiter that gets the lock or
+//! gives up takes its own wait off deadlines behind it: a waiter of Java off all of them, a waiter of ours off those
+//! of Java's waiters right behind it.
 //!
 //! A deadline of ours is *now* + 4.5 s (`fair_wait` less half a beat), plus the waits of Java's waiters ahead. Each
-//! refresh sets it again, and its fraction says when. Waiters of Java right behind it move along, so that the
-//! difference between two deadlines stays the wait of the second. `docs/wire-format.md` has the details.
+//! refresh sets it again, and its fraction says when. The deadlines of Java's waiters right behind it move by the same
+//! time, so that the distance between two deadlines stays the wait of the second waiter. `docs/wire-format.md` has
+//! the details.
 
 use std::sync::Arc;
 
@@ -170,7 +172,7 @@ impl Queued {
         Self { name, queue }
     }
 
-    /// Makes a call, with the arguments that every script of this flavour has at its end.
+    /// Makes a call: the keys, `args`, `own`, then the arguments that every script of this flavour has at its end.
     fn call<const N: usize, const M: usize>(
         &self,
         script: &'static Script,

@@ -1,5 +1,5 @@
-//! Live waiters of both languages are served although waiters ahead of them have died or stand still. The simulator's
-//! tests assert how long this takes. Redisson skips its own killed waiters only after 300 s.
+//! Live waiters of both languages are served although waiters ahead of them were killed or frozen. These tests do not
+//! check how long that takes exactly; the simulator's tests do. Redisson alone skips a killed waiter only after 300 s.
 
 use std::time::Duration;
 
@@ -50,11 +50,12 @@ const ALIVE: usize = 0;
 const KILLED: usize = 1;
 const FROZEN: usize = 2;
 
-/// Our holder lives, and some of the waiters are dead or stand still when it releases the lock.
+/// A holder of ours releases the lock after some of the waiters were killed or frozen.
 pub async fn fair_live_waiters_pass_the_dead(version: &str) {
     let alone = || AgentOptions::version(version).in_own_process();
     let rig = Rig::start(vec![AgentOptions::version(version), alone(), alone()]).await;
-    // A killed waiter keeps a granted lock for the holder's `fair_wait`.
+    // The releasing client's `fair_wait` limits the first lease. With the rig's 5 min, a killed waiter that is granted
+    // the lock could keep it for a whole watchdog lease.
     let holder = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
     let client = rig.watched_client().await;
     let names: Vec<_> = CASES.iter().enumerate().map(|(i, (order, _))| format!("killed:{i}:{order}")).collect();

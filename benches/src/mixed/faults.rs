@@ -6,7 +6,7 @@ use distlock_support::Numbers;
 
 use crate::args::{Args, Fleet, Kill, Language};
 
-/// Length of a freeze: longer than the default lease of the watchdog.
+/// Length of a freeze: longer than `fair_wait` (5 s) and the default of `--watchdog` (3 s).
 pub const FREEZE: Duration = Duration::from_secs(7);
 
 /// Faults happen only in this part of the measurement, so that the fleet has time to recover from the last fault.

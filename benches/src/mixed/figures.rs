@@ -24,7 +24,7 @@ pub struct Observed {
     /// Start and end of the measurement.
     pub from: u64,
     pub to: u64,
-    /// End of the last loop, or of the patience with it.
+    /// When the last loop ended, or when the parent stopped waiting for it.
     pub seen_until: u64,
     /// Calls of scripts during the measurement.
     pub scripts: u64,

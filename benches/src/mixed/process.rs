@@ -1,7 +1,7 @@
 //! A process of a fleet, of either language, as the parent sees it.
 //!
-//! No process outlives the parent: each ends with its standard input. The watchdog of `distlock_support::reaper` kills
-//! the processes that are frozen when the parent ends.
+//! No process outlives the parent: each exits when its standard input is closed. A frozen process cannot, so the
+//! watchdog of `distlock_support::reaper` kills it when the parent ends.
 
 use std::path::Path;
 use std::process::Stdio;

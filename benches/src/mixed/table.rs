@@ -1,4 +1,4 @@
-//! The table.
+//! Formats the figures as a table.
 
 use std::fmt::Write as _;
 

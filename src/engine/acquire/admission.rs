@@ -20,8 +20,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::hash::ReadyHash;
 use crate::names::LockName;
 
-/// Attempts admitted directly, for each connection. More than the shared commands in flight and the next one can
-/// carry, so the limit costs no throughput.
+/// Attempts admitted directly, for each connection. That is more than the combined commands in flight, and the one
+/// being filled, can carry, so the limit costs no throughput.
 pub(crate) const MOST: usize = 512;
 
 #[derive(Debug)]
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_for_one_name_come_in_one_after_the_other() {
+    async fn attempts_for_one_crowded_name_are_admitted_in_order() {
         let (admission, name) = (Admission::of(1), name("a"));
         let mut admitted = vec![admission.admit(&name, once(SECOND)).await, admission.admit(&name, once(SECOND)).await];
         assert!(admitted.iter().all(Option::is_some), "one past the crowd, and one of it");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_keeps_no_other_name_out() {
+    async fn a_crowded_name_does_not_delay_other_names() {
         let (admission, crowded, other) = (Admission::of(2), name("a"), name("b"));
         let mut all = Vec::new();
         for _ in 0..4 {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_leaves_leaves_nothing_behind() {
+    async fn dropped_attempt_frees_its_permit() {
         let (admission, name) = (Admission::of(1), name("a"));
         let first = (admission.admit(&name, once(SECOND)).await, admission.admit(&name, once(SECOND)).await);
         let mut waiting = [(); 3].map(|()| Box::pin(admission.admit(&name, once(SECOND))));

@@ -35,11 +35,12 @@ pub(super) enum Tried {
     Marked(Busy, Undo),
     /// The lock could be acquired, but waiters of the other half come first.
     HeldBack,
-    /// The owner's earlier hold is ending: retry.
+    /// The owner's earlier hold is ending or gone: retry.
     Gone,
     /// The owner's queue entry is lost.
     Displaced,
-    /// Another client holds the lock as this owner, which it must have read in Redis. The acquire needs another owner.
+    /// Another client holds the lock as this reused owner. It must have read the owner in Redis. The acquire needs
+    /// another owner.
     OwnerTaken,
 }
 
@@ -268,7 +269,7 @@ impl Attempt {
             return Ok(());
         }
         let what = format!(
-            "the owner has to do with the lock {:?} as {}: a fenced lock's sections all have numbers, and no others",
+            "this owner already uses the lock {:?} as {}: a name is either a fenced lock or another kind",
             protocol.name().as_written,
             protocol.flavour()
         );

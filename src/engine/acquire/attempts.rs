@@ -22,7 +22,7 @@ pub(super) struct Attempts<'a> {
     pause_for: Duration,
     /// An earlier attempt that may have run. The retry is made as the same owner, so it counts once.
     pub(super) doubt: Option<Undo>,
-    /// The mark in Redis that this owner waits.
+    /// Removes the mark in Redis that shows that this owner waits.
     mark: Option<Undo>,
     /// How the next attempt is made. The first attempt of a waiter that knows of no holder does not ask for the
     /// remaining lease.
@@ -81,7 +81,7 @@ impl<'a> Attempts<'a> {
         self.found = Found::Usual;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
-            // The waiters of the other half were let first for `hold_back`. They no longer come first.
+            // This waiter has yielded to the waiters of the other half for `hold_back`. It yields no more.
             self.manner.gives_way = false;
         }
         // Admission limits only newcomers. An owner that has a queue entry or holds the lock must not wait for it,
@@ -139,8 +139,8 @@ impl<'a> Attempts<'a> {
                 self.pause_for = request.until_free(busy.ttl);
             }
             Ok(Tried::Gone) => {
-                // The release of the earlier hold may still be in flight, so the hold must be found through the table,
-                // for a fresh owner too.
+                // The release of the earlier hold may still be in flight. So the next attempt uses the hold in the
+                // table, even for a fresh owner.
                 let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                 let (number, nonce) = (self.target.number, self.target.nonce.clone());
                 self.target = Target::reserve(&request.engine, hold, number, nonce);
@@ -149,7 +149,7 @@ impl<'a> Attempts<'a> {
             }
             Err(Failed { error, doubt, would_repeat, spent, cut_off }) => {
                 if spent {
-                    // The release of the spent hold also looks for the late copy.
+                    // The spent hold is being released, and that release also covers a late copy of the acquire.
                     self.doubt.take().into_iter().for_each(Undo::disarm);
                     let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                     self.target = request.target_of(hold, request.engine.hold_number());
@@ -164,8 +164,8 @@ impl<'a> Attempts<'a> {
                     self.manner.queueing = Queueing::Stay;
                 }
                 if cut_off {
-                    // The error of an earlier attempt says more than this one. Without such an error, the wait has run
-                    // out if another holder was seen.
+                    // The error of an earlier attempt says more than "cut off". Without an earlier error, this counts
+                    // as a wait that ran out if another holder was seen.
                     let earlier = self.failed.take();
                     let ran_out = earlier.is_none() && self.has_seen_busy;
                     request.ran_out.store(ran_out, Ordering::Relaxed);

@@ -28,7 +28,8 @@ impl Request {
                 QueueWait { request: self, attempts: Attempts::new(self), is_first: true, has_asked_beside: false };
             let attempts = &mut awaited.attempts;
             (attempts.doubt, attempts.patience, attempts.has_seen_busy) = (doubt.take(), patience, has_seen_busy);
-            // A new owner that waits for the first time needs a queue entry only if the lock is not free.
+            // A fresh owner without an inbox asks before it enters the registry and subscribes. If the lock is free, it
+            // needs neither.
             if self.fresh && self.inbox.is_none() {
                 if let Some(grant) = attempts.ask().await? {
                     return Ok(Some(grant));
@@ -68,7 +69,8 @@ impl Request {
             } else {
                 // If this undo ran now, it would also remove the next queue entry.
                 doubt = old;
-                // A changed number means that the first hold was granted too late, and was released.
+                // A changed number means that the first hold was granted too late or to too few replicas, and was
+                // released.
                 self.holds_nothing &= number == self.number;
                 self.number = number;
             }
@@ -115,8 +117,8 @@ impl Awaited for QueueWait<'_> {
 
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
         if let Some(grant) = self.attempts.ask().await? {
-            // No message for this owner can arrive later: the lock was never passed on to it, or that message has
-            // arrived.
+            // The inbox may be reused only if no message for this owner can arrive later: the lock was never passed on
+            // to the owner, or that message has arrived.
             let clear = waiter.has_heard() || (listening && self.attempts.found == Found::Usual);
             if clear && !grant.hold.book().doubted() {
                 let _ = grant.hold.inbox.set(Arc::clone(waiter.name()));
@@ -128,7 +130,8 @@ impl Awaited for QueueWait<'_> {
         }
         let mut pause = self.attempts.pause();
         if !listening {
-            // Without messages it must find out within the grace time that it was passed the lock.
+            // Without messages, the waiter must find out by asking, within the grace time, that the lock was passed on
+            // to it.
             pause.most = pause.most.min(self.request.engine.options.fair_grace / 2);
         }
         Ok(Asked::Busy(pause))
@@ -159,8 +162,8 @@ impl QueueWait<'_> {
         }
         let since = passed.since.unwrap_or_else(|| entry.confirmed());
         let until = valid_until(since, passed.lease.min(engine.options.watchdog));
-        // The next beat renews the lease, and may have to wait for a beat in flight. The lease must last until the
-        // reply.
+        // The next beat renews the lease. If a beat is in flight, that takes up to two beats, and the lease must last
+        // until the reply.
         if until.since(engine.now()) < engine.options.beat() * 2 {
             return None;
         }

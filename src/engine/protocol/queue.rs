@@ -5,9 +5,9 @@ use bytes::Bytes;
 use crate::transport::Arg;
 use crate::transport::script::Script;
 
-/// A script's answer after it passed the lock on: for the first lease.
+/// A script's answer: it passed the lock on, for a first lease that the grace time does not limit.
 pub(crate) const PASSED: i64 = 1;
-/// A script's answer after it served the head: the head must come within the grace time.
+/// A script's answer: it served the head, which must come within the grace time.
 pub(crate) const MUST_CONFIRM: i64 = 2;
 
 /// The queue that a flavour keeps in Redis, and its timings.
@@ -20,7 +20,7 @@ pub(crate) struct Queue {
     ///   as the owner of one, else 0; for each waiter the server's time of its last answer, and its owner; for each
     ///   its nonce.
     /// - Reply: the server's time, then four entries per lock:
-    ///   1. 0 = the lock was not passed on; otherwise [`PASSED`] or [`MUST_CONFIRM`]; text = the server's error.
+    ///   1. 0 = the head was not served; otherwise [`PASSED`] or [`MUST_CONFIRM`]; text = the server's error.
     ///   2. The lock's `PTTL`.
     ///   3. Time in ms in which no deadline ends; 0 = unknown.
     ///   4. 1 = all named waiters are queued. Otherwise a list with one entry per waiter: 1 = queued; 0 = not queued;
@@ -36,7 +36,8 @@ pub(crate) struct Queue {
     /// Redisson's `fairLockWaitTimeout`.
     pub(crate) java_wait_ms: i64,
     pub(crate) watchdog_ms: i64,
-    /// Lease of a lock that is passed on to a waiter that must confirm: one of Java, or one that seems gone.
+    /// Time within which the head must come, if Java waits in the queue or the head's client is not subscribed. For a
+    /// head of ours also the most that its first lease may be.
     pub(crate) grace_ms: i64,
 }
 

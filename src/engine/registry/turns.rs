@@ -9,8 +9,9 @@
 //!    the next one waits for no more. From time to time a *trial* waits for all receivers again. A trial that fails costs
 //!    one [`WAY`], and failed trials become rare ([`RAREST`]).
 //!
-//! Read-write locks have no turns. Writers, and readers that were woken, pause for a random time within a [`WINDOW`] while
-//! Java competes. Java is noticed when it holds the lock; to give it a chance, one release in [`UNSEEN`] starts a way.
+//! Read-write locks have no turns. While Java competes, readers and writers that were woken by a message, and writers
+//! right after a release of this process, pause for a random part of a [`WINDOW`]. Java is noticed when it holds the
+//! lock. To give Java a chance to be noticed, a writer starts a way after one release in [`UNSEEN`].
 //!
 //! Nothing relies on turns, because anybody may send messages.
 
@@ -18,16 +19,17 @@ use std::time::Duration;
 
 use crate::world::Moment;
 
-/// Longest time that a lock may stay free before a process that lets others first asks for it anyway. A message and an attempt
-/// take 0.3 ms on a quiet machine, and 2 to 5 ms with Redisson's client. On a busy machine they take several times as
-/// long.
+/// How long a process that lets others first waits without hearing a release, before it asks anyway. Twice as long
+/// while a known competitor is missing. A message and an attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with
+/// Redisson's client. On a busy machine they take several times as long.
 pub(super) const WAY: Duration = Duration::from_millis(10);
 
-/// Length of this process's turn, if other processes wait and more tasks here want the lock. In Redisson's processes
-/// each thread competes for itself. The turn is longer if the lock is not handed over, because then each section is won
-/// in a race, or one contender of ours polls beside all threads of Java.
+/// How long the lock is handed over inside this process while other processes compete. Short, because in Redisson's
+/// processes each thread competes for itself.
 const SHARED_TURN: Duration = Duration::from_millis(4);
+/// The same if the others poll. Longer, because one contender of ours polls beside all threads of Java.
 const SHARED_TURN_POLLING: Duration = Duration::from_millis(8);
+/// Length of this process's turn if the lock is not handed over. Longer, because each section is won in a race.
 const CONTESTED_TURN: Duration = Duration::from_millis(12);
 
 /// Time for which another holder counts as a contender, if releases of the lock are not announced.
@@ -44,19 +46,20 @@ const WINDOW: Duration = Duration::from_millis(1);
 /// every race is seen then.
 const UNSEEN: u64 = 64;
 
-/// Longest pause between two trials, and the longest way, however many messages arrive.
+/// Longest pause between two trials.
 const RAREST: Duration = WAY.saturating_mul(64);
+/// Longest way, however many messages arrive.
 const LONGEST: Duration = WAY.saturating_mul(20);
 
-/// The way in which other processes are let first after a release. It depends on how they learn of the release.
+/// How other processes are let first after a release. It depends on how they learn of the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Courtesy {
     /// Not at all: waiters enter together, or queue in Redis.
     None,
     /// By taking turns. Messages count the turns.
     ByMessage,
-    /// Others poll, so the lock is left free for this time, less a random part: several processes must not return at the
-    /// same moment.
+    /// By leaving the lock free for a random time, from half of this to all of it, because the others poll. Random, so
+    /// that several processes do not ask again at the same moment.
     ByPolling(Duration),
     /// By a short random pause before an attempt, if clients of Java compete.
     ByWindow,
@@ -97,7 +100,7 @@ pub(super) struct Turns {
     learnt: Option<Box<Learnt>>,
 }
 
-/// What the last finished way taught.
+/// Result of the last finished way.
 #[derive(Clone, Copy, Debug)]
 struct Learnt {
     /// Number of turns that the others took, and number of receivers besides this process.
@@ -128,11 +131,11 @@ struct Releasing {
 /// The time in which others are let first.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// Number of messages that includes this process's own release.
+    /// The message count once this process's own release has been heard.
     own: u64,
-    /// Number of messages after all expected turns.
+    /// The message count after all expected turns; `u64::MAX` if messages do not count turns.
     until: u64,
-    /// Number of messages after as many turns as were taken last time.
+    /// The message count after as many turns as were taken last time.
     known: u64,
     /// Number of other receivers, and whether this way waits for all of them.
     receivers: u64,
@@ -145,8 +148,8 @@ struct Way {
 }
 
 impl Way {
-    /// Longest time that the lock may stay free after this number of messages. It is twice as long while a process is missing that
-    /// took a turn last time, because that process may itself be waiting for others.
+    /// How long the lock may stay free after this number of messages. Twice as long while fewer turns were taken than
+    /// last time: a process whose turn is missing may itself be waiting for others.
     fn length_after(&self, heard: u64) -> Duration {
         if heard < self.known { 2 * self.length } else { self.length }
     }
@@ -159,7 +162,7 @@ pub(super) struct Taken {
     pub(super) is_first: bool,
 }
 
-/// True at one moment in `n`, as if at random. Nothing is asked of the system for that.
+/// True for one moment in `n`, pseudo-randomly: a hash of the time, which needs no random number generator.
 const fn is_one_in(n: u64, now: Moment) -> bool {
     (now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(n)
 }
@@ -174,7 +177,8 @@ impl Turns {
         }
     }
 
-    /// A release was answered. Returns true if nobody is let first. `lonely`: the receivers of other names did not compete.
+    /// A release was answered. Returns true if nobody is let first. `lonely`: at the last new names nobody took a turn,
+    /// so a new name starts without a way.
     pub(super) fn released(&mut self, given: ReleaseInfo, lonely: bool, now: Moment) -> bool {
         let before = self.releasing.take().map_or(self.heard, |releasing| releasing.heard);
         let end = now + LONGEST;
@@ -183,7 +187,7 @@ impl Turns {
             Courtesy::ByWindow => {
                 self.left = Some(now);
                 let others = given.receivers > u32::from(given.listens);
-                // Java may be waiting, and have had no chance to be seen.
+                // A waiter of Java may never have got the lock, so it was never seen.
                 let tries = others && !self.races_java(now) && is_one_in(UNSEEN, now);
                 let (own, until, since, length, end) = (u64::MAX, u64::MAX, now, WAY, now + WAY);
                 tries.then_some(Way { own, until, known: 0, receivers: 0, is_trial: true, since, length, end })

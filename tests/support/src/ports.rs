@@ -11,8 +11,8 @@ const PORTS: Range<u32> = 11_000..22_000;
 
 /// A cluster node's bus port is this much above its port.
 pub(crate) const BUS_OFFSET: u16 = 10_000;
-/// From the lower bound on, the bus port is above [`PORTS`]. Up to the upper bound it is below the range of outgoing
-/// connections.
+/// Ports of cluster nodes. The lower bound keeps every bus port above [`PORTS`], so that no test is given it. The upper
+/// bound keeps it below the kernel's range for outgoing connections.
 const NODE_PORTS: Range<u32> = 12_000..21_000;
 
 /// A TCP port that no other test is given while this value lives, also while its server is down.
