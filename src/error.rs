@@ -176,7 +176,7 @@ pub enum Lost {
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "its lease expired before a renewal was confirmed",
+            Self::Expired => "its lease expired",
             Self::Gone => "the server no longer has it for this owner",
         })
     }

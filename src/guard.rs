@@ -138,7 +138,7 @@ impl Guard {
     /// let guard = client.fenced("orders:42").lock().await?;
     /// let token = guard.fencing_token()?;
     /// // The storage refuses a token below the largest that it has seen.
-    /// println!("UPDATE orders SET total = 7, token = {token} WHERE id = 42 AND token < {token}");
+    /// println!("UPDATE orders SET total = 7, token = {token} WHERE id = 42 AND token <= {token}");
     /// # Ok(())
     /// # }
     /// ```

@@ -111,7 +111,7 @@ if queueing == '2' then
       if queue.registered(KEYS, owner) == ARGV[8] then redis.call('hdel', KEYS[4], owner) end
       return -4
     end
-    redis.call('zadd', KEYS[3], queue.stamped(at + wait + queue.room(KEYS, at, wait), at), owner)
+    redis.call('zadd', KEYS[3], stamped(at + wait + queue.room(KEYS, at, wait), at), owner)
   end
   if not queue.registered(KEYS, owner) then queue.register(KEYS, owner, ARGV[8]) end
 elseif queueing == '1' then
@@ -129,7 +129,7 @@ elseif queueing == '1' then
       -- If the tail is ours and has no room, no waiter of Java is ahead, and no room is needed.
       if not queue.ours(tail) or before >= due + 1 then due = due + queue.room(KEYS, at, wait) end
     end
-    redis.call('zadd', KEYS[3], queue.stamped(due, at), owner)
+    redis.call('zadd', KEYS[3], stamped(due, at), owner)
     redis.call('rpush', KEYS[2], owner)
   end
   if not known then queue.register(KEYS, owner, ARGV[8]) end

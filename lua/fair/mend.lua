@@ -41,7 +41,7 @@ local function load_mend()
         local last = known[owner]
         if last or not due or not ahead.java and queue.is_vague(owner, due, at, wait) then
           local had = last and due and last > 0 and math.floor(due) - last - wait
-          set = queue.stamped(at + wait + queue.needed(ahead, wait, had), at)
+          set = stamped(at + wait + queue.needed(ahead, wait, had), at)
         end
       else
         local gap = due and was and due - was

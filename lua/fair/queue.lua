@@ -37,8 +37,7 @@ local function stamped(due, at)
   return math.floor(due) + math.max(1, math.floor(at / 62.5) % 4096) / 4096
 end
 
--- The waiters that have left a queue but are still in its list, by the list's key. Nil except in a command of many
--- steps.
+-- In a command of many steps: the waiters that have left a queue but are still in its list, by the list's key. Else nil.
 local leavers
 
 -- True if all waiters in this queue are ours and wait for this lock. Then no deadline depends on another.
@@ -85,10 +84,9 @@ local function take_out()
   end
 end
 
--- True if the lock is free. Scripts also call this for its side effect, before their first write: while a cluster moves
--- the slot, it fails. The server then refuses every missing key of the slot, even a key that the script itself has
--- deleted, which would stop a script halfway. The second key never exists, so the script is refused before it has
--- written anything.
+-- True if the lock is free. Scripts also call this before their first write, because it fails while a cluster moves the
+-- slot. The server then refuses every missing key of the slot, even a key that the script itself has deleted, which would
+-- stop a script halfway. The second key never exists, so such a script is refused before it has written anything.
 local function is_free(keys)
   return redis.call('exists', keys[1], keys[4] .. ':none') == 0
 end
@@ -134,8 +132,6 @@ local function make_queue()
     redis.call('hdel', keys[4], owner)
   end
 
-  queue.stamped = stamped
-
   -- The remaining time in ms for which a waiter of ours may be silent before it counts as dead. A deadline without a
   -- fraction does not say when it was set: then the time until the deadline. A fraction up to 64 s in the future means
   -- that the server's clock was set back: the deadline counts as set now.
@@ -150,9 +146,8 @@ local function make_queue()
     return redis.pcall(publish, queue.CHANNELS .. ':' .. owner, message)
   end
 
-  -- What is known of Java's waiters ahead of a position. `java`: true if there are any; `sum`: of the known waits;
-  -- `low` and `high`: bounds for the sum of the unknown waits; `beyond`: what these waiters may take off in addition to
-  -- their waits.
+  -- Counts of Java's waiters ahead of a position. `java`: true if there are any; `sum`: of the known waits; `low` and
+  -- `high`: bounds for the sum of the unknown waits; `beyond`: what they may take off in addition to their waits.
   function queue.nobody_ahead()
     return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
   end
@@ -192,8 +187,8 @@ local function make_queue()
     return told and math.min(due - at, queue.LONG) or due - at
   end
 
-  -- The room of a waiter of ours at this position. `had`: the room that it had, less what was taken off since. That
-  -- room may include a wait that was known then and is unknown now. Of `beyond`, at most one lease less `wait` counts.
+  -- The room of a waiter of ours at this position. `had`: the room that it had, less what was taken off since.
+  -- `had` may include a wait that was known then and is unknown now. Of `beyond`, at most one lease less `wait` counts.
   function queue.needed(ahead, wait, had)
     if not ahead.java then return 0 end
     local unknown = math.min(math.max((had or 0) - ahead.sum, ahead.low), ahead.high)
@@ -271,7 +266,7 @@ local function make_queue()
       end
       local due = tonumber(redis.call('zscore', keys[3], owner) or nil)
       if not due or queue.is_vague(owner, due, at, wait) then
-        due = queue.stamped(at + wait, at)
+        due = stamped(at + wait, at)
         redis.call('zadd', keys[3], due, owner)
       end
       if due <= at or queue.ours(owner) and queue.life(due, at, wait) <= 0 then

@@ -41,8 +41,8 @@
 //! waiter's client is not subscribed, `n` is at most `fair_grace`, and the waiter confirms by an attempt.
 //!
 //! A deadline of Java is the deadline of the waiter ahead plus the waiter's own wait. A waiter that gets the lock or
-//! gives up takes its own wait off deadlines behind it: a waiter of Java off all of them, a waiter of ours off those
-//! of Java's waiters right behind it.
+//! gives up takes its own wait off deadlines behind it: a waiter of Java off all of them, a waiter of ours off
+//! the deadlines of Java's waiters right behind it.
 //!
 //! A deadline of ours is *now* + 4.5 s (`fair_wait` less half a beat), plus the waits of Java's waiters ahead. Each
 //! refresh sets it again, and its fraction says when. The deadlines of Java's waiters right behind it move by the same
@@ -143,7 +143,8 @@ impl Client {
 /// - Lock and unlock of a free lock: one command each.
 /// - Waiting: one command takes the place. The first time it needs one more, after it has subscribed to its own
 ///   channel, which is kept for later waiters of this lock. Being served costs nothing if a client of ours released
-///   the lock and Java does not wait, otherwise one command. One command every 1 to 2.2 s refreshes all places of a client.
+///   the lock and Java does not wait, otherwise one command. One command every 1 to 2.2 s refreshes all places of a
+///   client.
 pub type FairLock = Lock<Fair>;
 
 /// The flavour of [`FairLock`].

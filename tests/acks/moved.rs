@@ -78,9 +78,9 @@ async fn holders_learn_of_the_loss_and_tokens_rise_when_a_moved_slots_new_primar
     let refused = other.fenced(&name("more")).try_lock().await;
     assert!(!matches!(refused, Ok(Some(_))), "granted without a replica: {refused:?}");
     cluster.kill(target).await;
-    cluster.promotion(target).await;
+    let promoted = cluster.promotion(target).await.node;
     // The promoted server needs a replica of its own.
-    cluster.restart(target);
+    cluster.restart_behind(target, promoted).await;
     told_and_followed(held, &other).await;
     end(one).await;
     end(other).await;
@@ -104,8 +104,8 @@ async fn holders_learn_of_the_loss_and_tokens_rise_when_a_half_moved_slots_sourc
     })
     .await;
     cluster.kill(source).await;
-    cluster.promotion(source).await;
-    cluster.restart(source);
+    let promoted = cluster.promotion(source).await.node;
+    cluster.restart_behind(source, promoted).await;
     told_and_followed(held, &other).await;
     end(one).await;
     end(other).await;

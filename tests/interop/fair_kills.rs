@@ -26,22 +26,27 @@ const NAME: &str = "INTEROP_LOCK";
 /// | J | Java's `lock()` |
 /// | T | Java's `tryLock(wait, lease)` |
 const CASES: [(&str, Duration); 17] = [
+    // Ours are dead: at the head or behind Java, with a client of ours that waits too.
     ("KRJ", ms(0)),
     ("JKRJ", ms(0)),
     ("TKJKR", ms(1000)),
+    // The same with Java alone behind them, and with holds shorter and longer than their places last.
     ("KJ", ms(0)),
     ("JKJ", ms(0)),
     ("JKJ", ms(2000)),
     ("TKJ", ms(0)),
     ("TKT", ms(6000)),
+    // Several are dead, side by side or apart.
     ("KKKJ", ms(0)),
     ("JKKJ", ms(0)),
     ("KJKJ", ms(0)),
     ("JTKJ", ms(500)),
+    // Java's are dead: at the head, in the middle, two of them, and next to one of ours.
     ("XRJ", ms(0)),
     ("JXR", ms(0)),
     ("RXXJ", ms(0)),
     ("XKJR", ms(0)),
+    // Java's head stands still, and comes back.
     ("FJR", ms(0)),
 ];
 

@@ -20,15 +20,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::hash::ReadyHash;
 use crate::names::LockName;
 
-/// Attempts admitted directly, for each connection. That is more than the combined commands in flight, and the one
-/// being filled, can carry, so the limit costs no throughput.
+/// Attempts admitted directly, for each connection. The combined commands in flight carry fewer attempts, so the limit
+/// costs no throughput.
 pub(crate) const MOST: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Admission {
     most: usize,
     under_way: AtomicUsize,
-    /// The crowds by name. Each has its own limit, so that a silent server delays only its own names.
+    /// The crowds by name.
     crowds: Mutex<HashMap<Arc<LockName>, Arc<Semaphore>, ReadyHash>>,
     /// Length of `crowds`, readable without its lock.
     crowded: AtomicUsize,

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use crate::world::Moment;
 
-/// How long a process that lets others first waits without hearing a release, before it asks anyway. Twice as long
-/// while a known competitor is missing. A message and an attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with
+/// Silence after which a process that lets others first asks anyway. It is twice as long while a known competitor is
+/// missing. A message and an attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with
 /// Redisson's client. On a busy machine they take several times as long.
 pub(super) const WAY: Duration = Duration::from_millis(10);
 
@@ -100,7 +100,7 @@ pub(super) struct Turns {
     learnt: Option<Box<Learnt>>,
 }
 
-/// Result of the last finished way.
+/// The result of the last finished way.
 #[derive(Clone, Copy, Debug)]
 struct Learnt {
     /// Number of turns that the others took, and number of receivers besides this process.
@@ -325,10 +325,12 @@ impl Turns {
 
     /// Time for which the lock may be handed over inside this process, at most `most`.
     pub(super) fn turn(&self, most: Duration) -> Duration {
-        match self.is_polled_for {
-            _ if !self.shared => most,
-            true => most.min(SHARED_TURN_POLLING),
-            false => most.min(SHARED_TURN),
+        if !self.shared {
+            most
+        } else if self.is_polled_for {
+            most.min(SHARED_TURN_POLLING)
+        } else {
+            most.min(SHARED_TURN)
         }
     }
 }

@@ -19,9 +19,13 @@ const LEFT_FREE: Duration = Duration::from_millis(1);
 impl dyn Protocol {
     /// How other processes are let first after a release.
     pub(in crate::engine) fn courtesy(&self) -> Courtesy {
+        if self.nature().shared || self.queue().is_some() {
+            return Courtesy::None;
+        }
+        if self.other().is_some() {
+            return Courtesy::ByWindow;
+        }
         match self.backoff() {
-            _ if self.nature().shared || self.queue().is_some() => Courtesy::None,
-            _ if self.other().is_some() => Courtesy::ByWindow,
             Some(backoff) => Courtesy::ByPolling(backoff.pause(0, 0.0).min(LEFT_FREE)),
             None => Courtesy::ByMessage,
         }

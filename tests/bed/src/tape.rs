@@ -21,6 +21,9 @@ pub(crate) struct Tape(Vec<Ear>);
 /// A command: the address of the connection that sent it, and its words.
 type Call = (String, Vec<String>);
 
+/// The channel of its primary on which a sentinel greets the other sentinels, every 2 s.
+const GREETINGS: &str = "__sentinel__:hello";
+
 struct Ear {
     admin: Admin,
     calls: Arc<Mutex<Vec<Call>>>,
@@ -32,7 +35,7 @@ impl Tape {
         Self(join_all(place.servers().into_iter().map(Ear::open)).await)
     }
 
-    /// Counts of the commands that clients sent, without administrators. Names are in lower case, and the same for
+    /// Counts of the commands that clients sent, without administrators and the greetings of sentinels. Names are in lower case, and the same for
     /// sharded channels.
     pub(crate) async fn sent(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
@@ -78,7 +81,8 @@ impl Ear {
         if let Some(at) = calls.iter().rposition(is_reset) {
             calls.drain(..=at);
         }
-        let own = calls.iter().filter(|(from, _)| !admins.contains(&from));
+        let is_greeting = |words: &[String]| words.get(1).is_some_and(|channel| channel == GREETINGS);
+        let own = calls.iter().filter(|(from, words)| !admins.contains(&from) && !is_greeting(words));
         own.filter_map(|(_, words)| words.first().map(|name| plain(&name.to_lowercase()).to_owned())).collect()
     }
 }

@@ -51,6 +51,30 @@ impl Cluster {
         node.restart();
     }
 
+    /// Restarts a killed node, and waits until it is a replica of the node that was promoted in its place.
+    ///
+    /// Redis makes it one if a single message tells it that all its slots have a new owner. After a slot move there may
+    /// be two messages. Then it stays a primary without slots, and is told here to become a replica. Otherwise the
+    /// promoted node might never have one.
+    ///
+    /// # Panics
+    /// When it does not come up, or does not become a replica.
+    pub async fn restart_behind(&self, node: &Node, promoted: &Node) {
+        node.restart();
+        until("a restarted node to become a replica", async || {
+            let view = node.view().await;
+            let myself = view.myself();
+            if myself.primary.as_deref() == Some(promoted.id()) {
+                return Ok(());
+            }
+            if myself.is("master") && myself.slots.is_empty() {
+                node.admin().cmd::<()>(&["CLUSTER", "REPLICATE", promoted.id()]).await;
+            }
+            Err(format!("{}: {view:?}", node.addr()))
+        })
+        .await;
+    }
+
     /// Cuts a node off from all others on the bus, or reconnects it. Several nodes that are cut off reach each other.
     /// No connection is closed: messages arrive later. Clients and replicas still reach the node, unless its
     /// [`Node::proxy`] prevents that.

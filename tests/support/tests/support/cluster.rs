@@ -191,6 +191,22 @@ async fn replica_takes_over_from_a_killed_primary() {
     assert_eq!(cluster.replicas_of(to).await[0].admin().keys().await, ["k"]);
 }
 
+/// After the promotion a slot moves on, so two messages tell the killed node of its slots' new owners.
+#[tokio::test]
+async fn restarted_node_follows_the_promoted_one_although_its_slots_have_two_owners() {
+    let cluster = Cluster::start(ClusterOptions::default()).await;
+    let dead = cluster.owner(0).await;
+    let other = cluster.other_primary(dead).await;
+    cluster.kill(dead).await;
+    let promoted = cluster.promotion(dead).await.node;
+    cluster.agreed().await;
+    cluster.move_slot(0, other).await;
+    cluster.restart_behind(dead, promoted).await;
+    cluster.whole().await;
+    let replicas: Vec<_> = cluster.replicas_of(promoted).await.into_iter().map(Node::id).collect();
+    assert_eq!(replicas, [dead.id()]);
+}
+
 #[tokio::test]
 async fn replica_takes_over_from_a_frozen_primary_and_by_hand() {
     let cluster = Cluster::start(ClusterOptions::default().node_timeout(500)).await;
