@@ -167,7 +167,7 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
-    /// The lease ended by the local clock before a renewal was confirmed.
+    /// The lease ended by the local clock. A lease of the watchdog was not renewed in time.
     Expired,
     /// The server no longer has the hold: it was deleted, forced open, evicted, or lost in a restart.
     Gone,

@@ -44,7 +44,7 @@ async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
 async fn refused(lock: &dyn DistLock, owner: &Owner) {
     for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(600))] {
         match lock.acquire(how.owner(owner)).await {
-            Err(Error::Config { what }) => assert!(what.contains("number"), "{what}"),
+            Err(Error::Config { what }) => assert!(what.contains("with and without a fencing token"), "{what}"),
             other => panic!("{other:?}"),
         }
     }

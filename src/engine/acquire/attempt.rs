@@ -269,7 +269,7 @@ impl Attempt {
             return Ok(());
         }
         let what = format!(
-            "this owner already uses the lock {:?} as {}: a name is either a fenced lock or another kind",
+            "this owner already uses the lock {:?} as {}: one owner cannot use it both with and without a fencing token",
             protocol.name().as_written,
             protocol.flavour()
         );
