@@ -1,35 +1,26 @@
-//! Options, their defaults, and the checks of their values.
+//! Options and their defaults.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-
 mod backoff;
+mod check;
 mod credentials;
 mod tls;
 pub(crate) mod url;
 
 pub use backoff::Backoff;
+#[cfg(feature = "config")]
+pub(crate) use check::SHORTEST_WATCHDOG;
+pub(crate) use check::{LONGEST_LEASE, check_lease};
 pub use credentials::Credentials;
 pub(crate) use credentials::Provider;
 pub use tls::Tls;
 pub(crate) use tls::{BUILT_IN, not_built_in};
 
-/// The longest lease that is sent: ten years. Redis itself overflows at about 292 million years.
-pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-
 /// The longest time that sent data may stay unacknowledged. The kernel counts milliseconds in 31 bits, and refuses
 /// more.
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
-
-/// The shortest lease that leaves any time to hold: 1 % and 2 ms are taken off for drift.
-const SHORTEST_LEASE: Duration = Duration::from_millis(3);
-
-/// The longest time that a waiter of a fair lock may be silent: Redisson's `fairLockWaitTimeout`.
-const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
-
-pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
 /// All options of a [`Client`](crate::Client). Set them on the [`Builder`](crate::Builder).
 ///
@@ -255,147 +246,6 @@ impl Options {
     pub(crate) fn first_lease(&self) -> Duration {
         self.entry_life().min(self.watchdog)
     }
-
-    /// Checks the options, and cuts times without an upper bound to ten years.
-    pub(crate) fn checked(mut self) -> Result<Self> {
-        self.validate()?;
-        // Calculations add and multiply these times.
-        for span in [
-            &mut self.connect_timeout,
-            &mut self.retry_delay.0,
-            &mut self.retry_delay.1,
-            &mut self.subscribe_timeout,
-            &mut self.subscription_linger,
-            &mut self.poll_cap,
-            &mut self.ping_interval,
-            &mut self.handoff_time,
-            &mut self.hold_back,
-            &mut self.scan_interval,
-            &mut self.ack_timeout,
-        ] {
-            *span = LONGEST_LEASE.min(*span);
-        }
-        Ok(self)
-    }
-
-    /// Refuses options for Sentinel if there are no sentinels.
-    pub(crate) fn check_no_sentinels(&self) -> Result<()> {
-        if self.confirm_primary {
-            return Err(Error::config("confirm_primary is of use with redis-sentinel:// and rediss-sentinel:// only"));
-        }
-        Ok(())
-    }
-
-    /// Refuses options that cannot work, with the reason.
-    pub(crate) fn validate(&self) -> Result<()> {
-        // Exhaustive, so that a new option cannot be forgotten here.
-        let Self {
-            watchdog,
-            watchdog_batch,
-            command_timeout,
-            connect_timeout,
-            retry_attempts: _,
-            retry_delay,
-            subscribe_timeout,
-            subscription_linger: _,
-            poll_cap,
-            ping_interval,
-            handoff_limit: _,
-            handoff_time: _,
-            take_turns: _,
-            fair_wait,
-            java_fair_wait,
-            fair_grace,
-            prefer: _,
-            hold_back: _,
-            pool_size,
-            name_prefix,
-            client_name,
-            script_cache: _,
-            coalesce: _,
-            scan_interval,
-            sharded: _,
-            confirm_primary: _,
-            acks,
-            ack_timeout,
-            preflight: _,
-        } = self;
-        let ms = Duration::from_millis(1);
-        let least = |what: &str, value: Duration, bound: Duration| {
-            if value < bound {
-                Err(Error::config(format!("{what} is {}: at least {} is needed", shown(value), shown(bound))))
-            } else {
-                Ok(())
-            }
-        };
-        least("the watchdog", *watchdog, SHORTEST_WATCHDOG)?;
-        least("the command timeout", *command_timeout, ms)?;
-        least("the connect timeout", *connect_timeout, ms)?;
-        least("the subscribe timeout", *subscribe_timeout, ms)?;
-        least("the poll cap", *poll_cap, 10 * ms)?;
-        least("the scan interval", *scan_interval, 10 * ms)?;
-        least("the ping interval", *ping_interval, 10 * ms)?;
-        least("the shortest retry delay", retry_delay.0, ms)?;
-        least("the longest retry delay", retry_delay.1, retry_delay.0)?;
-        least("the wait of fair locks", *fair_wait, SHORTEST_WATCHDOG)?;
-        if *fair_wait > LONGEST_FAIR_WAIT {
-            return Err(Error::config(format!(
-                "the wait of fair locks is {}: for so long a dead waiter holds up all others; at most {} is allowed",
-                shown(*fair_wait),
-                shown(LONGEST_FAIR_WAIT)
-            )));
-        }
-        least("Java's wait of fair locks", *java_fair_wait, ms)?;
-        if *java_fair_wait > LONGEST_LEASE {
-            return Err(Error::config(format!(
-                "Java's wait of fair locks is {}: at most {} is allowed",
-                shown(*java_fair_wait),
-                shown(LONGEST_LEASE)
-            )));
-        }
-        least("the grace time of fair locks", *fair_grace, 10 * ms)?;
-        if *fair_grace > LONGEST_FAIR_WAIT {
-            return Err(Error::config(format!(
-                "the grace time of fair locks is {}: at most {} is allowed",
-                shown(*fair_grace),
-                shown(LONGEST_FAIR_WAIT)
-            )));
-        }
-        if *watchdog > LONGEST_LEASE {
-            let (watchdog, most) = (shown(*watchdog), shown(LONGEST_LEASE));
-            return Err(Error::config(format!("the watchdog is {watchdog}: at most {most} is allowed")));
-        }
-        if *command_timeout > *watchdog / 3 {
-            return Err(Error::config(format!(
-                "the watchdog of {} is too short for the command timeout of {}: a renewal goes out after a third of the \
-                 watchdog, and must have time to fail and be repeated once before the lease ends; use a watchdog of at \
-                 least {} or a command timeout of at most {}",
-                shown(*watchdog),
-                shown(*command_timeout),
-                shown(command_timeout.saturating_mul(3)),
-                shown(*watchdog / 3)
-            )));
-        }
-        least("the ack timeout", *ack_timeout, ms)?;
-        if *acks == Acks::AtLeast(0) {
-            return Err(Error::config("acknowledgement by at least 0 replicas is none: use Acks::Off for that"));
-        }
-        if *watchdog_batch == 0 || *watchdog_batch > 5_000 {
-            return Err(Error::config(format!("the watchdog batch is {watchdog_batch}: 1 to 5000 are allowed")));
-        }
-        if *pool_size == 0 || *pool_size > 256 {
-            return Err(Error::config(format!("the pool size is {pool_size}: 1 to 256 are allowed")));
-        }
-        if name_prefix.len() > crate::names::LONGEST / 2 {
-            return Err(Error::config("the name prefix is longer than half the longest name"));
-        }
-        if !client_name.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::config(
-                "the client's name has a space in it, or what is no printable ASCII: servers refuse that",
-            ));
-        }
-        Ok(())
-    }
 }
 
 /// Text that never appears in `Debug`, errors or logs.
@@ -408,43 +258,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A duration as error messages show it, in whole milliseconds. Rounded down, so that a shown upper bound is
-/// accepted.
-pub(crate) fn shown(span: Duration) -> String {
-    const YEAR: u64 = 365 * 24 * 3600;
-    match span.as_secs() {
-        seconds if seconds >= YEAR && seconds.is_multiple_of(YEAR) => format!("{} years", seconds / YEAR),
-        0 if span.subsec_millis() == 0 => format!("{span:?}"),
-        seconds => format!("{:?}", Duration::from_secs(seconds) + Duration::from_millis(span.subsec_millis().into())),
-    }
-}
-
 /// A duration in whole milliseconds for the server, rounded up.
 pub(crate) fn millis(span: Duration) -> i64 {
     let nanos = span.as_nanos();
     i64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(i64::MAX)
-}
-
-/// Refuses leases that can never be held, and leases that Redis misinterprets: for less than a millisecond it deletes
-/// the key at once, and for a very long one it fails after the count was written.
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    if lease < SHORTEST_LEASE {
-        return Err(Error::config(format!(
-            "a lease of {} can never be held: 1 % and 2 ms of a lease are taken off for drift, and the answer of the \
-             server takes its time; use at least {}, and better many times the round trip",
-            shown(lease),
-            shown(SHORTEST_LEASE)
-        )));
-    }
-    if lease > LONGEST_LEASE {
-        return Err(Error::config(format!(
-            "a lease of {} is longer than the longest of {}: leave the lease out to hold the lock for as long as the \
-             process lives",
-            shown(lease),
-            shown(LONGEST_LEASE)
-        )));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

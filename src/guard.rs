@@ -1,24 +1,22 @@
 //! The guard of a held lock.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::future::{BoxFuture, Either};
+use futures::future::BoxFuture;
 
 use crate::engine::Handle;
 use crate::engine::hold::Grant;
-use crate::engine::suspend::LOOK;
 use crate::error::{Error, Result};
 use crate::group::Held;
 use crate::owner::Owner;
-use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
-use crate::state::Released;
 
+mod ending;
 mod single;
 mod unused;
+mod watch;
 
 use single::Single;
 use unused::Unused;
@@ -200,100 +198,6 @@ impl Guard {
         }
     }
 
-    /// Completes when the lock is lost, with the reason: [`Error::Lost`], or [`Error::Closed`] after a shutdown.
-    /// Never completes because of a release.
-    ///
-    /// On an executor without timers it completes with [`Error::RuntimeGone`] as soon as the client's runtime has
-    /// ended. The future does not borrow the guard: it may outlive the guard and move to another task.
-    ///
-    /// # Cost
-    ///
-    /// None.
-    ///
-    /// # Cancel safety
-    ///
-    /// May be dropped and called again.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: distlock::Guard) -> distlock::Result<()> {
-    /// tokio::select! {
-    ///     error = guard.lost() => println!("stop writing: {error}"),
-    ///     () = write_files() => println!("done"),
-    /// }
-    /// async fn write_files() { /* .. */ }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use = "futures do nothing unless awaited"]
-    pub fn lost(&self) -> impl Future<Output = Error> + Send + 'static {
-        self.watch(|_| Duration::ZERO)
-    }
-
-    /// Completes when a third of the lease is left without a confirmed renewal, or at once when the lock is lost:
-    /// time to finish the work. Never completes because of a release.
-    ///
-    /// # Cost
-    ///
-    /// None.
-    ///
-    /// # Cancel safety
-    ///
-    /// May be dropped and called again.
-    #[must_use = "futures do nothing unless awaited"]
-    pub fn expiring(&self) -> impl Future<Output = ()> + Send + 'static {
-        let watch = self.watch(|lease| lease / 3);
-        async move { drop(watch.await) }
-    }
-
-    /// Completes when the hold has ended, or when only `early` of its lease is left.
-    pub(crate) fn watch(
-        &self,
-        early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
-    ) -> impl Future<Output = Error> + Send + 'static {
-        match self.inner() {
-            Inner::One(one) => {
-                let watching = one.home().run(one.watch(early, Duration::MAX));
-                let here = one.watch(early, LOOK);
-                Either::Left(async move {
-                    match watching.await {
-                        // The client's runtime has ended, so nothing is renewed. The lease may still run, and this
-                        // executor has timers.
-                        Error::RuntimeGone if Home::here().is_ok() => here.await,
-                        error => error,
-                    }
-                })
-            }
-            Inner::Many(many) => Either::Right(many.watch(early)),
-        }
-    }
-
-    /// Runs `work` under the lock, and drops it at its next await point when the lock is lost. Afterwards the lock
-    /// stays held until the guard releases it.
-    ///
-    /// # Cost
-    ///
-    /// None.
-    ///
-    /// # Cancel safety
-    ///
-    /// Depends on `work`.
-    ///
-    /// # Errors
-    ///
-    /// The error of [`lost`](Self::lost), also if `work` completed after the lease had ended.
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
-        tokio::select! {
-            biased;
-            lost = self.lost() => Err(lost),
-            output = work => {
-                // The work is complete, but the lease may have ended before.
-                if self.is_held() { Ok(output) } else { Err(self.why_lost()) }
-            }
-        }
-    }
-
     /// The reaper of a client whose lock is behind this guard.
     pub(crate) fn reaper(&self) -> Option<Reaper> {
         match &self.0 {
@@ -356,113 +260,6 @@ impl Guard {
                 Err(error) => Box::pin(std::future::ready(Err(error))),
             },
             Inner::Many(many) => many.extend(lease),
-        }
-    }
-
-    /// Releases the lock and returns what is left of it.
-    ///
-    /// # Duration
-    ///
-    /// At most the rest of the lease ([`remaining`](Self::remaining)), and no longer than
-    /// [`DistLock::lock`](crate::DistLock::lock) retries at a server that is away. A lost guard returns at once.
-    ///
-    /// # Cost
-    ///
-    /// One round trip, one command. None if the lock is handed over to the next waiter of this process. A release
-    /// that leaves other holds of the owner needs one more (`TIME`) if the client has not learned the server's time
-    /// for a minute.
-    ///
-    /// # Cancel safety
-    ///
-    /// Once begun, the release is completed in the background. Dropping the future before its first poll drops the
-    /// guard, which releases too.
-    ///
-    /// # Errors
-    ///
-    /// - [`Error::Lost`]: [`is_held`](Self::is_held) was false, for whatever reason.
-    /// - [`Error::ReleasePending`]: for all that time the server did not answer, or refused with an error that
-    ///   passes. The lock is no longer renewed, and the release is retried in the background until the lease is over.
-    /// - [`Error::NotHeld`]: the server no longer had the hold. The error names the current holder, if any.
-    /// - [`Error::Server`]: the server refuses for good.
-    /// - [`Error::Closed`]: the client was shut down.
-    pub async fn unlock(self) -> Result<Released> {
-        self.1.touch();
-        match self.0 {
-            Inner::One(one) => one.unlock().await,
-            Inner::Many(many) => many.unlock().await,
-        }
-    }
-
-    /// [`unlock`](Self::unlock) as a boxed future.
-    pub(crate) fn unlocking(self) -> BoxFuture<'static, Result<Released>> {
-        self.1.touch();
-        match self.0 {
-            Inner::One(one) => Box::pin(one.unlock()),
-            Inner::Many(many) => many.unlock(),
-        }
-    }
-
-    /// Turns a write hold into a read hold of the same owner. No writer gets in between, and waiting readers enter at
-    /// once.
-    ///
-    /// The lease stays: the watchdog's, or the rest of an explicit one. If the owner holds the lock for writing more
-    /// than once, its other holds stay.
-    ///
-    /// # Cost
-    ///
-    /// Two round trips, two commands, in Redisson's order: the read hold is acquired before the write hold is
-    /// released.
-    ///
-    /// # Cancel safety
-    ///
-    /// Once begun, the write hold is released. A read hold that no caller receives is released too.
-    ///
-    /// # Errors
-    ///
-    /// - [`Error::Unsupported`]: the lock is not held for writing.
-    /// - [`Error::Lost`], [`Error::NotHeld`]: the write hold had ended.
-    /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire).
-    ///
-    /// After an error nothing is held.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(prices: distlock::RwLock) -> distlock::Result<()> {
-    /// let writing = prices.write().lock().await?;
-    /// // Change the prices.
-    /// let reading = writing.downgrade().await?; // no other writer gets in between
-    /// // Publish what was written, beside other readers.
-    /// reading.unlock().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn downgrade(self) -> Result<Self> {
-        self.1.touch();
-        match self.0 {
-            Inner::One(one) => Ok(Self(Inner::One(one.downgrade().await?), Unused::ignored())),
-            Inner::Many(many) => Err(Error::Unsupported {
-                what: format!(
-                    "{:?} is made of several locks: only a write lock by itself can be downgraded",
-                    many.name()
-                ),
-            }),
-        }
-    }
-
-    /// Ends the guard without releasing the lock, and returns the owner. Another task or process may then release the
-    /// lock by [`DistLock::release`](crate::DistLock::release), or re-enter it by acquiring as this owner. Until then
-    /// the lock is not renewed: it ends with its lease.
-    ///
-    /// # Cost
-    ///
-    /// None on the caller's path. One command in the background if the lock was acquired as a given owner.
-    #[must_use = "without the owner nobody can release the lock before its lease ends"]
-    pub fn into_owner(self) -> Owner {
-        self.1.touch();
-        match self.0 {
-            Inner::One(one) => one.into_owner(),
-            Inner::Many(many) => many.give_up(),
         }
     }
 }

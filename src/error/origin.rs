@@ -3,7 +3,8 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use super::{Error, Step, after};
+use super::details::after;
+use super::{Error, Step};
 
 /// The lock and the server that an error is about. Each is `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 
-use super::is_everybodys;
+use super::tally::is_everybodys;
 use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, pause};
 use crate::error::{Error, Result};

@@ -18,21 +18,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicUsize;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt as _, StreamExt as _};
 
 use crate::acquire::Acquire;
 use crate::client::Client;
-use crate::engine::wait::Deadline;
-use crate::error::{Deadlock, Error, NotHeld, Result};
+use crate::error::{Error, NotHeld, Result};
 use crate::flavour::Flavour;
-use crate::group::{self, deadline, each, part};
+use crate::group::{self, each};
 use crate::guard::Guard;
 use crate::lock::DistLock;
 use crate::multi::MultiLock;
@@ -40,10 +36,11 @@ use crate::owner::Owner;
 use crate::runtime::home;
 use crate::state::{Released, State};
 
+mod acquire;
 mod asked;
 mod local;
+mod tally;
 
-use asked::Asked;
 use local::LocalQueues;
 
 /// # Striped locks
@@ -149,105 +146,6 @@ impl Striped {
         home::run_on(group::home(&self.segments), async move { lock.carry_out(how).await }).await
     }
 
-    async fn carry_out(&self, how: Acquire) -> Result<Option<(usize, Guard)>> {
-        how.check()?;
-        self.check()?;
-        let deadline = &deadline(&self.segments, &how);
-        let given = how.owner.clone().or_else(Owner::current);
-        if let Some(owner) = given.as_ref().filter(|_| how.not_reentrant) {
-            let Some(holds) = self.within(deadline, self.holds_any(owner)).await else {
-                return Err(group::missing(&self.segments));
-            };
-            if holds? {
-                return Err(Error::WouldDeadlock { name: Arc::clone(&self.name), why: Deadlock::NotReentrant });
-            }
-        }
-        let begin = self.next.fetch_add(1, Ordering::Relaxed);
-        let from = |n: usize| begin.wrapping_add(n) % self.segments.len();
-        // Tasks of this process that wait already came first.
-        let behind = given.is_none() && !deadline.is_once() && self.queues.is_waiting(how.lease);
-        let not_reentrant = how.not_reentrant;
-        let mut tally = Tally { not_reentrant, ..Tally::default() };
-        for at in (0..if behind { 0 } else { self.segments.len() }).map(from) {
-            let once = Acquire { waited_before: deadline.waited(), ..how.clone().wait(Duration::ZERO) };
-            let segment = &self.segments[at];
-            match self.within(deadline, segment.acquire(once)).await {
-                Some(Ok(Some(guard))) => return Ok(Some((at, guard))),
-                Some(outcome) => tally.note(outcome.map(drop))?,
-                // No holder was seen.
-                None => tally.note(Err(group::missing(slice::from_ref(segment))))?,
-            }
-            let over =
-                if deadline.is_once() { self.left(deadline) == Some(Duration::ZERO) } else { deadline.is_over() };
-            // The wait below asks all segments in parallel, and retries.
-            if over || (tally.passing.is_some() && !deadline.is_once()) {
-                break;
-            }
-        }
-        if deadline.is_over() || (!behind && tally.is_hopeless()) {
-            return tally.verdict();
-        }
-        // After passing errors, an acquire with a limit waits on its own: at its end it must know the outcomes of
-        // its own attempts. An acquire with a given owner cannot use the attempts of others.
-        if given.is_none() && (tally.passing.is_none() || how.wait.is_none()) {
-            return self.queues.wait(&self.segments, begin, how.lease, deadline).await;
-        }
-        let (end, owner) = (deadline.clone(), given.clone());
-        let how = Box::new(move || Acquire {
-            wait: end.left(),
-            owner: owner.clone(),
-            waited_before: end.waited(),
-            ..how.clone()
-        });
-        let mut asked = Asked::all(&self.segments, begin, deadline, how);
-        while let Some((at, guard)) = asked.next().await {
-            if let Some(guard) = guard {
-                // The other attempts are dropped: they leave their queues, and late grants are released.
-                return Ok(Some((at, guard)));
-            }
-        }
-        let mut tally = Tally { not_reentrant, ..Tally::default() };
-        for outcome in asked.outcomes() {
-            tally.note(outcome)?;
-        }
-        tally.verdict()
-    }
-
-    fn command_timeout(&self) -> Option<Duration> {
-        self.segments.first().and_then(part).map(|part| part.client.engine().options.command_timeout)
-    }
-
-    /// Time left for answers. In a single attempt, all segments together take no longer than one command may.
-    fn left(&self, deadline: &Deadline) -> Option<Duration> {
-        deadline.left_to_answer_within(self.once())
-    }
-
-    /// Time limit of one attempt; no limit is known for foreign locks.
-    fn once(&self) -> Duration {
-        self.command_timeout().unwrap_or(Duration::MAX)
-    }
-
-    /// Returns the output of `work`, or None if the time for answers ends first.
-    async fn within<T>(&self, deadline: &Deadline, work: impl Future<Output = T>) -> Option<T> {
-        deadline.answered(self.once(), work).await
-    }
-
-    /// Returns true if this owner holds any segment. Skips keys that are no locks.
-    async fn holds_any(&self, owner: &Owner) -> Result<bool> {
-        let mut asking: FuturesUnordered<_> = self.segments.iter().map(|segment| segment.is_held_by(owner)).collect();
-        let mut tally = Tally::default();
-        while let Some(held) = asking.next().await {
-            match held {
-                Ok(true) => return Ok(true),
-                outcome => tally.note(outcome.map(drop))?,
-            }
-            if tally.passing.is_some() {
-                break;
-            }
-        }
-        tally.passing.map_or(Ok(false), Err)
-    }
-
     fn check(&self) -> Result<()> {
         if self.is_empty() {
             return Err(Error::config("a striped lock needs at least one segment"));
@@ -261,59 +159,6 @@ impl Striped {
     async fn each<T>(&self, ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>) -> Result<Vec<T>> {
         self.check()?;
         each(&self.segments, ask).await
-    }
-}
-
-/// Returns true for an error that every other segment would return too. `NotReentrant` counts only if the acquire
-/// asked for it: the plain flavour always refuses a segment that the owner holds, and another segment may be free.
-const fn is_everybodys(error: &Error, not_reentrant: bool) -> bool {
-    match error {
-        Error::Config { .. } | Error::Closed => true,
-        Error::WouldDeadlock { why: Deadlock::NotReentrant, .. } => not_reentrant,
-        _ => false,
-    }
-}
-
-/// Outcomes of the segments that were not acquired.
-#[derive(Default)]
-struct Tally {
-    /// True if another owner holds a segment.
-    busy: bool,
-    /// A passing error of a segment.
-    passing: Option<Error>,
-    /// A lasting error of a segment: its key must be repaired, or the requesting owner must release it.
-    bad: Option<Error>,
-    /// True if re-entry is refused.
-    not_reentrant: bool,
-}
-
-impl Tally {
-    /// Adds the outcome of one segment. Returns an error that every other segment would return too.
-    fn note(&mut self, outcome: Result<()>) -> Result<()> {
-        match outcome {
-            Ok(()) => self.busy = true,
-            Err(error) if is_everybodys(&error, self.not_reentrant) => return Err(error),
-            Err(error) if error.is_retryable() => self.passing = Some(error),
-            Err(error @ Error::WouldDeadlock { .. }) => self.bad = Some(error),
-            Err(error) => {
-                tracing::warn!(%error, "a segment cannot be acquired, and is skipped");
-                self.bad = Some(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns true if no segment is worth waiting for.
-    const fn is_hopeless(&self) -> bool {
-        !self.busy && self.passing.is_none() && self.bad.is_some()
-    }
-
-    /// Busy only if every usable segment is known to be held.
-    fn verdict<T>(self) -> Result<Option<T>> {
-        match self {
-            Self { passing: Some(error), .. } | Self { busy: false, bad: Some(error), .. } => Err(error),
-            _ => Ok(None),
-        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! One server of a topology: its connections, and whether it answers.
 
+mod asking;
+mod events;
 mod probe;
 
-use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,18 +14,18 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::acknowledgement::{AckRule, Acknowledgement};
-use super::address::Address;
 use super::clock::ServerClock;
 use super::cluster::Gate;
 use super::info::{ServerInfo, ServerRole};
 use super::liveness::{Liveness, UnderWay};
 use super::redirect::Redirect;
+use asking::AskingConnection;
+pub(crate) use events::MemberListener;
+pub(super) use events::Subscriber;
 use crate::error::passing::{Passing, inside};
 use crate::error::{Error, Step};
-use crate::transport::connector::{Connector, Purpose};
-use crate::transport::script::Script;
 use crate::transport::undeclared::Undeclared;
-use crate::transport::{Call, Fault, FaultKind, Listener, Reply, Transport};
+use crate::transport::{Call, Fault, FaultKind, Reply, Transport};
 use crate::world::{Moment, World};
 
 /// Interval at which [`Member::answers`] checks whether replies are still due.
@@ -42,38 +43,6 @@ impl MemberId {
     pub(super) const fn index(self) -> usize {
         self.0
     }
-}
-
-/// Receives messages and connection events of servers. The registry is the only implementation outside tests.
-pub(crate) trait MemberListener: Send + Sync {
-    fn message(&self, channel: &[u8], payload: &[u8]);
-
-    /// Messages of this server may have been missed. Every waiter for a name on it checks its lock once.
-    fn missed(&self, member: MemberId);
-
-    /// The connection for commands to this server is back after a break. The holds on this server are confirmed.
-    fn reconnected(&self, member: MemberId);
-
-    /// These slots, in ascending order, have moved to other servers. Their holds are confirmed, and every waiter for
-    /// a name in them checks its lock once.
-    fn slots_moved(&self, slots: &[u16]);
-
-    /// The subscription to a channel was made again, at the server that has its slot now. Messages in between were
-    /// missed.
-    fn resubscribed(&self, channel: &[u8]);
-
-    /// The subscription to a channel is lost, or could not be restored. No message arrives until it is restored.
-    fn unsubscribed(&self, channel: &[u8]);
-}
-
-/// The part of a topology that keeps its subscriptions and finds its servers.
-pub(super) trait Subscriber: Send + Sync {
-    /// A server has ended the subscription to a channel without being asked to.
-    fn ended(&self, member: MemberId, channel: &[u8]);
-
-    fn went_away(&self, member: MemberId);
-
-    fn came_back(&self, member: MemberId);
 }
 
 pub(super) struct Member {
@@ -110,18 +79,6 @@ struct Left {
     notify: Notify,
 }
 
-/// The connection for commands that are each sent behind an `ASKING`.
-#[derive(Default)]
-struct AskingConnection {
-    /// Opened by the first such command. Closed once it has been unused for a while.
-    transport: Mutex<Option<Arc<dyn Transport>>>,
-    /// Held while a pair of `ASKING` and command is sent, so that no other command gets between them.
-    order: Mutex<()>,
-    /// When the last pair was sent, in ns of the local clock.
-    last_used: AtomicU64,
-    is_closed: AtomicBool,
-}
-
 /// True if a script's command failed because its key is not on this server, or its slot is being moved.
 pub(super) fn tells_of_keys_elsewhere(error: &str) -> bool {
     Redirect::of(error, "") == Redirect::NonLocal
@@ -130,9 +87,6 @@ pub(super) fn tells_of_keys_elsewhere(error: &str) -> bool {
 fn is_answer<T>(outcome: &Result<T, Fault>) -> bool {
     outcome.as_ref().map_or_else(|fault| matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere), |_| true)
 }
-
-/// Lets the next command on the connection use a slot that is being moved to that server.
-static ASKING: Script = Script::bare("cluster/asking", "ASKING");
 
 impl std::fmt::Debug for Member {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -211,19 +165,6 @@ impl Member {
         &self.clock
     }
 
-    /// Sets the listener for messages and connection events. Called once, before the first subscription.
-    pub(super) fn listen(self: &Arc<Self>, listener: Weak<dyn MemberListener>) {
-        let _ = self.listener.set(listener);
-        let this: Arc<dyn Listener> = Arc::<Self>::clone(self);
-        self.transport.listen(Arc::downgrade(&this));
-    }
-
-    /// Sets the subscriber for connection events and for subscriptions that the server ends. Called once, before the
-    /// first subscription.
-    pub(super) fn report_ends(&self, subscriber: Weak<dyn Subscriber>) {
-        let _ = self.subscriber.set(subscriber);
-    }
-
     /// Name of the server in errors: the transport's address without the database.
     pub(super) fn server(&self) -> Arc<str> {
         let address = self.transport.address();
@@ -300,80 +241,6 @@ impl Member {
         outcome
     }
 
-    /// Runs a call at this server while its slot is being moved here.
-    ///
-    /// # Errors
-    ///
-    /// [`FaultKind::NotSent`] if the server was not asked.
-    pub(super) async fn ask(
-        &self,
-        world: &dyn World,
-        connector: &dyn Connector,
-        address: &Address,
-        call: Call,
-    ) -> Result<Reply, Fault> {
-        let AskingConnection { order, last_used, .. } = &self.asking;
-        last_used.store(world.now().as_nanos(), Ordering::Relaxed);
-        if self.acknowledgement.concerns(call.script, world.now()) && self.transport.acknowledges() {
-            return Box::pin(self.run_acknowledged(world, call, true)).await.map_err(|fault| self.named(fault));
-        }
-        let there = self.asking_connection(connector, address).await?;
-        // Counted as in flight, so that the server is not closed before its reply if it loses its slots.
-        let pending = self.liveness.ask(world.now());
-        // If the connection breaks between the two, the command arrives without `ASKING`, and the server redirects
-        // it.
-        let announced = there.run(Call { script: &ASKING, keys: 0, words: Vec::new() });
-        let mut pair = std::pin::pin!(futures::future::join(announced, there.run(call)));
-        let first = poll_fn(|context| {
-            let _order = order.lock();
-            Poll::Ready(pair.as_mut().poll(context))
-        });
-        let (_, outcome) = match first.await {
-            Poll::Ready(outcomes) => outcomes,
-            Poll::Pending => pair.await,
-        };
-        if is_answer(&outcome) {
-            pending.answered(world.now());
-        }
-        outcome.map_err(|fault| self.named(fault))
-    }
-
-    async fn asking_connection(
-        &self,
-        connector: &dyn Connector,
-        address: &Address,
-    ) -> Result<Arc<dyn Transport>, Fault> {
-        let known = self.asking.transport.lock().clone();
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let made = connector.connect(&address.to_string(), Purpose::Asking).await;
-        let made = made.map_err(|error| Fault::new(FaultKind::NotSent, error.to_string()))?;
-        let kept = {
-            let mut transport = self.asking.transport.lock();
-            let is_closed = self.asking.is_closed.load(Ordering::Acquire);
-            (!is_closed).then(|| Arc::clone(transport.get_or_insert_with(|| Arc::clone(&made))))
-        };
-        match kept {
-            Some(kept) if Arc::ptr_eq(&kept, &made) => Ok(kept),
-            // The server was closed, or another task has connected first.
-            kept => {
-                made.close(Duration::ZERO).await;
-                kept.ok_or_else(|| Fault::new(FaultKind::NotSent, "the server has left the cluster"))
-            }
-        }
-    }
-
-    /// Takes out the `ASKING` connection, for the caller to close, if no command has used it since that moment.
-    pub(super) fn take_unused_asking_connection(&self, since: Moment) -> Option<Arc<dyn Transport>> {
-        if self.is_asked_since(since) { None } else { self.asking.transport.lock().take() }
-    }
-
-    /// True if an `ASK` has led a command here since that moment.
-    pub(super) fn is_asked_since(&self, moment: Moment) -> bool {
-        self.asking.last_used.load(Ordering::Relaxed) > moment.as_nanos()
-    }
-
     /// Waits until no reply is due any more or the server is silent, for at most `most`.
     pub(super) async fn answers(&self, world: &dyn World, most: Duration) {
         let end = world.now() + most;
@@ -399,11 +266,7 @@ impl Member {
     }
 
     pub(super) async fn close(&self, within: Duration) {
-        let asking = {
-            let mut transport = self.asking.transport.lock();
-            self.asking.is_closed.store(true, Ordering::Release);
-            transport.take()
-        };
+        let asking = self.asking.shut();
         let asking = async {
             if let Some(asking) = asking {
                 asking.close(within).await;
@@ -451,60 +314,5 @@ impl Member {
     /// True once there has been no connection for messages for a while, until there is one again.
     pub(super) fn is_deaf(&self) -> bool {
         self.is_deaf.load(Ordering::Relaxed)
-    }
-
-    fn report(&self, what: impl FnOnce(&dyn Subscriber)) {
-        if let Some(subscriber) = self.subscriber.get().and_then(Weak::upgrade) {
-            what(&*subscriber);
-        }
-    }
-
-    fn notify(&self, what: impl FnOnce(&dyn MemberListener)) {
-        if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
-            what(&*listener);
-        }
-    }
-}
-
-impl Listener for Member {
-    fn message(&self, channel: &[u8], payload: &[u8]) {
-        self.notify(|listener| listener.message(channel, payload));
-    }
-
-    fn ended(&self, channel: &[u8]) {
-        match self.subscriber.get() {
-            Some(_) => self.report(|subscriber| subscriber.ended(self.id, channel)),
-            // A single server has no subscriber. Its waiters subscribe again themselves.
-            None => self.notify(|listener| listener.unsubscribed(channel)),
-        }
-    }
-
-    fn deaf(&self) {
-        self.is_deaf.store(true, Ordering::Relaxed);
-        // Each waiter checks its lock once now, and polls more often from now on.
-        self.notify(|listener| listener.missed(self.id));
-    }
-
-    fn broken(&self) {
-        let mut broken = self.broken.lock();
-        *broken += 1;
-        self.report(|subscriber| subscriber.went_away(self.id));
-    }
-
-    fn mended(&self) {
-        let mut broken = self.broken.lock();
-        *broken = broken.saturating_sub(1);
-        if *broken == 0 {
-            self.report(|subscriber| subscriber.came_back(self.id));
-        }
-    }
-
-    fn missed(&self) {
-        self.is_deaf.store(false, Ordering::Relaxed);
-        self.notify(|listener| listener.missed(self.id));
-    }
-
-    fn reconnected(&self) {
-        self.notify(|listener| listener.reconnected(self.id));
     }
 }

@@ -11,19 +11,18 @@
 //!
 //! The registry calls [`Topology::placement`] under a lock of its own, so that function takes no lock of the engine.
 
-use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-
-use bytes::Bytes;
 
 mod acknowledgement;
 mod address;
 mod clock;
 pub(crate) mod cluster;
+mod commands;
 mod info;
 mod liveness;
 mod member;
+mod messages;
 mod primary;
 mod reason;
 mod redirect;
@@ -37,6 +36,7 @@ pub(crate) use acknowledgement::AckRule;
 pub(crate) use address::Address;
 pub(crate) use clock::ServerClock;
 use cluster::Cluster;
+pub(crate) use commands::{Answered, MemberClock};
 pub use info::{ServerInfo, ServerRole, TopologyInfo, TopologyKind};
 use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
@@ -46,8 +46,7 @@ pub(crate) use slots::{hash_tag, slot_of};
 
 use crate::error::{Error, Result};
 use crate::names::LockName;
-use crate::transport::undeclared::Undeclared;
-use crate::transport::{Call, Fault, FaultKind, Reply, Transport};
+use crate::transport::{Fault, Transport};
 use crate::world::{Moment, World};
 
 /// Number of names that [`Topology::one_each`] tries: enough for hundreds of servers.
@@ -96,25 +95,6 @@ enum Rule {
     /// moves.
     #[cfg(test)]
     LastDigit(Arc<std::sync::atomic::AtomicUsize>),
-}
-
-/// A reply, and where it came from.
-pub(crate) struct Answered {
-    pub(crate) reply: Reply,
-    /// Where the name lived when the command was sent, by the client's map. While a slot is being moved, the target
-    /// may have replied on behalf of that server.
-    pub(crate) placement: Placement,
-    pub(crate) clock: MemberClock,
-}
-
-pub(crate) struct MemberClock(Arc<Member>);
-
-impl Deref for MemberClock {
-    type Target = ServerClock;
-
-    fn deref(&self) -> &ServerClock {
-        self.0.clock()
-    }
 }
 
 impl Topology {
@@ -208,80 +188,6 @@ impl Topology {
         MemberClock(self.member(name))
     }
 
-    /// Runs a script at the server of a name, as [`Transport::run`] does.
-    pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply, Fault> {
-        self.run_placed(name, call).await.map(|(reply, _)| reply)
-    }
-
-    /// Like [`run`](Self::run). Also returns where the name lived for the server that replied. The name may have
-    /// moved since the call.
-    pub(crate) async fn run_placed(&self, name: &LockName, call: Call) -> Result<(Reply, Placement), Fault> {
-        match &self.servers {
-            Servers::Fixed { members, .. } => {
-                let placement = self.placement(name);
-                let reply = members[placement.member.index()].run(&*self.world, call).await?;
-                Ok((reply, placement))
-            }
-            Servers::Cluster(cluster) => {
-                let answered = cluster.run(&*self.world, name, &|_| call.clone()).await?;
-                Ok((answered.reply, answered.placement))
-            }
-            Servers::Primary(primary) => {
-                let answered = primary.run(&|_| call.clone()).await?;
-                Ok((answered.reply, answered.placement))
-            }
-        }
-    }
-
-    /// Whether the server of this placement accepts scripts without declared keys. `None` if it refuses them, has
-    /// left, or is not part of a cluster.
-    pub(crate) fn undeclared(&self, placement: Placement) -> Option<Arc<Undeclared>> {
-        let member = self.at(placement)?;
-        Some(Arc::clone(member.undeclared())).filter(|undeclared| undeclared.is_taken())
-    }
-
-    /// Whether all servers of a cluster accept scripts without declared keys. Servers that have not shown it yet are
-    /// ignored.
-    pub(crate) fn undeclared_keys(&self) -> Option<bool> {
-        let Servers::Cluster(cluster) = &self.servers else { return None };
-        let known = cluster.all().into_iter().filter_map(|member| member.undeclared().known());
-        known.reduce(|one, other| one && other)
-    }
-
-    /// Runs a call at the server of this placement, even if the name has moved since.
-    pub(crate) async fn run_at(&self, placement: Placement, call: Call) -> Result<Reply, Fault> {
-        let gone = || Fault::new(FaultKind::NotSent, "the server is no part of the cluster any more");
-        self.at(placement).ok_or_else(gone)?.run(&*self.world, call).await
-    }
-
-    fn at(&self, placement: Placement) -> Option<Arc<Member>> {
-        match &self.servers {
-            Servers::Cluster(cluster) => cluster.at(placement.member),
-            Servers::Fixed { .. } | Servers::Primary(_) => None,
-        }
-    }
-
-    /// Like [`run_placed`](Self::run_placed), for a call that contains a moment in the server's time. `call` is built
-    /// again for each server that it is sent to.
-    pub(crate) async fn run_timed(
-        &self,
-        name: &LockName,
-        call: impl Fn(&ServerClock) -> Call + Send + Sync,
-    ) -> Result<Answered, Fault> {
-        match &self.servers {
-            Servers::Fixed { members, .. } => {
-                let placement = self.placement(name);
-                let member = &members[placement.member.index()];
-                let outcome = member.run(&*self.world, call(member.clock())).await;
-                member.note(&outcome);
-                let reply = outcome?;
-                Ok(Answered { reply, placement, clock: MemberClock(Arc::clone(member)) })
-            }
-            Servers::Cluster(cluster) => cluster.run(&*self.world, name, &call).await,
-            Servers::Primary(primary) => primary.run(&call).await,
-        }
-    }
-
     fn all(&self) -> Vec<Arc<Member>> {
         match &self.servers {
             Servers::Fixed { members, .. } => members.to_vec(),
@@ -310,48 +216,6 @@ impl Topology {
         futures::future::try_join_all(checks).await.map(drop)
     }
 
-    /// Subscribes to the channel of a name, as [`Transport::subscribe`] does.
-    pub(crate) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
-        match &self.servers {
-            Servers::Fixed { members, .. } => {
-                self.fixed_member(members, name).transport().subscribe(name.channel.clone()).await
-            }
-            Servers::Cluster(cluster) => cluster.subscribe(name).await,
-            Servers::Primary(primary) => primary.subscribe(name).await,
-        }
-    }
-
-    pub(crate) async fn unsubscribe(&self, name: &LockName) {
-        match &self.servers {
-            Servers::Fixed { members, .. } => {
-                self.fixed_member(members, name).transport().unsubscribe(name.channel.clone()).await;
-            }
-            Servers::Cluster(cluster) => cluster.unsubscribe(name).await,
-            Servers::Primary(primary) => primary.unsubscribe(name).await,
-        }
-    }
-
-    /// Sets the listener for messages and connection events. Called once, before the first subscription.
-    pub(crate) fn listen(&self, listener: &Weak<dyn MemberListener>) {
-        match &self.servers {
-            Servers::Fixed { members, .. } => {
-                for member in &**members {
-                    member.listen(Weak::clone(listener));
-                }
-            }
-            Servers::Cluster(cluster) => cluster.listen(listener),
-            Servers::Primary(primary) => primary.listen(listener),
-        }
-    }
-
-    /// Returns the command by which scripts publish on the channel of a name.
-    pub(crate) fn publish(&self) -> Bytes {
-        match &self.servers {
-            Servers::Cluster(cluster) if cluster.is_sharded() => Bytes::from_static(b"SPUBLISH"),
-            _ => Bytes::from_static(b"PUBLISH"),
-        }
-    }
-
     /// Checks that the keys of a name are in one slot, if the servers are a cluster.
     pub(crate) fn check(&self, name: &LockName) -> Result<()> {
         match &self.servers {
@@ -364,11 +228,7 @@ impl Topology {
     /// of a failed command stays due until another reply comes. The reply of a command that its caller gave up stays
     /// due for one second.
     pub(crate) fn is_silent(&self, name: &LockName, at: Moment) -> bool {
-        match &self.servers {
-            Servers::Fixed { members, .. } => self.fixed_member(members, name).is_silent(at),
-            Servers::Cluster(cluster) => cluster.member(name).is_silent(at),
-            Servers::Primary(primary) => primary.member().is_silent(at),
-        }
+        self.member(name).is_silent(at)
     }
 
     /// Returns the error for a reply about this name that did not arrive in time: [`Replicas`](Error::Replicas),
@@ -396,15 +256,6 @@ impl Topology {
         match &self.servers {
             Servers::Primary(primary) => primary.confirmed(),
             Servers::Fixed { .. } | Servers::Cluster(_) => None,
-        }
-    }
-
-    /// False once the server of this name has had no connection for messages for a while.
-    pub(crate) fn hears(&self, name: &LockName) -> bool {
-        match &self.servers {
-            Servers::Fixed { members, .. } => !self.fixed_member(members, name).is_deaf(),
-            Servers::Cluster(cluster) => !cluster.member(name).is_deaf(),
-            Servers::Primary(primary) => !primary.member().is_deaf(),
         }
     }
 

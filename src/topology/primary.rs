@@ -331,27 +331,3 @@ fn left(fault: Fault) -> Fault {
     let message = "another server has become the primary while this one was asked".to_owned();
     Fault { kind: FaultKind::Lost, message, ..fault }
 }
-
-impl Subscriber for Primary {
-    fn ended(&self, member: MemberId, channel: &[u8]) {
-        let current = self.member();
-        if current.id() == member {
-            self.bring_soon(&current, Bytes::copy_from_slice(channel));
-        }
-    }
-
-    fn went_away(&self, member: MemberId) {
-        let mut current = self.current.write();
-        if current.member.id() == member {
-            current.is_away = true;
-            self.suspicion.raise();
-        }
-    }
-
-    fn came_back(&self, member: MemberId) {
-        let mut current = self.current.write();
-        if current.member.id() == member {
-            current.is_away = false;
-        }
-    }
-}

@@ -1,4 +1,6 @@
-//! Waiting in a queue in Redis: attempts, grants without an attempt, and reused owners.
+//! Waiting in a queue in Redis: attempts, and grants without an attempt.
+
+mod owners;
 
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -106,64 +108,6 @@ async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
         guard.unlock().await.unwrap();
         other.unlock().await.unwrap();
         fake.calm();
-        done(client, &fake).await;
-    }
-}
-
-/// A message that the old use of the owner missed, or a late copy of its command, would be taken for the next use.
-#[tokio::test(start_paused = true)]
-async fn an_owner_is_used_again_where_nothing_for_it_can_be_on_its_way() {
-    let ways = [
-        ("heard", true),
-        ("answered", true),
-        ("unheard", false),
-        ("doubt", false),
-        ("passed in doubt", false),
-        ("release", false),
-        ("known", false),
-    ];
-    for (way, again) in ways {
-        let (client, fake) = client(|_| ());
-        let waits = stands(&client, &fake, Acquire::new()).await;
-        match way {
-            "answered" => fake.next("fair/acquire", HELD),
-            "unheard" => fake.next("fair/acquire", int(-2)),
-            "doubt" => {
-                fake.next("fair/acquire", Fate::Lost(false));
-                fake.next("fair/acquire", HELD);
-            }
-            "passed in doubt" => {
-                fake.next("fair/acquire", Fate::Lost(false));
-                tell(&fake, None);
-                sleep(ms(10)).await;
-            }
-            _ => {}
-        }
-        tell(&fake, (!["answered", "unheard", "doubt"].contains(&way)).then_some(30_000));
-        sleep(ms(200)).await;
-        let guard = got(ms(10), waits).await;
-        match way {
-            "known" => drop(guard.owner().as_str().to_owned()),
-            "release" => fake.next("fair/release", Fate::Lost(false)),
-            _ => {}
-        }
-        guard.unlock().await.unwrap();
-        let owner = asked(&fake).pop().unwrap().text(0);
-        fake.next("fair/acquire", HELD);
-        let next = client.fair("x").lock().await.unwrap();
-        let sent = asked(&fake).pop().unwrap();
-        assert_eq!(sent.text(0) == owner, again, "{way}");
-        // A reused owner's hold has an id, and the owner must have no other hold.
-        assert_eq!((sent.text(2).is_empty(), sent.text(5).as_str()), if again { (false, "1") } else { (true, "0") });
-        if again {
-            fake.next("renew", Fate::Answer(Reply::List(vec![Reply::Int(1)])));
-            client.renew_now().await;
-            assert_eq!(fake.sent("renew").pop().unwrap().text(3), format!(",{}", sent.text(2)));
-        }
-        next.unlock().await.unwrap();
-        sleep(secs(5)).await;
-        // A late copy of the command in doubt may have joined the queue.
-        assert_eq!(fake.sent("leave").len(), usize::from(way.contains("doubt")), "{way}");
         done(client, &fake).await;
     }
 }
@@ -318,45 +262,4 @@ async fn who_told_others_looks_after_the_lock() {
             done(client, &fake).await;
         }
     }
-}
-
-/// The second waiter does not queue in Redis. Its owner may hold the lock already, by another acquire.
-#[tokio::test(start_paused = true)]
-async fn a_second_waiter_of_an_owner_asks_once_and_takes_no_place() {
-    let (client, fake) = client(|_| ());
-    let me = client.owner();
-    let first = stands(&client, &fake, Acquire::new().owner(&me)).await;
-    fake.next("fair/acquire", busy(60_000));
-    let second = tokio::spawn({
-        let (lock, me) = (client.fair("x"), me.clone());
-        async move { lock.acquire(Acquire::new().owner(&me)).await }
-    });
-    sleep(secs(10)).await;
-    let turns = |fake: &Fake| asked(fake).iter().map(|sent| sent.text(6)).collect::<Vec<_>>();
-    assert_eq!(turns(&fake), ["1", "2", "0"]);
-    // After a reconnect the contender asks.
-    fake.next("fair/acquire", busy(60_000));
-    fake.listener().missed();
-    settle().await;
-    assert_eq!(turns(&fake), ["1", "2", "0", "2"]);
-    // The first waiter acquires, so the second one may re-enter.
-    (0..2).for_each(|_| fake.next("fair/acquire", HELD));
-    let registered = asked(&fake)[1].text(7);
-    assert!(registered.starts_with('!'), "{registered}");
-    tell(&fake, None);
-    let (first, second) = (got(ms(10), first).await, got(ms(10), second).await);
-    assert_eq!(turns(&fake)[4..], ["2", "1"]);
-    fake.next("fair/release", int(1));
-    first.unlock().await.unwrap();
-    second.unlock().await.unwrap();
-    sleep(secs(6)).await;
-    // An acquire without a wait succeeds. It wakes the waiters of the same owner.
-    let waits = stands(&client, &fake, Acquire::new().owner(&me)).await;
-    (0..2).for_each(|_| fake.next("fair/acquire", HELD));
-    let held = client.fair("x").acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
-    let waited = got(ms(10), waits).await;
-    fake.next("fair/release", int(1));
-    held.unlock().await.unwrap();
-    waited.unlock().await.unwrap();
-    done(client, &fake).await;
 }

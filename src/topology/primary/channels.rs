@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 
 use super::Primary;
 use crate::names::LockName;
-use crate::topology::member::Member;
+use crate::topology::member::{Member, MemberId, Subscriber};
 use crate::transport::{Fault, FaultKind};
 
 /// Number of subscriptions that are requested from a new primary in parallel.
@@ -79,6 +79,30 @@ impl Primary {
             }
             // The channel was unsubscribed meanwhile, perhaps by a command that was sent before this subscription.
             to.transport().unsubscribe(channel.clone()).await;
+        }
+    }
+}
+
+impl Subscriber for Primary {
+    fn ended(&self, member: MemberId, channel: &[u8]) {
+        let current = self.member();
+        if current.id() == member {
+            self.bring_soon(&current, Bytes::copy_from_slice(channel));
+        }
+    }
+
+    fn went_away(&self, member: MemberId) {
+        let mut current = self.current.write();
+        if current.member.id() == member {
+            current.is_away = true;
+            self.suspicion.raise();
+        }
+    }
+
+    fn came_back(&self, member: MemberId) {
+        let mut current = self.current.write();
+        if current.member.id() == member {
+            current.is_away = false;
         }
     }
 }

@@ -1,0 +1,67 @@
+use super::*;
+
+#[test]
+fn a_wait_of_java_that_cannot_be_is_refused() {
+    for java_fair_wait in [Duration::ZERO, Duration::MAX] {
+        let refused = Options { java_fair_wait, ..Options::default() }.validate();
+        assert!(matches!(&refused, Err(Error::Config { what }) if what.contains("Java's wait")), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_watchdog_too_short_for_the_timeouts_is_refused_with_a_reason() {
+    let options = Options { watchdog: Duration::from_secs(2), ..Options::default() };
+    let Err(Error::Config { what }) = options.validate() else { panic!("accepted") };
+    assert!(what.contains("too short for the command timeout") && what.contains("at least 9s"), "{what}");
+    // Redisson issue 2269: a watchdog of 30 ms.
+    let options = Options { watchdog: Duration::from_millis(30), ..Options::default() };
+    assert!(options.validate().is_err());
+}
+
+#[test]
+fn leases_that_redis_would_misread_are_refused() {
+    let (short, long) = (Duration::from_micros(2_999), LONGEST_LEASE + Duration::from_nanos(1));
+    for lease in [Duration::ZERO, Duration::from_micros(999), short, long, Duration::MAX] {
+        assert!(check_lease(lease).is_err(), "{lease:?}");
+    }
+    for lease in [SHORTEST_LEASE, LONGEST_LEASE] {
+        assert!(check_lease(lease).is_ok(), "{lease:?}");
+    }
+}
+
+#[test]
+fn times_without_an_end_are_ten_years() {
+    let span = Duration::MAX;
+    let options = Options {
+        connect_timeout: span,
+        retry_delay: (span, span),
+        subscribe_timeout: span,
+        subscription_linger: span,
+        poll_cap: span,
+        ping_interval: span,
+        handoff_time: span,
+        hold_back: span,
+        scan_interval: span,
+        ack_timeout: span,
+        ..Options::default()
+    };
+    let said = format!("{:?}", options.checked().unwrap());
+    assert!(!said.contains(&format!("{span:?}")), "{said}");
+    assert!(said.contains(&format!("scan_interval: {LONGEST_LEASE:?}")), "{said}");
+}
+
+#[test]
+fn error_messages_show_durations_in_whole_milliseconds() {
+    for (span, text) in [
+        (Duration::from_secs(2) / 3, "666ms"),
+        (Duration::from_millis(1_500), "1.5s"),
+        (Duration::from_micros(3), "3µs"),
+        (LONGEST_LEASE, "10 years"),
+        (Duration::ZERO, "0ns"),
+    ] {
+        assert_eq!(shown(span), text);
+    }
+    let options = Options { watchdog: Duration::from_secs(2), ..Options::default() };
+    let refused = options.validate().unwrap_err().to_string();
+    assert!(refused.contains("at most 666ms"), "{refused}");
+}

@@ -1,0 +1,60 @@
+//! Sums up the segments that an acquire did not get, and decides what it returns: busy, or an error.
+
+use crate::error::{Deadlock, Error, Result};
+
+/// Returns true for an error that every other segment would return too. `NotReentrant` counts only if the acquire
+/// asked for it: the plain flavour always refuses a segment that the owner holds, and another segment may be free.
+pub(super) const fn is_everybodys(error: &Error, not_reentrant: bool) -> bool {
+    match error {
+        Error::Config { .. } | Error::Closed => true,
+        Error::WouldDeadlock { why: Deadlock::NotReentrant, .. } => not_reentrant,
+        _ => false,
+    }
+}
+
+/// Outcomes of the segments that were not acquired.
+#[derive(Default)]
+pub(super) struct Tally {
+    /// True if another owner holds a segment.
+    busy: bool,
+    /// A passing error of a segment.
+    pub(super) passing: Option<Error>,
+    /// A lasting error of a segment: its key must be repaired, or the requesting owner must release it.
+    bad: Option<Error>,
+    /// True if re-entry is refused.
+    not_reentrant: bool,
+}
+
+impl Tally {
+    pub(super) fn new(not_reentrant: bool) -> Self {
+        Self { not_reentrant, ..Self::default() }
+    }
+
+    /// Adds the outcome of one segment. Returns an error that every other segment would return too.
+    pub(super) fn note(&mut self, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Ok(()) => self.busy = true,
+            Err(error) if is_everybodys(&error, self.not_reentrant) => return Err(error),
+            Err(error) if error.is_retryable() => self.passing = Some(error),
+            Err(error @ Error::WouldDeadlock { .. }) => self.bad = Some(error),
+            Err(error) => {
+                tracing::warn!(%error, "a segment cannot be acquired, and is skipped");
+                self.bad = Some(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if no segment is worth waiting for.
+    pub(super) const fn is_hopeless(&self) -> bool {
+        !self.busy && self.passing.is_none() && self.bad.is_some()
+    }
+
+    /// Busy only if every usable segment is known to be held.
+    pub(super) fn verdict<T>(self) -> Result<Option<T>> {
+        match self {
+            Self { passing: Some(error), .. } | Self { busy: false, bad: Some(error), .. } => Err(error),
+            _ => Ok(None),
+        }
+    }
+}
