@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::client::Client;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
@@ -231,7 +231,7 @@ fn answered<T>(name: &LockName, outcome: Result<T, Fault>) -> Result<Result<T, S
     match outcome {
         Ok(answer) => Ok(Ok(answer)),
         Err(fault) if fault.kind == FaultKind::Refused => Ok(Err(fault.message)),
-        Err(fault) => Err(fault.to_error(&name.as_written)),
+        Err(fault) => Err(Error::of_fault(&fault, &name.as_written)),
     }
 }
 

@@ -1,20 +1,18 @@
 //! Options, their defaults, and the checks of their values.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
 mod backoff;
-mod credentials;
 mod tls;
 pub(crate) mod url;
 
 pub use backoff::Backoff;
-pub use credentials::Credentials;
-pub(crate) use credentials::Provider;
+pub use distlock_wire::Credentials;
+pub(crate) use distlock_wire::{Provider, Secret};
 pub use tls::Tls;
-pub(crate) use tls::{BUILT_IN, not_built_in};
+pub(crate) use tls::{BUILT_IN, check as check_tls, not_built_in};
 
 /// The longest lease that is sent: ten years. Redis itself overflows at about 292 million years.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -395,16 +393,6 @@ impl Options {
             ));
         }
         Ok(())
-    }
-}
-
-/// Text that never appears in `Debug`, errors or logs.
-#[derive(Clone, Default)]
-pub(crate) struct Secret(pub(crate) String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }
 

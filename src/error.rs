@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 mod origin;
-pub(crate) mod passing;
 
+pub(crate) use distlock_wire::passing;
 pub use origin::Origin;
 use passing::Passing;
 

@@ -19,9 +19,9 @@ use crate::topology::url::{Kind, ServersUrl};
 use crate::topology::{Primary, Settings, Topology};
 use crate::transport::Transport;
 use crate::transport::connector::{Connector, Dial, Login};
-use crate::transport::direct::Direct;
 use crate::transport::node::Node;
 use crate::transport::node::connect::Endpoint;
+use crate::transport::wire::Wire;
 use crate::world::{Machine, World};
 
 /// Builder of a [`Client`]. Every setter names its default; [`Options`] documents all options.
@@ -199,7 +199,7 @@ impl Builder {
         if self.direct
             && let Some(target) = self.target.direct()?
         {
-            return Ok(Arc::new(Direct::connect(target, &self.options, lazily, false).await?));
+            return Ok(Arc::new(Wire::connect(target, &self.options, lazily, false).await?));
         }
         Ok(Arc::new(Node::connect(&self.target, &self.options, lazily, false).await?))
     }
@@ -211,7 +211,7 @@ impl Builder {
             return Err(Error::config("a cluster has only database 0: set no other"));
         }
         if let Some(tls) = &self.sentinel_tls {
-            tls.check(url.scheme)?;
+            crate::config::check_tls(tls, url.scheme)?;
         }
         let (login, database) = Endpoint { url: Secret(url.login), ..self.target.clone() }.login()?;
         let mut options = self.options.clone();

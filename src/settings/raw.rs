@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::value::{Field, Map, Plain, Replicas, Span, Spans};
+use super::value::{Field, Hidden, Map, Plain, Replicas, Span, Spans};
 use super::{Settings, without_password};
-use crate::config::{Options, Prefer, Secret, Sharded, Tls};
+use crate::config::{Options, Prefer, Sharded, Tls};
 use crate::error::{Error, Result};
 
 /// Passes every option, with its type in a file, to a macro.
@@ -76,17 +76,17 @@ macro_rules! structs {
         #[serde(default, deny_unknown_fields, rename = "Settings")]
         pub(super) struct RawSettings {
             #[serde(serialize_with = "written")]
-            url: Option<Secret>,
+            url: Option<Hidden>,
             #[serde(skip_serializing_if = "Option::is_none")]
             username: Option<String>,
             #[serde(skip_serializing)]
-            password: Option<Secret>,
+            password: Option<Hidden>,
             #[serde(skip_serializing_if = "Option::is_none")]
             database: Option<Plain<u8>>,
             #[serde(skip_serializing_if = "Option::is_none")]
             sentinel_username: Option<String>,
             #[serde(skip_serializing)]
-            sentinel_password: Option<Secret>,
+            sentinel_password: Option<Hidden>,
             #[serde(skip_serializing_if = "Option::is_none")]
             tls_ca_file: Option<PathBuf>,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,7 +110,7 @@ macro_rules! structs {
                 let Tls { ca_file, client_certificate, server_name } = tls.clone().unwrap_or_default();
                 let (tls_client_certificate, tls_client_key) = client_certificate.unzip();
                 Self {
-                    url: Some(url.clone()),
+                    url: Some(Hidden(url.clone())),
                     username: username.clone(),
                     password: None,
                     database: database.as_ref().map(Field::of),
@@ -135,13 +135,13 @@ macro_rules! structs {
                 };
                 let tls = Tls { ca_file: self.tls_ca_file, client_certificate, server_name: self.tls_server_name };
                 Ok(Settings {
-                    url,
+                    url: url.0,
                     tls: (tls != Tls::default()).then_some(tls),
                     username: self.username,
-                    password: self.password,
+                    password: self.password.map(|hidden| hidden.0),
                     database: self.database.map(Field::value),
                     sentinel_username: self.sentinel_username,
-                    sentinel_password: self.sentinel_password,
+                    sentinel_password: self.sentinel_password.map(|hidden| hidden.0),
                     address_map: self.address_map.unwrap_or_default().0,
                     direct: self.direct.is_some_and(Field::value),
                     options: RawOptions { $($field: self.$field,)* }.read()?,
@@ -153,8 +153,8 @@ macro_rules! structs {
 
 with_options!(structs);
 
-fn written<S: serde::Serializer>(url: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
-    url.as_ref().map(|url| without_password(&url.0)).serialize(serializer)
+fn written<S: serde::Serializer>(url: &Option<Hidden>, serializer: S) -> Result<S::Ok, S::Error> {
+    url.as_ref().map(|url| without_password(&url.0.0)).serialize(serializer)
 }
 
 /// Checks that each value can be parsed, without checking how the values fit together.

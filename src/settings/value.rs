@@ -173,9 +173,11 @@ impl<'de, T: FromStr> Deserialize<'de> for Plain<T> {
 }
 
 /// A secret: text, or a value that looks like a number. No error repeats it.
-impl<'de> Deserialize<'de> for Secret {
+pub(super) struct Hidden(pub(super) Secret);
+
+impl<'de> Deserialize<'de> for Hidden {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Text::<Word>::new("a text")).map(|word| Self(word.0))
+        deserializer.deserialize_any(Text::<Word>::new("a text")).map(|word| Self(Secret(word.0)))
     }
 }
 

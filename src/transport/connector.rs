@@ -7,9 +7,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::Transport;
-use super::direct::Direct;
 use super::node::Node;
 use super::node::connect::Endpoint;
+use super::wire::Wire;
 use crate::config::{Options, Provider, Secret, Tls};
 use crate::error::Result;
 
@@ -95,8 +95,8 @@ impl Connector for Dial {
         Box::pin(async move {
             if direct && let Some(target) = endpoint.direct()? {
                 let transport = match purpose {
-                    Purpose::Watch => Direct::for_commands(target, &options).await?,
-                    _ => Direct::connect(target, &options, lazily, sharded).await?,
+                    Purpose::Watch => Wire::for_commands(target, &options).await?,
+                    _ => Wire::connect(target, &options, lazily, sharded).await?,
                 };
                 return Ok(Arc::new(transport) as Arc<dyn Transport>);
             }

@@ -21,13 +21,12 @@ use super::login::{Login as Asked, word};
 use super::messages::{dispatch, follow, keep_listening};
 use super::subscriptions::Subscriptions;
 use super::{Messages, Node, tls};
-use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in, url};
+use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, check_tls, not_built_in, url};
 use crate::error::{Error, Result, Step};
-use crate::transport::FOREIGN;
 use crate::transport::connector::Login;
-use crate::transport::demotions::Demotions;
-use crate::transport::direct::{Lanes, MessageLine, Place, Target};
-use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
+use distlock_wire::Demotions;
+use distlock_wire::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
+use distlock_wire::{FOREIGN, Lanes, MessageLine, Place, Target};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Endpoint {
@@ -85,7 +84,7 @@ impl Endpoint {
             }
         };
         if let Some(tls) = &self.tls {
-            tls.check(scheme)?;
+            check_tls(tls, scheme)?;
         }
         if let Some(username) = &self.username {
             config.username = Some(username.0.clone());
@@ -224,11 +223,11 @@ impl Node {
             connections,
             next: AtomicUsize::new(0),
             messages: match own_messages {
-                Some(place) => Messages::Own(MessageLine::to(place, options, sharded, demotions.clone())),
+                Some(place) => Messages::Own(MessageLine::to(place, &options.into(), sharded, demotions.clone())),
                 None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
             listener: Arc::clone(&listener),
-            lanes: target.direct()?.map(|place| Lanes::to(place, options, demotions.clone())),
+            lanes: target.direct()?.map(|place| Lanes::to(place, &options.into(), demotions.clone())),
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),

@@ -3,8 +3,8 @@
 use fred::types::config::Config;
 
 use crate::config::Tls;
-use crate::error::Result;
-use crate::transport::tls::Secured;
+use crate::error::{Error, Result};
+use distlock_wire::tls::Secured;
 
 /// Configures TLS for fred. Returns the settings for connections of our own, if there are such connections.
 ///
@@ -16,7 +16,7 @@ pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
     use fred::types::config::{ServerConfig, TlsConnector};
 
     let ServerConfig::Centralized { server } = &mut config.server else { return Ok(None) };
-    let secured = Secured::new(tls, &server.host)?;
+    let secured = Secured::new(tls, &server.host).map_err(Error::config)?;
     // The same name as for connections of our own.
     server.tls_server_name = Some(secured.name.to_str().into_owned().into());
     config.tls = Some(TlsConnector::from((*secured.config).clone()).into());
@@ -28,8 +28,6 @@ pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
 pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
     use fred::native_tls::{Certificate, Identity, TlsConnector};
     use fred::types::config::ServerConfig;
-
-    use crate::error::Error;
 
     let ServerConfig::Centralized { server } = &mut config.server else { return Ok(None) };
     let read = |file: &std::path::Path| {

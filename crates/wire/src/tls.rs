@@ -1,42 +1,86 @@
 //! TLS: the configuration of connections, and the meaning of TLS failures.
 //!
-//! With rustls, fred's connections and our own (`direct/secure.rs`) share the configuration that is built here. Only
-//! fred uses the platform's library (`node/tls.rs`).
-//!
-//! A client has one configuration for its whole life. The parts that handle certificates (`tls/files.rs`) read the
-//! files at each handshake. Sessions are never resumed, because resumption would skip that.
+//! A client has one configuration for its whole life. The files of certificates are read at each handshake. Sessions are never resumed, because resumption would skip that.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+#[cfg(any(feature = "rustls", feature = "rustls-ring"))]
 mod files;
-#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+#[cfg(any(feature = "rustls", feature = "rustls-ring"))]
 mod secured;
 
-#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
-pub(crate) use secured::Secured;
+#[cfg(any(feature = "rustls", feature = "rustls-ring"))]
+pub use secured::Secured;
 
 /// Without rustls there is no configuration, so this type has no values.
-#[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
+#[cfg(not(any(feature = "rustls", feature = "rustls-ring")))]
 #[derive(Clone, Debug)]
-pub(crate) enum Secured {}
+pub enum Secured {}
+
+/// TLS configuration, for servers that the defaults do not fit.
+///
+/// Files are PEM. With rustls the files are read again for each new connection, so replaced files need no restart.
+/// Open connections stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a configuration does nothing by itself"]
+pub struct Tls {
+    #[doc(hidden)]
+    pub ca_file: Option<PathBuf>,
+    /// The chain, and its private key.
+    #[doc(hidden)]
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    #[doc(hidden)]
+    pub server_name: Option<String>,
+}
+
+impl Tls {
+    /// Returns the defaults: the platform's authorities are trusted, no client certificate is sent, and the server's
+    /// certificate must be for the host of the connection.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts only the authorities in this file. Defaults to the platform's authorities, which are read once, when a
+    /// client connects. With rustls, `SSL_CERT_FILE` and `SSL_CERT_DIR` replace those.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca_file = Some(path.into());
+        self
+    }
+
+    /// Sends this client certificate to a server that asks for one. The file may contain intermediate certificates
+    /// after it. The second file has the private key, without a passphrase. Defaults to none.
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.client_certificate = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Sets the name that is checked against the server's certificate and sent to the server (SNI). Needed if it is
+    /// not the host of the connection: for a tunnel, or a cluster whose servers report each other by address. It
+    /// applies to every server of a cluster. Defaults to the host.
+    pub fn server_name(mut self, name: impl Into<String>) -> Self {
+        self.server_name = Some(name.into());
+        self
+    }
+}
 
 /// Delimiters of our own text inside the error of a library.
 const QUOTES: (char, char) = ('\u{ab}', '\u{bb}');
 
 /// Quotes a text, so that [`explain`] finds it in the error of a library.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     format!("{}TLS: {text}{}", QUOTES.0, QUOTES.1)
 }
 
-pub(crate) const PLAIN: &str =
+/// The failure at a port that does not speak TLS.
+pub const PLAIN: &str =
     "the server does not speak TLS at this port: name its port for TLS, or use redis:// without the second s";
 
 /// Hint for a server that breaks off a plain connection at the first command.
-pub(crate) const IS_TLS: &str = "as a port for TLS does when it is spoken to in plain; where it is one, use rediss://";
+pub const IS_TLS: &str = "as a port for TLS does when it is spoken to in plain; where it is one, use rediss://";
 
 /// Alerts by which a server refuses a client's certificate, and what they mean.
 const REFUSED: [(&str, &str); 9] = [
@@ -55,7 +99,8 @@ const BROKEN_OFF: &str = "the server has broken off the handshake";
 const CLOSED: &str =
     "the server has closed the connection during the handshake: perhaps it does not speak TLS at this port";
 
-pub(crate) const SILENT: &str = "the server does not answer to the handshake";
+/// The failure at a server that does not answer the handshake.
+pub const SILENT: &str = "the server does not answer to the handshake";
 
 /// Failures that may pass by themselves, for example while a server starts or stops.
 const PASSES: [&str; 3] = [BROKEN_OFF, CLOSED, SILENT];
@@ -75,16 +120,18 @@ const MEANT: [(&str, &str); 8] = [
     ("local issuer certificate", "the server's certificate is signed by an authority that is not trusted"),
 ];
 
+/// The meaning of a TLS failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
-    pub(crate) text: String,
+pub struct Meaning {
+    /// Text for errors and logs.
+    pub text: String,
     /// True if waiting does not help: the setup has to be fixed.
-    pub(crate) lasts: bool,
+    pub lasts: bool,
 }
 
 /// Returns the meaning of a TLS failure, or `None` for any other failure. `text` is the error as the library's `Debug`
 /// prints it.
-pub(crate) fn explain(text: &str) -> Option<Meaning> {
+pub fn explain(text: &str) -> Option<Meaning> {
     let text = words(text)?;
     let lasts = !PASSES.iter().any(|passes| text.contains(passes));
     Some(Meaning { text, lasts })
@@ -111,7 +158,7 @@ fn words(text: &str) -> Option<String> {
 }
 
 /// Returns true if the server at this port answers a command without TLS. Called if a handshake gets no answer.
-pub(crate) async fn speaks_plain(host: &str, port: u16, within: Duration) -> bool {
+pub async fn speaks_plain(host: &str, port: u16, within: Duration) -> bool {
     let answer = async {
         let mut stream = TcpStream::connect((host, port)).await?;
         stream.write_all(b"PING\r\n").await?;

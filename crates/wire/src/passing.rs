@@ -1,25 +1,21 @@
 //! Refusals that pass: errors of a server that accepts the same command later.
 //!
-//! A waiting acquire is retried after such an error, a release is retried until its lease is over, and
-//! [`Error::is_retryable`](super::Error::is_retryable) is true. Errors of a cluster whose keys are out of reach are
-//! listed apart: `OUT_OF_REACH` in `src/error.rs`.
-//!
-//! The table in `docs/faults.md`, *Refusals that pass*, is the same list for users, and `tests/faults/passing.rs`
-//! tests each row. A test compares both with this list.
+//! Errors of a cluster whose keys are out of reach are not in this list.
 
 /// One kind of refusal.
 #[derive(Debug)]
-pub(crate) struct Passing {
+pub struct Passing {
     /// Start of the error's text: its code, or `ERR` and the words after it.
-    pub(crate) begins: &'static str,
-    pub(crate) cause: Cause,
+    pub begins: &'static str,
+    /// Why the server refuses.
+    pub cause: Cause,
     /// True if the server is a replica: a new connection may lead to the primary.
-    pub(crate) is_replica: bool,
+    pub is_replica: bool,
 }
 
 /// Why the server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub enum Cause {
     /// The server, or its cluster, serves no commands.
     Down,
     /// The server accepts no writes: it is a replica, or it has too few replicas.
@@ -38,7 +34,8 @@ const fn replica(begins: &'static str, cause: Cause) -> Passing {
     Passing { begins, cause, is_replica: true }
 }
 
-pub(crate) static PASSING: [Passing; 10] = [
+/// All refusals that pass.
+pub static PASSING: [Passing; 10] = [
     row("LOADING", Cause::Down),
     row("BUSY", Cause::Down),
     row("CLUSTERDOWN", Cause::Down),
@@ -53,7 +50,7 @@ pub(crate) static PASSING: [Passing; 10] = [
 
 impl Passing {
     /// The row for an error's text; None for an error that does not pass.
-    pub(crate) fn of(text: &str) -> Option<&'static Self> {
+    pub fn of(text: &str) -> Option<&'static Self> {
         let text = inside(text);
         let begins =
             |row: &&Self| text.strip_prefix(row.begins).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
@@ -63,7 +60,7 @@ impl Passing {
 
 /// Extracts the error of a command inside a script: removes the script's hash and line number, which Redis 6.2 adds
 /// as a prefix and Redis 7 as a suffix.
-pub(crate) fn inside(text: &str) -> &str {
+pub fn inside(text: &str) -> &str {
     let text = match text.rsplit_once(" script: ") {
         Some((said, place)) if place.contains("@user_script") => said,
         _ => text,
@@ -81,7 +78,7 @@ pub(crate) fn inside(text: &str) -> &str {
 }
 
 /// The error of an unknown command, without the arguments that servers append.
-pub(crate) fn without_arguments(text: &str) -> &str {
+pub fn without_arguments(text: &str) -> &str {
     text.split_once(", with args beginning with").map_or(text, |(said, _)| said)
 }
 

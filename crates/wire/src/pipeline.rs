@@ -9,8 +9,8 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-use super::wire::Answer;
-use crate::transport::{Fault, FaultKind};
+use super::resp::Answer;
+use crate::{Fault, FaultKind};
 
 /// Outcome of a command: the server's answer, or the reason why there is none.
 pub(super) type Outcome = Result<Answer, Fault>;

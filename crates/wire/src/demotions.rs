@@ -30,7 +30,7 @@ use tokio::sync::watch;
 
 /// The reports of an endpoint, as one of its connections sees them. Cloned for each connection.
 #[derive(Clone, Debug)]
-pub(crate) struct Demotions {
+pub struct Demotions {
     reports: Arc<watch::Sender<u64>>,
     seen: watch::Receiver<u64>,
     /// Number of reports before the connection was last dialled.
@@ -46,22 +46,22 @@ impl Default for Demotions {
 
 impl Demotions {
     /// Number of reports of all connections.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         *self.reports.borrow()
     }
 
     /// Number of reports that this connection has followed.
-    pub(crate) const fn dialed(&self) -> u64 {
+    pub const fn dialed(&self) -> u64 {
         self.dialed
     }
 
     /// Notes the current count. Called before the connection is dialled.
-    pub(crate) fn dials(&mut self) {
+    pub fn dials(&mut self) {
         self.dialed = *self.seen.borrow_and_update();
     }
 
     /// Reports that this connection was refused by a demoted server, and is up again.
-    pub(crate) fn report(&mut self) {
+    pub fn report(&mut self) {
         self.reports.send_modify(|count| *count += 1);
         let count = *self.seen.borrow_and_update();
         if count == self.dialed + 1 {
@@ -73,13 +73,13 @@ impl Demotions {
     }
 
     /// True if another connection has reported a demotion since this one was dialled.
-    pub(crate) fn is_behind(&self) -> bool {
+    pub fn is_behind(&self) -> bool {
         // Never an error: `reports` lives as long as `self`.
         self.seen.has_changed().unwrap_or(false)
     }
 
     /// Waits until another connection reports a demotion.
-    pub(crate) async fn reported(&mut self) {
+    pub async fn reported(&mut self) {
         // Never an error, as above.
         let _ = self.seen.changed().await;
     }

@@ -3,17 +3,17 @@
 
 use std::sync::{OnceLock, Weak};
 
-use super::Listener;
+use crate::Listener;
 
 /// Whether the listener was told that this connection is broken.
 #[derive(Debug, Default)]
-pub(super) struct Outage {
+pub struct Outage {
     is_told: bool,
 }
 
 impl Outage {
     /// Notes that the connection is broken. It may have been broken before.
-    pub(super) fn begins(&mut self, listener: &OnceLock<Weak<dyn Listener>>) {
+    pub fn begins(&mut self, listener: &OnceLock<Weak<dyn Listener>>) {
         if !self.is_told
             && let Some(listener) = listener.get().and_then(Weak::upgrade)
         {
@@ -23,7 +23,7 @@ impl Outage {
     }
 
     /// Notes that the connection is up, perhaps for the first time.
-    pub(super) fn ends(&mut self, listener: &OnceLock<Weak<dyn Listener>>) {
+    pub fn ends(&mut self, listener: &OnceLock<Weak<dyn Listener>>) {
         if std::mem::take(&mut self.is_told)
             && let Some(listener) = listener.get().and_then(Weak::upgrade)
         {

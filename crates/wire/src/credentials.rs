@@ -1,4 +1,4 @@
-//! Logins that change while a client lives.
+//! Logins, and logins that change while a client lives.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,14 +10,25 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::Secret;
+/// Text that never appears in `Debug`, errors or logs.
+#[derive(Clone, Default)]
+pub struct Secret(pub String);
 
-/// A user name and password from a credentials provider: [`Builder::credentials`](crate::Builder::credentials).
-/// Neither appears in `Debug`.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A user name and password from a credentials provider. Neither appears in `Debug`.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    pub(crate) username: Option<Secret>,
-    pub(crate) password: Secret,
+    /// The user; `None` for the default user.
+    #[doc(hidden)]
+    pub username: Option<Secret>,
+    /// The password.
+    #[doc(hidden)]
+    pub password: Secret,
 }
 
 impl Credentials {
@@ -37,7 +48,7 @@ type Answer = BoxFuture<'static, Result<Credentials, Failure>>;
 
 /// The callback that is asked for credentials before each login.
 #[derive(Clone)]
-pub(crate) struct Provider(Arc<Asked>);
+pub struct Provider(Arc<Asked>);
 
 struct Asked {
     ask: Box<dyn Fn() -> Answer + Send + Sync>,
@@ -62,7 +73,8 @@ impl Drop for Asking<'_> {
 const SILENT: &str = "the provider of credentials does not answer";
 
 impl Provider {
-    pub(crate) fn new<F, Fut, E>(provider: F) -> Self
+    /// Creates a provider from a callback.
+    pub fn new<F, Fut, E>(provider: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
@@ -77,7 +89,7 @@ impl Provider {
 
     /// Requests credentials. `within` is the time for connecting; a quarter of it is kept, so that the reason can be
     /// reported. An error says why there are none.
-    pub(crate) async fn ask(&self, within: Duration) -> Result<Credentials, String> {
+    pub async fn ask(&self, within: Duration) -> Result<Credentials, String> {
         let mut asking = Asking { of: &self.0, is_answered: false };
         // A panic in the user's callback must not end the task that owns the connection.
         let asked = AssertUnwindSafe(async { (self.0.ask)().await }).catch_unwind();
@@ -92,8 +104,8 @@ impl Provider {
         answer
     }
 
-    /// Why the last request failed, for a caller whose connect timed out because of it.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    /// Returns why the last request failed, for a caller whose connect timed out because of it.
+    pub fn trouble(&self) -> Option<String> {
         self.0.trouble.lock().clone()
     }
 }

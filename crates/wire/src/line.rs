@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 
 use super::dial::{Dialer, Opened, Target};
 use super::messages::{Change, Messages};
-use crate::config::Options;
-use crate::runtime::standstill::within;
-use crate::transport::demotions::Demotions;
-use crate::transport::{Fault, FaultKind, Listener};
+use crate::Settings;
+use crate::demotions::Demotions;
+use crate::standstill::within;
+use crate::{Fault, FaultKind, Listener};
 
 /// The connection for messages to one server. It comes up when it can, and is replaced when it breaks.
-pub(crate) struct MessageLine {
+pub struct MessageLine {
     changes: mpsc::UnboundedSender<Change>,
     listener: Arc<OnceLock<Weak<dyn Listener>>>,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -27,14 +27,14 @@ pub(crate) struct MessageLine {
 
 impl MessageLine {
     /// `sharded`: each channel belongs to one slot. `demotions`: reports of the connections for commands.
-    pub(crate) fn to(target: Target, options: &Options, sharded: bool, demotions: Demotions) -> Self {
-        Self::over(Arc::new(Dialer::new(target, options)), options, sharded, Arc::default(), None, demotions)
+    pub fn to(target: Target, settings: &Settings, sharded: bool, demotions: Demotions) -> Self {
+        Self::over(Arc::new(Dialer::new(target, settings)), settings, sharded, Arc::default(), None, demotions)
     }
 
     /// `first`: a connection that is already up.
     pub(super) fn over(
         dialer: Arc<Dialer>,
-        options: &Options,
+        settings: &Settings,
         sharded: bool,
         listener: Arc<OnceLock<Weak<dyn Listener>>>,
         first: Option<Opened>,
@@ -44,23 +44,21 @@ impl MessageLine {
         let messages = Messages {
             dialer,
             listener: Arc::clone(&listener),
-            ping_interval: options.ping_interval,
-            ping_timeout: options.command_timeout,
+            ping_interval: settings.ping_interval,
+            ping_timeout: settings.command_timeout,
             sharded,
             changes: changed,
             demotions,
-            deaf_after: options.poll_cap / 10,
+            deaf_after: settings.deaf_after,
             away: None,
             was_deaf: false,
         };
         let task = Mutex::new(Some(tokio::spawn(messages.run(first))));
-        Self { changes, listener, task, subscribe_timeout: options.subscribe_timeout }
+        Self { changes, listener, task, subscribe_timeout: settings.subscribe_timeout }
     }
 
-    /// Subscribes as [`Transport::subscribe`] does.
-    ///
-    /// [`Transport::subscribe`]: crate::transport::Transport::subscribe
-    pub(crate) fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+    /// Subscribes to `channel`. Returns once the server is known to deliver its messages.
+    pub fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         let (done, confirmed) = oneshot::channel();
         if self.changes.send(Change::Subscribe(channel, done)).is_err() {
             return std::future::ready(Err(self.gone())).boxed();
@@ -76,10 +74,8 @@ impl MessageLine {
         })
     }
 
-    /// Unsubscribes as [`Transport::unsubscribe`] does.
-    ///
-    /// [`Transport::unsubscribe`]: crate::transport::Transport::unsubscribe
-    pub(crate) fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
+    /// Ends a subscription.
+    pub fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
         let (done, confirmed) = oneshot::channel();
         // Fails if the connection has ended for good, and the subscription with it.
         let _ = self.changes.send(Change::Unsubscribe(channel, done));
@@ -89,21 +85,19 @@ impl MessageLine {
         })
     }
 
-    /// Forgets a subscription as [`Transport::forget`] does.
-    ///
-    /// [`Transport::forget`]: crate::transport::Transport::forget
-    pub(crate) fn forget(&self, channel: &Bytes) {
+    /// Notes that a subscription has ended by itself, so that it is not renewed on another connection.
+    pub fn forget(&self, channel: &Bytes) {
         // Fails if the connection has ended for good.
         let _ = self.changes.send(Change::Forget(channel.clone()));
     }
 
     /// Sets the receiver of messages. Called once, before the first subscription.
-    pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
+    pub fn listen(&self, listener: Weak<dyn Listener>) {
         let _ = self.listener.set(listener);
     }
 
     /// Ends the connection, and returns its task. The socket is closed when the task has ended.
-    pub(crate) fn end(&self) -> Option<JoinHandle<()>> {
+    pub fn end(&self) -> Option<JoinHandle<()>> {
         let task = self.task.lock().take();
         if let Some(task) = &task {
             task.abort();

@@ -41,11 +41,10 @@ use super::dial::{Dialer, Target};
 use super::driver::drive;
 use super::exchange::refusal;
 use super::pipeline::{Outcome, Ticket};
-use super::wire::{write_call, write_words};
-use crate::config::{Options, millis};
-use crate::runtime::standstill::within;
-use crate::transport::demotions::Demotions;
-use crate::transport::{Acknowledge, Call, Fault, FaultKind, Replied, Reply};
+use super::resp::{write_call, write_words};
+use crate::demotions::Demotions;
+use crate::standstill::within;
+use crate::{Acknowledge, Call, Fault, FaultKind, Replied, Reply, Settings};
 
 /// Maximum number of lanes.
 const MOST: usize = 3;
@@ -56,7 +55,7 @@ const CALLS: usize = 64;
 const BYTES: usize = 64 << 10;
 
 /// The lanes to one server. They are opened when they are needed.
-pub(crate) struct Lanes {
+pub struct Lanes {
     shared: Arc<Shared>,
 }
 
@@ -109,12 +108,12 @@ impl Drop for Busy<'_> {
 
 impl Lanes {
     /// Lanes to the server of this dialer. `demotions`: reports of all connections to that server.
-    pub(super) fn over(dialer: Arc<Dialer>, options: &Options, demotions: Demotions) -> Self {
+    pub(super) fn over(dialer: Arc<Dialer>, settings: &Settings, demotions: Demotions) -> Self {
         let shared = Shared {
             dialer,
             demotions,
-            script_cache: options.script_cache,
-            command_timeout: options.command_timeout,
+            script_cache: settings.script_cache,
+            command_timeout: settings.command_timeout,
             tasks: Mutex::new(Some(Vec::new())),
             runtime: Handle::current(),
             state: Mutex::default(),
@@ -125,14 +124,15 @@ impl Lanes {
         Self { shared: Arc::new(shared) }
     }
 
-    pub(crate) fn to(target: Target, options: &Options, demotions: Demotions) -> Self {
-        Self::over(Arc::new(Dialer::new(target, options)), options, demotions)
+    /// Lanes to this server. They are opened when they are needed.
+    pub fn to(target: Target, settings: &Settings, demotions: Demotions) -> Self {
+        Self::over(Arc::new(Dialer::new(target, settings)), settings, demotions)
     }
 
-    /// Runs a call as [`Transport::run_acknowledged`] does. Nothing is sent before the first poll.
+    /// Runs a script once, and reports how many replicas have what it wrote. Nothing is sent before the first poll.
     ///
-    /// [`Transport::run_acknowledged`]: crate::transport::Transport::run_acknowledged
-    pub(crate) fn run(
+    /// `sent` is notified when a lane takes the call: from then on an answer is expected.
+    pub fn run(
         &self,
         call: Call,
         how: Acknowledge,
@@ -161,7 +161,7 @@ impl Lanes {
     }
 
     /// Ends the lanes, and returns their tasks. A lane's socket is closed when its task has ended.
-    pub(crate) fn end(&self) -> Vec<JoinHandle<()>> {
+    pub fn end(&self) -> Vec<JoinHandle<()>> {
         self.shared.is_ended.store(true, Ordering::Relaxed);
         let tasks = self.shared.tasks.lock().take().unwrap_or_default();
         for task in &tasks {
@@ -300,7 +300,7 @@ impl Shared {
                 let is_known = known.contains(&queued.script()) || group[..at].iter().any(tells);
                 queued.write(out, if is_known { naming } else { Naming::Source });
             }
-            let words = [replicas.to_string(), millis(span).to_string()];
+            let words = [replicas.to_string(), span.as_millis().to_string()];
             write_words(out, &[b"WAIT", words[0].as_bytes(), words[1].as_bytes()]);
         };
         let mut write = Some(write);

@@ -17,11 +17,11 @@ use tokio::time::{Instant, Sleep};
 use super::connection::{Connection, is_demoted};
 use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::link::Reader;
-use super::wire::{Answer, Incoming, Input};
-use crate::runtime::standstill::{OVERDUE, RECOVERY};
-use crate::transport::demotions::Demotions;
-use crate::transport::outage::Outage;
-use crate::transport::{FaultKind, Listener};
+use super::resp::{Answer, Incoming, Input};
+use crate::demotions::Demotions;
+use crate::outage::Outage;
+use crate::standstill::{OVERDUE, RECOVERY};
+use crate::{FaultKind, Listener};
 
 /// Fails waiting commands when the connection's task is dropped: its runtime has ended, or the client was shut down.
 struct EndOnDrop(Arc<Connection>);

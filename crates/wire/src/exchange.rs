@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::pipeline::Ticket;
-use super::wire::write_call;
-use crate::transport::{Call, Fault, FaultKind, Reply};
+use super::resp::write_call;
+use crate::{Call, Fault, FaultKind, Reply};
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {

@@ -8,9 +8,20 @@ use futures::task::noop_waker_ref;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::*;
-use crate::config::Secret;
-use crate::transport::{Arg, Script};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::connection::Connection;
+use crate::dial::Dialer;
+use crate::driver;
+use crate::{
+    Arg, Call, Connections, Demotions, Fault, FaultKind, Listener, MessageLine, Place, Reply, Script, Secret, Settings,
+    Target,
+};
 
 static SCRIPT: Script = Script::new("x", "return 1");
 
@@ -40,10 +51,10 @@ impl Server {
     }
 
     /// A client with a connection for commands and one for messages, and the server's ends of both, in any order.
-    async fn connect(&self, timeout: Duration) -> (Direct, Peer, Peer) {
-        let options = Options { command_timeout: timeout, ..Options::default() };
+    async fn connect(&self, timeout: Duration) -> (Connections, Peer, Peer) {
+        let settings = Settings { command_timeout: timeout, ..Settings::default() };
         let (direct, first, second) =
-            tokio::join!(Direct::connect(self.target(), &options, false, false), self.accept(), async {
+            tokio::join!(Connections::connect(self.target(), &settings, false, false), self.accept(), async {
                 self.accept().await
             });
         (direct.unwrap(), first, second)
@@ -95,7 +106,7 @@ fn sent(mut exchange: Pin<&mut (impl Future<Output = Result<Reply, Fault>> + ?Si
 
 /// Sorts the two connections of a client, which arrive in any order. The connection that receives a command is returned
 /// first.
-async fn commands(direct: &Direct, first: Peer, second: Peer) -> (Peer, Peer) {
+async fn commands(direct: &Connections, first: Peer, second: Peer) -> (Peer, Peer) {
     let (mut first, mut second) = (first, second);
     let mut asked = direct.run(call("which"));
     sent(asked.as_mut());
@@ -231,9 +242,14 @@ impl Listener for Heard {
 }
 
 /// A connection for messages alone, which reports to `listener` and comes up when it can.
-fn messages_of(server: &Server, options: &Options, listener: Weak<dyn Listener>, demotions: &Demotions) -> MessageLine {
-    let dialer = Arc::new(Dialer::new(server.target(), options));
-    let line = MessageLine::over(dialer, options, false, Arc::default(), None, demotions.clone());
+fn messages_of(
+    server: &Server,
+    settings: &Settings,
+    listener: Weak<dyn Listener>,
+    demotions: &Demotions,
+) -> MessageLine {
+    let dialer = Arc::new(Dialer::new(server.target(), settings));
+    let line = MessageLine::over(dialer, settings, false, Arc::default(), None, demotions.clone());
     line.listen(listener);
     line
 }
@@ -248,8 +264,8 @@ async fn reaches(count: &AtomicU32, expected: u32) {
 async fn deaf_is_reported_once_per_outage() {
     let (server, heard) = (Server::start().await, Arc::new(Heard::default()));
     let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
-    let options = Options { poll_cap: ms(100), ..Options::default() };
-    let _line = messages_of(&server, &options, Arc::downgrade(&listener), &Demotions::default());
+    let settings = Settings { deaf_after: ms(100), ..Settings::default() };
+    let _line = messages_of(&server, &settings, Arc::downgrade(&listener), &Demotions::default());
     for outage in 0..3 {
         let mut messages = server.accept().await;
         if outage > 0 {
@@ -258,7 +274,7 @@ async fn deaf_is_reported_once_per_outage() {
             for _ in 0..2 {
                 drop(messages);
                 messages = server.accept().await;
-                tokio::time::sleep(options.poll_cap / 2).await;
+                tokio::time::sleep(settings.deaf_after / 2).await;
             }
         }
         assert_eq!(messages.words().await, [b"PING"]);
@@ -273,7 +289,7 @@ async fn messages_follow_a_demotion_unless_they_connected_after_it() {
     let (server, heard, mut demotions) = (Server::start().await, Arc::new(Heard::default()), Demotions::default());
     let listener: Arc<dyn Listener> = heard;
     demotions.report();
-    let line = messages_of(&server, &Options::default(), Arc::downgrade(&listener), &demotions);
+    let line = messages_of(&server, &Settings::default(), Arc::downgrade(&listener), &demotions);
     let mut messages = server.accept().await;
     assert_eq!(messages.words().await, [b"PING"]);
     messages.say("+PONG\r\n").await;
@@ -288,10 +304,10 @@ async fn messages_follow_a_demotion_unless_they_connected_after_it() {
 const REFUSED: &str = "-READONLY You can't write against a read only replica.\r\n";
 
 /// A client with two connections for commands and no other. The next command goes to the first.
-async fn two_connections(server: &Server) -> (Direct, [Peer; 2]) {
-    let options = Options { pool_size: 2, command_timeout: Duration::from_secs(3_600), ..Options::default() };
+async fn two_connections(server: &Server) -> (Connections, [Peer; 2]) {
+    let settings = Settings { pool_size: 2, command_timeout: Duration::from_secs(3_600), ..Settings::default() };
     let both = async { (server.accept().await, server.accept().await) };
-    let (direct, (first, second)) = tokio::join!(Direct::for_commands(server.target(), &options), both);
+    let (direct, (first, second)) = tokio::join!(Connections::for_commands(server.target(), &settings), both);
     let direct = direct.unwrap();
     let (first, second) = commands(&direct, first, second).await;
     // This command goes to the second connection.
@@ -341,7 +357,7 @@ async fn a_connection_follows_a_demotion_that_another_one_has_met() {
 async fn no_reply_is_handed_on_that_was_read_after_the_report_of_a_demotion() {
     let server = Server::start().await;
     let (mut demotions, connection) = (Demotions::default(), Connection::new(Duration::from_secs(3_600)));
-    let dialer = Arc::new(Dialer::new(server.target(), &Options::default()));
+    let dialer = Arc::new(Dialer::new(server.target(), &Settings::default()));
     let driving = driver::drive(Arc::clone(&connection), dialer, Arc::default(), None, demotions.clone());
     let mut driving = Box::pin(driving);
     let (_, mut old) = tokio::join!(tokio::time::timeout(ms(100), driving.as_mut()), server.accept());
@@ -360,7 +376,7 @@ async fn no_reply_is_handed_on_that_was_read_after_the_report_of_a_demotion() {
 async fn refused_login_does_not_repeat_the_password() {
     let server = Server::start().await;
     let password = Some(Secret("s3cret".to_owned()));
-    let dialer = Dialer::new(Target { password, ..server.target() }, &Options::default());
+    let dialer = Dialer::new(Target { password, ..server.target() }, &Settings::default());
     let refusing = async {
         let mut peer = Peer(BufReader::new(server.0.accept().await.unwrap().0));
         for name in ["HELLO", "AUTH"] {
@@ -412,9 +428,9 @@ async fn subscriptions_are_confirmed_by_the_server_and_made_anew() {
 #[tokio::test]
 async fn a_subscription_that_is_not_confirmed_in_time_takes_nothing_from_whoever_has_it_already() {
     let server = Server::start().await;
-    let options = Options { subscribe_timeout: ms(200), pool_size: 1, ..Options::default() };
+    let settings = Settings { subscribe_timeout: ms(200), pool_size: 1, ..Settings::default() };
     let (direct, first, second) =
-        tokio::join!(Direct::connect(server.target(), &options, false, false), server.accept(), server.accept());
+        tokio::join!(Connections::connect(server.target(), &settings, false, false), server.accept(), server.accept());
     let direct = direct.unwrap();
     let (_commands, mut messages) = commands(&direct, first, second).await;
     let c = || Bytes::from_static(b"c");
@@ -441,7 +457,7 @@ async fn a_server_without_hello_is_spoken_to_in_the_second_version() {
     let login = Some(Secret("o'brien".to_owned()));
     let target =
         Target { username: login, password: Some(Secret("a b\r\n".to_owned())), database: 3, ..server.target() };
-    let options = Options::default();
+    let settings = Settings::default();
     let logged_in = async || {
         let mut peer = Peer(BufReader::new(server.0.accept().await.unwrap().0));
         assert_eq!(peer.words().await, [&b"HELLO"[..], b"3", b"AUTH", b"o'brien", b"a b\r\n"]);
@@ -455,7 +471,7 @@ async fn a_server_without_hello_is_spoken_to_in_the_second_version() {
         peer
     };
     let both = async { (logged_in().await, logged_in().await) };
-    let (direct, (first, second)) = tokio::join!(Direct::connect(target, &options, false, false), both);
+    let (direct, (first, second)) = tokio::join!(Connections::connect(target, &settings, false, false), both);
     let direct = direct.unwrap();
     let (mut commands, mut messages) = commands(&direct, first, second).await;
     let mut asked = direct.run(call("a"));

@@ -14,8 +14,10 @@ use super::dial::Target;
 
 /// Where a server listens.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub enum Place {
+    /// A host or address, and a port.
     Tcp(String, u16),
+    /// The path of a socket.
     Unix(PathBuf),
 }
 
@@ -38,7 +40,7 @@ pub(super) type Reader = Box<dyn AsyncRead + Send + Sync + Unpin>;
 #[derive(Debug)]
 pub(super) enum Writer {
     Tcp(tcp::OwnedWriteHalf),
-    #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+    #[cfg(any(feature = "rustls", feature = "rustls-ring"))]
     Tls(std::sync::Arc<super::secure::Secure>),
     #[cfg(unix)]
     Unix(tokio::net::unix::OwnedWriteHalf),
@@ -49,7 +51,7 @@ impl Writer {
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(half) => half.try_write(bytes),
-            #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+            #[cfg(any(feature = "rustls", feature = "rustls-ring"))]
             Self::Tls(secure) => secure.try_write(bytes),
             #[cfg(unix)]
             Self::Unix(half) => half.try_write(bytes),
@@ -59,7 +61,7 @@ impl Writer {
     /// True if accepted bytes have not left yet. Then there is no room, and [`Writer::poll_room`] sends them.
     pub(super) fn is_behind(&self) -> bool {
         match self {
-            #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+            #[cfg(any(feature = "rustls", feature = "rustls-ring"))]
             Self::Tls(secure) => secure.is_behind(),
             _ => false,
         }
@@ -68,7 +70,7 @@ impl Writer {
     /// Ready when all accepted bytes have left, and there may be room again.
     pub(super) fn poll_room(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+            #[cfg(any(feature = "rustls", feature = "rustls-ring"))]
             Self::Tls(secure) => secure.poll_room(context),
             Self::Tcp(half) => half.as_ref().poll_write_ready(context),
             #[cfg(unix)]
@@ -85,13 +87,13 @@ pub(super) async fn connect(target: &Target, user_timeout: Duration, within: Dur
             let (read, write) = connect_tcp(host, *port, user_timeout).await?.into_split();
             Ok((Box::new(read), Writer::Tcp(write)))
         }
-        #[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+        #[cfg(any(feature = "rustls", feature = "rustls-ring"))]
         (Place::Tcp(host, port), Some(tls)) => {
             let stream = connect_tcp(host, *port, user_timeout).await?;
             let secure = super::secure::Secure::over(stream, tls, (host, *port), within).await?;
             Ok((Box::new(super::secure::Reader(std::sync::Arc::clone(&secure))), Writer::Tls(secure)))
         }
-        #[cfg(any(not(any(feature = "rustls", feature = "rustls-ring")), feature = "native-tls"))]
+        #[cfg(not(any(feature = "rustls", feature = "rustls-ring")))]
         (Place::Tcp(..), Some(none)) => {
             let _ = within;
             match *none {}

@@ -1,4 +1,4 @@
-//! One Redis server over connections of this crate's own: a pool for commands, one connection for messages.
+//! The connections to one server: a pool for commands, one connection for messages.
 //!
 //! The caller's task writes a command straight to the socket, and the connection's task passes the reply straight to
 //! the caller. There is no queue, channel or timer per command in between. A command that never left is told apart from
@@ -15,40 +15,20 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::config::Options;
-use crate::error::Result;
-use crate::transport::demotions::Demotions;
-use crate::transport::{Acknowledge, Call, Fault, FaultKind, Listener, Replied, Reply, Transport};
-use crate::world::{Machine, World};
-use connection::Connection;
-use dial::{Dialer, open_all};
+use crate::connection::Connection;
+use crate::demotions::Demotions;
+use crate::dial::{Dialer, Target, open_all};
+use crate::driver;
+use crate::lanes::Lanes;
+use crate::line::MessageLine;
+use crate::{Acknowledge, Call, ConnectError, Fault, FaultKind, Listener, Replied, Reply, Settings};
 
-mod bounds;
-mod connection;
-mod dial;
-mod driver;
-mod exchange;
-mod lanes;
-mod line;
-mod link;
-mod messages;
-mod pipeline;
-#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
-mod secure;
-mod silence;
-#[cfg(test)]
-mod tests;
-mod wire;
-
-pub(crate) use dial::Target;
-pub(crate) use lanes::Lanes;
-pub(crate) use line::MessageLine;
-pub(crate) use link::Place;
-
-pub(crate) struct Direct {
+/// The connections to one server: a pool for commands, and one for messages. Every method returns at once; the futures
+/// carry the work.
+pub struct Connections {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
-    /// `None` if nobody subscribes here ([`Direct::for_commands`]).
+    /// `None` if nobody subscribes here ([`Connections::for_commands`]).
     messages: Option<MessageLine>,
     lanes: Lanes,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -56,59 +36,77 @@ pub(crate) struct Direct {
     address: String,
 }
 
-impl Direct {
+impl Connections {
     /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up when
     /// they can. `sharded`: each channel belongs to one slot.
-    pub(crate) async fn connect(target: Target, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
-        Self::open(target, options, lazily, Some(sharded)).await
+    pub async fn connect(
+        target: Target,
+        settings: &Settings,
+        lazily: bool,
+        sharded: bool,
+    ) -> Result<Self, ConnectError> {
+        Self::open(target, settings, lazily, Some(sharded)).await
     }
 
     /// Connects without a connection for messages. Returns once every connection is up.
-    pub(crate) async fn for_commands(target: Target, options: &Options) -> Result<Self> {
-        Self::open(target, options, false, None).await
+    pub async fn for_commands(target: Target, settings: &Settings) -> Result<Self, ConnectError> {
+        Self::open(target, settings, false, None).await
     }
 
-    async fn open(target: Target, options: &Options, lazily: bool, messages: Option<bool>) -> Result<Self> {
+    async fn open(
+        target: Target,
+        settings: &Settings,
+        lazily: bool,
+        messages: Option<bool>,
+    ) -> Result<Self, ConnectError> {
         let server = target.place.to_string();
         let address = format!("{server}/{}", target.database);
-        let dialer = Arc::new(Dialer::new(target, options));
-        let count = options.pool_size + usize::from(messages.is_some());
+        let dialer = Arc::new(Dialer::new(target, settings));
+        let count = settings.pool_size + usize::from(messages.is_some());
         let first = if lazily { Vec::new() } else { open_all(&dialer, count).await? };
         let mut first = first.into_iter();
         let (listener, demotions) = (Arc::new(OnceLock::new()), Demotions::default());
-        let mut tasks = Vec::with_capacity(options.pool_size);
-        let connections: Box<[_]> = (0..options.pool_size)
+        let mut tasks = Vec::with_capacity(settings.pool_size);
+        let connections: Box<[_]> = (0..settings.pool_size)
             .map(|_| {
-                let connection = Connection::new(options.command_timeout);
+                let connection = Connection::new(settings.command_timeout);
                 let (dialer, listener, demotions) = (Arc::clone(&dialer), Arc::clone(&listener), demotions.clone());
                 let driven = driver::drive(Arc::clone(&connection), dialer, listener, first.next(), demotions);
                 tasks.push(tokio::spawn(driven));
                 connection
             })
             .collect();
-        let lanes = Lanes::over(Arc::clone(&dialer), options, demotions.clone());
+        let lanes = Lanes::over(Arc::clone(&dialer), settings, demotions.clone());
         let messages =
-            messages.map(|sharded| MessageLine::over(dialer, options, sharded, listener, first.next(), demotions));
+            messages.map(|sharded| MessageLine::over(dialer, settings, sharded, listener, first.next(), demotions));
         Ok(Self {
             connections,
             next: AtomicUsize::new(0),
             messages,
             lanes,
             tasks: Mutex::new(tasks),
-            script_cache: options.script_cache,
+            script_cache: settings.script_cache,
             address,
         })
     }
 }
 
-impl fmt::Debug for Direct {
+impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Direct").field("connections", &self.connections.len()).finish_non_exhaustive()
+        f.debug_struct("Connections").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
 }
 
-impl Transport for Direct {
-    fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
+impl Connections {
+    /// Runs a call once.
+    ///
+    /// Nothing is sent before the first poll. The script is sent again only after `NOSCRIPT`, when it has not run. The
+    /// future ends by itself, after one command timeout at the latest.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not recall a command that was sent.
+    pub fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
         let next = match self.connections.len() {
             1 => 0,
             several => self.next.fetch_add(1, Ordering::Relaxed) % several,
@@ -116,15 +114,13 @@ impl Transport for Direct {
         Box::pin(self.connections[next].run(call, self.script_cache))
     }
 
-    fn trouble(&self) -> Option<String> {
+    /// Returns why there is no connection for commands. `None` if there is one, or if the reason is unknown.
+    pub fn trouble(&self) -> Option<String> {
         self.connections.iter().find_map(|connection| connection.trouble())
     }
 
-    fn acknowledges(&self) -> bool {
-        true
-    }
-
-    fn run_acknowledged(
+    /// Runs a call once, and reports how many replicas have what it wrote: [`Lanes::run`].
+    pub fn run_acknowledged(
         &self,
         call: Call,
         how: Acknowledge,
@@ -133,7 +129,8 @@ impl Transport for Direct {
         self.lanes.run(call, how, sent)
     }
 
-    fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+    /// Subscribes to `channel`: [`MessageLine::subscribe`].
+    pub fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         match &self.messages {
             Some(messages) => messages.subscribe(channel),
             None => {
@@ -142,38 +139,35 @@ impl Transport for Direct {
         }
     }
 
-    fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
+    /// Ends a subscription.
+    pub fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
         match &self.messages {
             Some(messages) => messages.unsubscribe(channel),
             None => Box::pin(std::future::ready(())),
         }
     }
 
-    fn forget(&self, channel: &Bytes) {
+    /// Notes that a subscription has ended by itself: [`MessageLine::forget`].
+    pub fn forget(&self, channel: &Bytes) {
         if let Some(messages) = &self.messages {
             messages.forget(channel);
         }
     }
 
-    fn listen(&self, listener: Weak<dyn Listener>) {
+    /// Sets the receiver of messages. Called once, before the first subscription.
+    pub fn listen(&self, listener: Weak<dyn Listener>) {
         if let Some(messages) = &self.messages {
             messages.listen(listener);
         }
     }
 
-    fn address(&self) -> &str {
+    /// Returns the server and the database: `host:port/database`.
+    pub fn address(&self) -> &str {
         &self.address
     }
 
-    fn prefers_bare_commands(&self) -> bool {
-        true
-    }
-
-    fn world(&self) -> Arc<dyn World> {
-        Arc::new(Machine)
-    }
-
-    fn close(&self, within: Duration) -> BoxFuture<'static, ()> {
+    /// Closes every connection. The future completes when they are closed, or after `within`.
+    pub fn close(&self, within: Duration) -> BoxFuture<'static, ()> {
         for connection in &self.connections {
             connection.end(FaultKind::Closed);
         }
@@ -190,9 +184,9 @@ impl Transport for Direct {
     }
 }
 
-impl Drop for Direct {
+impl Drop for Connections {
     fn drop(&mut self) {
-        // The engine has closed the connections, unless the runtime ended first. Then the tasks are gone as well.
+        // The owner has closed the connections, unless the runtime ended first. Then the tasks are gone as well.
         for task in self.tasks.get_mut().drain(..) {
             task.abort();
         }

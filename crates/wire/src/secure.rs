@@ -12,7 +12,7 @@ use rustls::ClientConnection;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::transport::tls::{PLAIN, SILENT, Secured, quoted, speaks_plain};
+use crate::tls::{PLAIN, SILENT, Secured, quoted, speaks_plain};
 
 /// Maximum number of bytes passed to rustls at a time: one record. So at most one record counts as sent without being
 /// in the socket.
@@ -178,7 +178,7 @@ mod tests {
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
-    use crate::config::Tls;
+    use crate::Tls;
 
     /// Creates a certificate and its authority.
     fn certify(at: &Path) {

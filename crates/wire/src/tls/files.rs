@@ -12,7 +12,7 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use crate::config::Tls;
+use crate::Tls;
 
 #[derive(Clone)]
 pub(super) struct Loaded {

@@ -3,7 +3,7 @@ use std::time::Duration;
 use futures::task::noop_waker;
 
 use super::*;
-use crate::transport::Reply;
+use crate::Reply;
 
 /// A pipeline with commands of four bytes each.
 struct Rig {

@@ -22,12 +22,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 
 use super::dial::{Dialer, Opened, Pauses, Trouble};
-use super::wire::{Answer, Incoming, write_words};
-use crate::runtime::standstill::limit_over;
+use super::resp::{Answer, Incoming, write_words};
+use crate::demotions::Demotions;
+use crate::outage::Outage;
 use crate::slim::{slim, slim_set};
-use crate::transport::demotions::Demotions;
-use crate::transport::outage::Outage;
-use crate::transport::{Fault, FaultKind, Listener, Reply};
+use crate::standstill::limit_over;
+use crate::{Fault, FaultKind, Listener, Reply};
 
 /// Maximum number of changes between two reads.
 const CHANGES_AT_ONCE: usize = 64;

@@ -8,23 +8,27 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 
 use super::link::{Place, Reader, Writer, connect};
-use super::wire::{Answer, Incoming, Input, write_words};
-use crate::config::{Credentials, Options, Provider, Secret};
-use crate::error::passing::without_arguments;
-use crate::error::{Error, Step};
-use crate::transport::FOREIGN;
-use crate::transport::tls::{self, Secured};
+use super::resp::{Answer, Incoming, Input, write_words};
+use crate::call::FOREIGN;
+use crate::passing::without_arguments;
+use crate::tls::{self, Secured};
+use crate::{ConnectError, ConnectFault, Credentials, Provider, Secret, Settings};
 
+/// A server, and how to log in to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) place: Place,
+pub struct Target {
+    /// Where it listens.
+    pub place: Place,
     /// TLS settings; `None` for a connection without TLS.
-    pub(crate) tls: Option<Secured>,
-    pub(crate) username: Option<Secret>,
-    pub(crate) password: Option<Secret>,
+    pub tls: Option<Secured>,
+    /// User name; `None` for the default user.
+    pub username: Option<Secret>,
+    /// Password; `None` for no login.
+    pub password: Option<Secret>,
     /// Queried before each login. Its answer replaces both user and password.
-    pub(crate) credentials: Option<Provider>,
-    pub(crate) database: u8,
+    pub credentials: Option<Provider>,
+    /// Number of the database.
+    pub database: u8,
 }
 
 /// Opens connections to one server.
@@ -42,9 +46,10 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    pub(super) fn new(target: Target, options: &Options) -> Self {
-        let user_timeout = options.user_timeout();
-        let (within, name, has_stood) = (options.connect_timeout, options.client_name.clone(), AtomicBool::new(false));
+    pub(super) fn new(target: Target, settings: &Settings) -> Self {
+        let user_timeout = settings.user_timeout;
+        let (within, name, has_stood) =
+            (settings.connect_timeout, settings.client_name.clone(), AtomicBool::new(false));
         let server = target.place.to_string();
         Self { target, within, user_timeout, name, server, has_stood }
     }
@@ -89,11 +94,9 @@ impl Trouble {
         self
     }
 
-    pub(super) fn into_error(self) -> Error {
-        if self.hope == Hope::Refused {
-            return Error::server(self.message);
-        }
-        Error::connection(self.message, false, self.source)
+    pub(super) fn into_error(self, server: &str) -> ConnectError {
+        let kind = if self.hope == Hope::Refused { ConnectFault::Refused } else { ConnectFault::Unreachable };
+        ConnectError { kind, message: self.message, source: self.source, server: Arc::from(server) }
     }
 }
 
@@ -304,7 +307,7 @@ impl Pauses {
 }
 
 /// Opens `count` connections. Returns once all are up. Retries until the time is up, unless the error is final.
-pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened>, Error> {
+pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened>, ConnectError> {
     let latest = parking_lot::Mutex::new(None);
     let one = async || {
         let mut pauses = Pauses::default();
@@ -319,12 +322,15 @@ pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened
         }
     };
     let all = futures::future::try_join_all((0..count).map(|_| one()));
-    let opened = match tokio::time::timeout(dialer.within, all).await {
-        Ok(opened) => opened.map_err(Trouble::into_error),
-        Err(_) => {
-            let latest = latest.lock().take();
-            Err(latest.map_or_else(|| Error::timeout(Step::Connect), Trouble::into_error))
-        }
+    let failed = match tokio::time::timeout(dialer.within, all).await {
+        Ok(Ok(opened)) => return Ok(opened),
+        Ok(Err(trouble)) => Some(trouble),
+        Err(_) => latest.lock().take(),
     };
-    opened.map_err(|error| error.at(Some(&Arc::from(&*dialer.server))))
+    Err(failed.map_or_else(|| timed_out(&dialer.server), |trouble| trouble.into_error(&dialer.server)))
+}
+
+fn timed_out(server: &str) -> ConnectError {
+    let message = format!("{server}: no connection in time");
+    ConnectError { kind: ConnectFault::TimedOut, message, source: None, server: Arc::from(server) }
 }

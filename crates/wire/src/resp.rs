@@ -8,7 +8,7 @@ use resp2::types::RangeFrame as Old;
 use resp3::types::RangeFrame as New;
 
 use super::bounds::{Bounds, Garbage};
-use crate::transport::{Arg, Call, Reply};
+use crate::{Arg, Call, Reply};
 
 /// A reply, or the text of the server's error.
 pub(super) type Answer = Result<Reply, String>;
@@ -170,7 +170,7 @@ fn write_word(out: &mut Vec<u8>, word: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Script;
+    use crate::Script;
 
     fn read(bytes: &[u8]) -> Result<Vec<Incoming>, Garbage> {
         let (mut input, mut all) = (Input::default(), Vec::new());

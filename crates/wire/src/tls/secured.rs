@@ -13,19 +13,20 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, 
 
 use super::files::Files;
 use super::quoted;
-use crate::config::Tls;
-use crate::error::{Error, Result};
+use crate::Tls;
 
 #[cfg(feature = "rustls")]
 use rustls::crypto::aws_lc_rs as built_in;
 #[cfg(not(feature = "rustls"))]
 use rustls::crypto::ring as built_in;
 
+/// The TLS configuration of the connections to one server.
 #[derive(Clone, Debug)]
-pub(crate) struct Secured {
-    pub(crate) config: Arc<ClientConfig>,
+pub struct Secured {
+    /// Configuration for rustls.
+    pub config: Arc<ClientConfig>,
     /// Name that the server's certificate must be valid for.
-    pub(crate) name: ServerName<'static>,
+    pub name: ServerName<'static>,
 }
 
 impl Secured {
@@ -33,19 +34,17 @@ impl Secured {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a file that cannot be read or used, and for a name that no certificate can have.
-    pub(crate) fn new(tls: &Tls, host: &str) -> Result<Self> {
+    /// A text for a file that cannot be read or used, and for a name that no certificate can have.
+    pub fn new(tls: &Tls, host: &str) -> Result<Self, String> {
         let name = tls.server_name.as_deref().unwrap_or(host);
         let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         let name = ServerName::try_from(name.to_owned())
-            .map_err(|_| Error::config(format!("TLS: no server's certificate can be for the name {name:?}")))?;
-        let files = Files::new(tls.clone(), provider()).map_err(|why| Error::config(format!("TLS: {why}")))?;
+            .map_err(|_| format!("TLS: no server's certificate can be for the name {name:?}"))?;
+        let files = Files::new(tls.clone(), provider()).map_err(|why| format!("TLS: {why}"))?;
         let checks = Arc::new(Checks(files));
         let mut config = ClientConfig::builder_with_provider(Arc::clone(checks.0.provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| {
-                Error::config(format!("TLS: the cryptography that rustls was given cannot be used: {error}"))
-            })?
+            .map_err(|error| format!("TLS: the cryptography that rustls was given cannot be used: {error}"))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::<Checks>::clone(&checks))
             .with_client_cert_resolver(checks);
@@ -73,7 +72,7 @@ impl ServerCertVerifier for Checks {
         server_name: &ServerName<'_>,
         ocsp_response: &[u8],
         now: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+    ) -> Result<ServerCertVerified, rustls::Error> {
         // This also checks our own certificate, because `resolve` below cannot report errors.
         let loaded = self.0.load().map_err(|why| told(&why))?;
         loaded.trusted.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now).map_err(|error| {
@@ -89,7 +88,7 @@ impl ServerCertVerifier for Checks {
         message: &[u8],
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
         verify_tls12_signature(message, cert, dss, &self.0.provider().signature_verification_algorithms)
     }
 
@@ -98,7 +97,7 @@ impl ServerCertVerifier for Checks {
         message: &[u8],
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
         verify_tls13_signature(message, cert, dss, &self.0.provider().signature_verification_algorithms)
     }
 

@@ -7,17 +7,17 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 /// A timeout that fires this late passed during a standstill, so it says nothing about the server.
-pub(crate) const OVERDUE: Duration = Duration::from_millis(25);
+pub const OVERDUE: Duration = Duration::from_millis(25);
 
 /// Extra time for a reply after a standstill, because the server may have stood still as well.
-pub(crate) const RECOVERY: Duration = Duration::from_millis(50);
+pub const RECOVERY: Duration = Duration::from_millis(50);
 
 /// Time to read unread replies. Longer than `RECOVERY`, so that a command whose own timeout passed in the same
 /// standstill ends first.
-pub(crate) const READING: Duration = RECOVERY.saturating_add(Duration::from_millis(10));
+pub const READING: Duration = RECOVERY.saturating_add(Duration::from_millis(10));
 
 /// Completes after `limit`; if the limit passed during a standstill, `READING` later.
-pub(crate) fn limit_over(limit: Duration) -> impl Future<Output = ()> {
+pub fn limit_over(limit: Duration) -> impl Future<Output = ()> {
     limit_over_of(limit, OVERDUE)
 }
 
@@ -33,12 +33,12 @@ fn limit_over_of(limit: Duration, overdue: Duration) -> impl Future<Output = ()>
 }
 
 /// The output of `work`, or None if it is not done within `limit`. After a standstill the work has `READING` more.
-pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     within_of(limit, OVERDUE, work).await
 }
 
 /// [`within`] that assumes a standstill if the timeout fires `overdue` too late.
-pub(crate) async fn within_of<T>(limit: Duration, overdue: Duration, work: impl Future<Output = T>) -> Option<T> {
+pub async fn within_of<T>(limit: Duration, overdue: Duration, work: impl Future<Output = T>) -> Option<T> {
     let limit_over = limit_over_of(limit, overdue);
     tokio::select! {
         biased;
@@ -49,7 +49,7 @@ pub(crate) async fn within_of<T>(limit: Duration, overdue: Duration, work: impl 
 
 /// Runs work with a timeout of its own. If the work is still pending after `overdue`, there was a standstill: it is
 /// then not polled for `RECOVERY`, because it would find its own timer expired before it reads the reply.
-pub(crate) async fn unhurried<T>(work: impl Future<Output = T>, overdue: Duration) -> T {
+pub async fn unhurried<T>(work: impl Future<Output = T>, overdue: Duration) -> T {
     let (mut work, due) = (std::pin::pin!(work), Instant::now() + overdue);
     let mut recovery: Option<Pin<Box<Sleep>>> = None;
     std::future::poll_fn(|cx| {

@@ -17,10 +17,10 @@ use super::dial::Trouble;
 use super::exchange::Exchange;
 use super::link::Writer;
 use super::pipeline::{Expired, Look, Outcome, Pipeline, Ticket};
+use super::resp::Answer;
 use super::silence::Silence;
-use super::wire::Answer;
-use crate::error::passing::Passing;
-use crate::transport::{Call, Fault, FaultKind};
+use crate::passing::Passing;
+use crate::{Call, Fault, FaultKind};
 
 /// With more commands in flight than this, callers leave writing to the connection's task, which writes them in
 /// batches.

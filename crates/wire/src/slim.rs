@@ -17,14 +17,14 @@ const fn slimmer(len: usize, capacity: usize) -> Option<usize> {
 
 /// Shrinks a table that is too large. Call it after each removal from a table whose size depends on outside input.
 /// Its amortised cost is zero.
-pub(crate) fn slim<K: Eq + Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) {
+pub fn slim<K: Eq + Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) {
     if let Some(size) = slimmer(table.len(), table.capacity()) {
         table.shrink_to(size);
     }
 }
 
 /// [`slim`] for a set.
-pub(crate) fn slim_set<K: Eq + Hash, S: BuildHasher>(set: &mut HashSet<K, S>) {
+pub fn slim_set<K: Eq + Hash, S: BuildHasher>(set: &mut HashSet<K, S>) {
     if let Some(size) = slimmer(set.len(), set.capacity()) {
         set.shrink_to(size);
     }
