@@ -23,6 +23,7 @@ use crate::transport::node::connect::Endpoint;
 use crate::world::World;
 
 mod builder;
+mod capabilities;
 mod secure;
 mod servers;
 #[cfg(all(test, feature = "config"))]

@@ -11,15 +11,16 @@ use crate::engine::Handle;
 use crate::engine::hold::Grant;
 use crate::engine::suspend::LOOK;
 use crate::error::{Error, Result};
-use crate::group::Held;
 use crate::owner::Owner;
 use crate::runtime::home::Home;
 use crate::runtime::reaper::Reaper;
 use crate::state::Released;
 
+mod group;
 mod single;
 mod unused;
 
+pub(crate) use group::{Held, enough, released, renamed};
 use single::Single;
 use unused::Unused;
 

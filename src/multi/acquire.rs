@@ -22,10 +22,8 @@ use crate::acquire::Acquire;
 use crate::engine::acquire::batch::{Batch, batch};
 use crate::engine::wait::{Deadline, FLOOR, Patience, pause};
 use crate::error::{Error, Lost, Result};
-use crate::group::{
-    self, Asking, Held, PAUSES, are_silent, ask, cut_off, deadline, enough, how, missing, part, patience,
-};
-use crate::guard::Guard;
+use crate::group::{self, Asking, PAUSES, are_silent, ask, cut_off, deadline, how, missing, part, patience};
+use crate::guard::{Guard, Held, enough};
 use crate::lock::DistLock;
 use crate::owner::Owner;
 use crate::runtime::standstill::within;

@@ -34,7 +34,7 @@ use crate::error::{Deadlock, Error, NotHeld, Result};
 use crate::flavour::Flavour;
 use crate::group::{self, deadline, each, part};
 use crate::guard::Guard;
-use crate::lock::DistLock;
+use crate::lock::{DistLock, Inside};
 use crate::multi::MultiLock;
 use crate::owner::Owner;
 use crate::runtime::home;
@@ -118,10 +118,6 @@ impl Striped {
     #[must_use]
     pub fn segment(&self, at: usize) -> Option<&Arc<dyn DistLock>> {
         self.segments.get(at)
-    }
-
-    pub(crate) fn segments(&self) -> &[Arc<dyn DistLock>] {
-        &self.segments
     }
 
     /// Returns the segment of a key; `None` if there are no segments.
@@ -318,6 +314,10 @@ impl Tally {
 }
 
 impl DistLock for Striped {
+    fn inside(&self) -> Option<Inside<'_>> {
+        Some(Inside::Many(&self.segments))
+    }
+
     fn name(&self) -> &str {
         &self.name
     }

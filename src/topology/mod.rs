@@ -42,7 +42,8 @@ use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
 pub(crate) use primary::Primary;
 pub(crate) use settings::Settings;
-pub(crate) use slots::{hash_tag, slot_of};
+#[cfg(test)]
+pub(crate) use slots::slot_of;
 
 use crate::error::{Error, Result};
 use crate::names::LockName;

@@ -10,10 +10,9 @@ use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::{Guard, Member};
 use crate::config::check_lease;
 use crate::error::{Error, Lost, Result};
-use crate::group::{enough, released, renamed};
-use crate::guard::{Guard, Member};
 use crate::owner::Owner;
 use crate::runtime::reaper::Reaper;
 use crate::state::Released;
@@ -268,5 +267,56 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.watch.abort();
+    }
+}
+
+/// Result of releasing a group of `size` locks that is held by `needed`. Free if so many members are free that the
+/// rest is fewer than `needed`; otherwise the least number of holds left of the members still held.
+pub(crate) fn released(each: &[Released], size: usize, needed: usize) -> Released {
+    let left = each.iter().filter_map(|released| match released {
+        Released::StillHeld(left) => Some(*left),
+        Released::Free => None,
+    });
+    let (least, held) = left.fold((u32::MAX, 0), |(least, held), left| (least.min(left), held + 1));
+    if each.len() - held > size - needed { Released::Free } else { Released::StillHeld(least) }
+}
+
+/// Runs requests until `enough` of them have succeeded, or with `all` until every one has ended. Returns the
+/// results in the order of arrival. Requests still pending then are dropped: commands already begun are completed
+/// in the background. If too few succeed, returns the most telling error.
+pub(crate) async fn enough<T>(
+    mut work: FuturesUnordered<BoxFuture<'static, Result<T>>>,
+    enough: usize,
+    all: bool,
+) -> Result<Vec<T>> {
+    let (mut done, mut failed) = (Vec::new(), None);
+    while all || done.len() < enough {
+        match work.next().await {
+            Some(Ok(output)) => done.push(output),
+            Some(Err(error)) => {
+                let telling = |error: &Error| match error {
+                    Error::Lost { .. } => 2,
+                    Error::NotHeld { .. } => 1,
+                    _ => 0,
+                };
+                if failed.as_ref().is_none_or(|known| telling(known) < telling(&error)) {
+                    failed = Some(error);
+                }
+            }
+            None if done.len() >= enough => break,
+            None => return Err(failed.unwrap_or(Error::Closed)),
+        }
+    }
+    Ok(done)
+}
+
+/// Converts a member's error into one of the group.
+pub(crate) fn renamed(error: Error, name: &Arc<str>) -> Error {
+    let name = Arc::clone(name);
+    match error {
+        Error::Lost { why, .. } => Error::Lost { name, why },
+        Error::NotHeld { why, .. } => Error::NotHeld { name, why },
+        Error::ReleasePending { why, .. } => Error::ReleasePending { name, why },
+        error => error,
     }
 }
