@@ -32,6 +32,7 @@ mod tests {
     use distlock_support::{Numbers, RedisServer};
 
     use super::*;
+    use crate::names::slot::hash_tag;
 
     #[test]
     fn slots_as_servers_tell_them() {
