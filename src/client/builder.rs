@@ -19,8 +19,8 @@ use crate::topology::url::{Kind, ServersUrl};
 use crate::topology::{Primary, Settings, Topology};
 use crate::transport::Transport;
 use crate::transport::connector::{Connector, Dial, Login};
+use crate::transport::endpoint::Endpoint;
 use crate::transport::node::Node;
-use crate::transport::node::connect::Endpoint;
 use crate::transport::wire::Wire;
 use crate::world::{Machine, World};
 
@@ -197,7 +197,7 @@ impl Builder {
 
     async fn transport(&self, lazily: bool) -> Result<Arc<dyn Transport>> {
         if self.direct
-            && let Some(target) = self.target.direct()?
+            && let Some(target) = self.target.target()?
         {
             return Ok(Arc::new(Wire::connect(target, &self.options, lazily, false).await?));
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::Transport;
+use super::endpoint::Endpoint;
 use super::node::Node;
-use super::node::connect::Endpoint;
 use super::wire::Wire;
 use crate::config::{Options, Provider, Secret, Tls};
 use crate::error::Result;
@@ -93,7 +93,7 @@ impl Connector for Dial {
         // Connections of our own are cheaper, and need no command that sentinels lack.
         let direct = self.direct || matches!(purpose, Purpose::Watch | Purpose::Sentinel);
         Box::pin(async move {
-            if direct && let Some(target) = endpoint.direct()? {
+            if direct && let Some(target) = endpoint.target()? {
                 let transport = match purpose {
                     Purpose::Watch => Wire::for_commands(target, &options).await?,
                     _ => Wire::connect(target, &options, lazily, sharded).await?,

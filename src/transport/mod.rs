@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 
 pub(crate) mod coalesce;
 pub(crate) mod connector;
+pub(crate) mod endpoint;
 mod fault;
 pub(crate) mod node;
 pub(crate) mod script;

@@ -210,9 +210,9 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Instant;
 
-    use super::connect::Endpoint;
     use super::*;
     use crate::config::{Options, Secret};
+    use crate::transport::endpoint::Endpoint;
     use crate::transport::script::Script;
 
     static SCRIPT: Script = Script::new("x", "return 1");
