@@ -17,11 +17,8 @@ use crate::runtime::reaper::Reaper;
 use crate::runtime::standstill::within;
 use crate::topology::url::{Kind, ServersUrl};
 use crate::topology::{Primary, Settings, Topology};
-use crate::transport::Transport;
-use crate::transport::connector::{Connector, Dial, Login};
+use crate::transport::connector::{Connector, Dial, Login, connect};
 use crate::transport::endpoint::Endpoint;
-use crate::transport::node::Node;
-use crate::transport::wire::Wire;
 use crate::world::{Machine, World};
 
 /// Builder of a [`Client`]. Every setter names its default; [`Options`] documents all options.
@@ -195,15 +192,6 @@ impl Builder {
         self
     }
 
-    async fn transport(&self, lazily: bool) -> Result<Arc<dyn Transport>> {
-        if self.direct
-            && let Some(target) = self.target.target()?
-        {
-            return Ok(Arc::new(Wire::connect(target, &self.options, lazily, false).await?));
-        }
-        Ok(Arc::new(Node::connect(&self.target, &self.options, lazily, false).await?))
-    }
-
     /// Connects to the servers of a URL that names several.
     async fn several(&self, url: ServersUrl, id: String) -> Result<Client> {
         let is_cluster = url.kind == Kind::Cluster;
@@ -299,7 +287,7 @@ impl Builder {
                 self.several(url, id).await.map_err(|error| super::secure::with_trouble(error, provider))?
             }
             None => {
-                let transport = self.transport(lazily).await?;
+                let transport = connect(&self.target, &self.options, self.direct, lazily, false).await?;
                 Client(Handle::new(Engine::start_as(id, self.options, transport)))
             }
         };

@@ -26,6 +26,7 @@ pub(crate) mod coalesce;
 pub(crate) mod connector;
 pub(crate) mod endpoint;
 mod fault;
+#[cfg(feature = "fred")]
 pub(crate) mod node;
 pub(crate) mod script;
 pub(crate) mod undeclared;
