@@ -209,6 +209,11 @@ impl Topology {
         MemberClock(self.member(name))
     }
 
+    /// The time of the name's server in ms, if known.
+    pub(crate) fn time(&self, name: &LockName, now: Moment) -> Option<i64> {
+        self.clock(name).time(now)
+    }
+
     /// Runs a script at the server of a name, as [`Transport::run`] does.
     pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply, Fault> {
         self.run_placed(name, call).await.map(|(reply, _)| reply)
