@@ -10,12 +10,12 @@ use std::ffi::OsString;
 use std::fmt;
 
 use serde::de::value::{Error as ValueError, MapDeserializer};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::client::{Builder, Client};
 use crate::config::{Options, Secret, Tls};
 use crate::error::{Error, Result};
-use raw::{RawOptions, RawSettings, Server};
+use raw::{RawSettings, Server};
 use variable::Variable;
 
 /// All settings of a client: its servers, login and [`Options`]. Read from TOML, YAML, JSON or any other format of
@@ -106,38 +106,18 @@ impl Settings {
 
     /// Returns a builder with these settings, to set more and to connect.
     pub fn into_builder(self) -> Builder {
-        let tls = self.tls();
         let Self { url, options, server } = self;
+        let client_certificate = server.tls_client_certificate.zip(server.tls_client_key);
+        let tls = Tls { ca_file: server.tls_ca_file, client_certificate, server_name: server.tls_server_name };
         let mut builder = Client::builder(&url.0).options(options).direct(server.direct.unwrap_or_default());
         builder = builder.address_map(server.address_map.unwrap_or_default());
         builder.target.username = server.username.map(Secret);
         builder.target.password = server.password;
         builder.target.database = server.database;
-        builder.target.tls = tls;
+        builder.target.tls = (tls != Tls::default()).then_some(tls);
         builder.sentinel_login.username = server.sentinel_username.map(Secret);
         builder.sentinel_login.password = server.sentinel_password;
         builder
-    }
-
-    fn tls(&self) -> Option<Tls> {
-        let Server { tls_ca_file, tls_client_certificate, tls_client_key, tls_server_name, .. } = self.server.clone();
-        let client_certificate = tls_client_certificate.zip(tls_client_key);
-        let tls = Tls { ca_file: tls_ca_file, client_certificate, server_name: tls_server_name };
-        (tls != Tls::default()).then_some(tls)
-    }
-}
-
-/// Writes a table of its own. When it is read, a missing field has its default.
-impl Serialize for Options {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        RawOptions::from(self.clone()).serialize(serializer)
-    }
-}
-
-/// Refuses unknown fields, and values out of the bounds of each field.
-impl<'de> Deserialize<'de> for Options {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        RawOptions::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
     }
 }
 

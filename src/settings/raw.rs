@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Settings, Url, value};
 use crate::config::{Acks, Options, Prefer, Secret, Sharded};
@@ -36,7 +37,7 @@ macro_rules! fields {
 
         #[derive(Default, Deserialize, Serialize)]
         #[serde(default, deny_unknown_fields, rename = "Options")]
-        pub(super) struct RawOptions {
+        struct RawOptions {
             $($(#[$how])? $option: Option<$type>,)*
         }
 
@@ -48,17 +49,15 @@ macro_rules! fields {
                 if raw.tls_client_certificate.is_some() != raw.tls_client_key.is_some() {
                     return Err(Error::config("tls_client_certificate and tls_client_key go together: both, or none"));
                 }
-                let options = RawOptions { $($option: raw.$option,)* }.try_into()?;
+                let options = RawOptions { $($option: raw.$option,)* }.read()?;
                 Ok(Self { url, options, server: Server { $($server: raw.$server,)* } })
             }
         }
 
-        impl TryFrom<RawOptions> for Options {
-            type Error = Error;
-
-            fn try_from(raw: RawOptions) -> Result<Self> {
-                let mut options = Self::default();
-                $(if let Some(value) = raw.$option {
+        impl RawOptions {
+            fn read(self) -> Result<Options> {
+                let mut options = Options::default();
+                $(if let Some(value) = self.$option {
                     options.$option = value;
                 })*
                 options.validate()?;
@@ -66,11 +65,19 @@ macro_rules! fields {
             }
         }
 
-        impl From<Options> for RawOptions {
-            fn from(options: Options) -> Self {
+        /// Refuses unknown fields, and values out of the bounds of each field. A missing field has its default.
+        impl<'de> Deserialize<'de> for Options {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                RawOptions::deserialize(deserializer)?.read().map_err(D::Error::custom)
+            }
+        }
+
+        /// Writes all fields.
+        impl Serialize for Options {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 // Exhaustive, so that a new option cannot be forgotten here.
-                let Options { $($option,)* } = options;
-                Self { $($option: Some($option),)* }
+                let Self { $($option,)* } = self.clone();
+                RawOptions { $($option: Some($option),)* }.serialize(serializer)
             }
         }
     };
@@ -79,22 +86,17 @@ macro_rules! fields {
 fields! {
     server {
         username: String,
-        #[serde(skip_serializing, deserialize_with = "value::secret")]
-        password: Secret,
-        #[serde(deserialize_with = "value::plain")]
-        database: u8,
+        #[serde(skip_serializing, deserialize_with = "value::secret")] password: Secret,
+        #[serde(deserialize_with = "value::plain")] database: u8,
         sentinel_username: String,
-        #[serde(skip_serializing, deserialize_with = "value::secret")]
-        sentinel_password: Secret,
+        #[serde(skip_serializing, deserialize_with = "value::secret")] sentinel_password: Secret,
         tls_ca_file: PathBuf,
         tls_client_certificate: PathBuf,
         tls_client_key: PathBuf,
         tls_server_name: String,
-        #[serde(deserialize_with = "value::plain")]
-        direct: bool,
+        #[serde(deserialize_with = "value::plain")] direct: bool,
         // Last, because some versions of TOML want tables after values.
-        #[serde(deserialize_with = "value::map")]
-        address_map: HashMap<String, String>,
+        #[serde(deserialize_with = "value::map")] address_map: HashMap<String, String>,
     }
     options {
         #[serde(with = "value::time")] watchdog: Duration,

@@ -32,53 +32,47 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// Reads a value from its text. Errors never repeat the text.
-fn parsed<'de, D: Deserializer<'de>, T>(
+/// Reads a value from the form that it has in a file. A parser's errors never repeat the text.
+fn read<'de, D: Deserializer<'de>, F: Deserialize<'de>, T>(
     deserializer: D,
-    parse: impl Fn(&str) -> Option<T>,
-    wrong: &str,
+    parse: impl Fn(F) -> Result<T, &'static str>,
 ) -> Result<Option<T>, D::Error> {
-    let Some(scalar) = Option::<Scalar>::deserialize(deserializer)? else { return Ok(None) };
-    parse(&scalar.to_string()).map(Some).ok_or_else(|| D::Error::custom(wrong))
+    Option::<F>::deserialize(deserializer)?.map(parse).transpose().map_err(D::Error::custom)
 }
 
 /// Reads a number or a boolean.
 pub(super) fn plain<'de, D: Deserializer<'de>, T: FromStr>(deserializer: D) -> Result<Option<T>, D::Error> {
     const WRONG: &str = "not the kind of value that is expected, or out of its bounds";
-    parsed(deserializer, |text| text.trim().parse().ok(), WRONG)
+    read(deserializer, |scalar: Scalar| scalar.to_string().trim().parse().map_err(|_| WRONG))
 }
 
 /// Reads a text, or a value that looks like a number.
 pub(super) fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
-    Ok(Option::<Scalar>::deserialize(deserializer)?.map(|scalar| Secret(scalar.to_string())))
+    read(deserializer, |scalar: Scalar| Ok(Secret(scalar.to_string())))
 }
 
 /// Reads a table, or `a=b,c=d`.
 pub(super) fn map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<HashMap<String, String>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a map, or a text such as \"10.0.0.1:6379=localhost:7000,..\", is expected")]
-    enum Map {
+    enum Form {
         Table(HashMap<String, String>),
         Text(String),
     }
-    let text = match Option::deserialize(deserializer)? {
-        None => return Ok(None),
-        Some(Map::Table(table)) => return Ok(Some(table)),
-        Some(Map::Text(text)) => text,
-    };
-    let pairs = text.split(',').filter(|pair| !pair.trim().is_empty());
-    let pairs = pairs.map(|pair| pair.split_once('=').map(|(from, to)| (from.trim().to_owned(), to.trim().to_owned())));
-    pairs
-        .collect::<Option<_>>()
-        .map(Some)
-        .ok_or_else(|| D::Error::custom("pairs with an = between them, and commas between the pairs, are expected"))
+    const WRONG: &str = "pairs with an = between them, and commas between the pairs, are expected";
+    let pair = |pair: &str| pair.split_once('=').map(|(from, to)| (from.trim().to_owned(), to.trim().to_owned()));
+    read(deserializer, |form| match form {
+        Form::Table(table) => Ok(table),
+        Form::Text(text) => {
+            text.split(',').filter(|pair| !pair.trim().is_empty()).map(pair).collect::<Option<_>>().ok_or(WRONG)
+        }
+    })
 }
 
-const NO_TIME: &str = "no time: \"30s\", \"250ms\" or a number of milliseconds is expected";
-
-fn parse_time(text: &str) -> Option<Duration> {
+fn parse_time(text: &str) -> Result<Duration, &'static str> {
+    const WRONG: &str = "no time: \"30s\", \"250ms\" or a number of milliseconds is expected";
     let text = text.trim();
-    text.parse().map(Duration::from_millis).or_else(|_| humantime::parse_duration(text)).ok()
+    text.parse().map(Duration::from_millis).or_else(|_| humantime::parse_duration(text)).map_err(|_| WRONG)
 }
 
 fn format_time(time: Duration) -> String {
@@ -90,7 +84,7 @@ pub(super) mod time {
     use super::*;
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-        parsed(deserializer, parse_time, NO_TIME)
+        read(deserializer, |scalar: Scalar| parse_time(&scalar.to_string()))
     }
 
     pub fn serialize<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -106,19 +100,20 @@ pub(super) mod times {
 
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "two times are expected, the shortest and the longest, or one for both")]
-    enum Given {
+    enum Form {
         Two(Scalar, Scalar),
         One(Scalar),
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Times>, D::Error> {
-        let text = match Option::deserialize(deserializer)? {
-            None => return Ok(None),
-            Some(Given::Two(first, last)) => format!("{first},{last}"),
-            Some(Given::One(text)) => text.to_string(),
-        };
-        let (first, last) = text.split_once(',').unwrap_or((&text, &text));
-        parse_time(first).zip(parse_time(last)).map(Some).ok_or_else(|| D::Error::custom(NO_TIME))
+        read(deserializer, |form| {
+            let text = match form {
+                Form::Two(first, last) => format!("{first},{last}"),
+                Form::One(text) => text.to_string(),
+            };
+            let (first, last) = text.split_once(',').unwrap_or((&text, &text));
+            Ok((parse_time(first)?, parse_time(last)?))
+        })
     }
 
     pub fn serialize<S: Serializer>(times: &Option<Times>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -135,20 +130,18 @@ pub(super) mod acks {
 
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "off, redisson, all, or a number of replicas is expected")]
-    enum Given {
+    enum Form {
         Mode(Acks),
         Other(Scalar),
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Acks>, D::Error> {
-        let number = match Option::deserialize(deserializer)? {
-            None => return Ok(None),
-            Some(Given::Mode(acks)) => return Ok(Some(acks)),
+        read(deserializer, |form| match form {
+            Form::Mode(acks) => Ok(acks),
             // `off` without quotes is a boolean in YAML.
-            Some(Given::Other(Scalar::Flag(false))) => return Ok(Some(Acks::Off)),
-            Some(Given::Other(number)) => number.to_string(),
-        };
-        number.trim().parse().map(|replicas| Some(Acks::AtLeast(replicas))).map_err(|_| D::Error::custom(WRONG))
+            Form::Other(Scalar::Flag(false)) => Ok(Acks::Off),
+            Form::Other(number) => number.to_string().trim().parse().map(Acks::AtLeast).map_err(|_| WRONG),
+        })
     }
 
     pub fn serialize<S: Serializer>(acks: &Option<Acks>, serializer: S) -> Result<S::Ok, S::Error> {
