@@ -41,10 +41,10 @@ use crate::world::{Machine, World};
 #[derive(Clone, Debug)]
 #[must_use = "call connect()"]
 pub struct Builder {
-    pub(super) target: Endpoint,
+    pub(crate) target: Endpoint,
     pub(super) options: Options,
     pub(super) address_map: Arc<HashMap<String, String>>,
-    pub(super) sentinel_login: Login,
+    pub(crate) sentinel_login: Login,
     pub(super) sentinel_tls: Option<Tls>,
     /// None: the default for the kind of servers.
     pub(super) scan_interval: Option<Duration>,
