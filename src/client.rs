@@ -19,10 +19,11 @@ use crate::topology::{Address, Settings, Topology};
 #[cfg(any(test, feature = "unstable-transport"))]
 use crate::transport::Transport;
 use crate::transport::connector::{Connector, Login};
-use crate::transport::node::connect::Endpoint;
+use crate::transport::endpoint::Endpoint;
 use crate::world::World;
 
 mod builder;
+mod capabilities;
 mod secure;
 mod servers;
 #[cfg(all(test, feature = "config"))]

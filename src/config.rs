@@ -1,11 +1,9 @@
 //! Options and their defaults.
 
-use std::fmt;
 use std::time::Duration;
 
 mod backoff;
 mod check;
-mod credentials;
 mod tls;
 pub(crate) mod url;
 
@@ -13,10 +11,10 @@ pub use backoff::Backoff;
 #[cfg(feature = "config")]
 pub(crate) use check::SHORTEST_WATCHDOG;
 pub(crate) use check::{LONGEST_LEASE, check_lease};
-pub use credentials::Credentials;
-pub(crate) use credentials::Provider;
+pub use distlock_wire::Credentials;
+pub(crate) use distlock_wire::{Provider, Secret};
 pub use tls::Tls;
-pub(crate) use tls::{BUILT_IN, not_built_in};
+pub(crate) use tls::{BUILT_IN, check as check_tls, not_built_in};
 
 /// The longest time that sent data may stay unacknowledged. The kernel counts milliseconds in 31 bits, and refuses
 /// more.
@@ -245,16 +243,6 @@ impl Options {
     /// The lease of a lock that is passed on to a waiter, until the waiter renews it.
     pub(crate) fn first_lease(&self) -> Duration {
         self.entry_life().min(self.watchdog)
-    }
-}
-
-/// Text that never appears in `Debug`, errors or logs.
-#[derive(Clone, Default)]
-pub(crate) struct Secret(pub(crate) String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 mod details;
 mod origin;
-pub(crate) mod passing;
 
 pub use details::{Deadlock, Lost, NotHeld, Step};
+pub(crate) use distlock_wire::passing;
 pub use origin::Origin;
 use passing::Passing;
 

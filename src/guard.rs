@@ -9,15 +9,16 @@ use futures::future::BoxFuture;
 use crate::engine::Handle;
 use crate::engine::hold::Grant;
 use crate::error::{Error, Result};
-use crate::group::Held;
 use crate::owner::Owner;
 use crate::runtime::reaper::Reaper;
 
 mod ending;
+mod group;
 mod single;
 mod unused;
 mod watch;
 
+pub(crate) use group::{Held, enough, released, renamed};
 use single::Single;
 use unused::Unused;
 

@@ -77,7 +77,6 @@ mod runtime;
 pub mod rwlock;
 #[cfg(feature = "serde")]
 mod settings;
-mod slim;
 pub mod spin;
 mod state;
 pub mod striped;
@@ -87,6 +86,8 @@ mod transport;
 #[cfg(feature = "unstable-transport")]
 pub mod transport;
 mod world;
+
+use distlock_wire::slim;
 
 pub use acquire::Acquire;
 pub use capabilities::Capabilities;

@@ -2,11 +2,14 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
 use crate::acquire::Acquire;
+use crate::client::Client;
+use crate::engine::protocol::Protocol;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::owner::Owner;
@@ -282,4 +285,25 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// # }
     /// ```
     fn release<'a>(&'a self, owner: &'a Owner) -> BoxFuture<'a, Result<Released>>;
+
+    /// The parts or members of a lock of this crate. `None` for an implementation outside of this crate.
+    #[doc(hidden)]
+    fn inside(&self) -> Option<Inside<'_>> {
+        None
+    }
+}
+
+/// The structure of a lock of this crate.
+pub enum Inside<'a> {
+    /// A single lock.
+    One(Part<'a>),
+    /// A group lock with these members.
+    Many(&'a [Arc<dyn DistLock>]),
+}
+
+/// A single lock: its client and its scripts.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) protocol: &'a Arc<dyn Protocol>,
 }

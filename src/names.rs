@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-mod slot;
+pub(crate) mod slot;
 
 use crate::error::{Error, Result};
 use crate::hash::seeded;

@@ -197,6 +197,10 @@ pub(crate) mod topology {
             true
         }
 
+        pub(crate) fn time(&self, _: &LockName, _: Moment) -> Option<i64> {
+            None
+        }
+
         /// Time does not pass. The linger is 0, so an idle subscription ends at once.
         pub(crate) fn now(&self) -> Moment {
             Moment(1)

@@ -26,7 +26,7 @@ mod registry;
 mod server;
 // The models use one of its functions.
 #[allow(dead_code)]
-#[path = "../../src/slim.rs"]
+#[path = "../../crates/wire/src/slim.rs"]
 mod slim;
 mod sync;
 mod tests;

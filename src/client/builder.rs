@@ -17,11 +17,8 @@ use crate::runtime::reaper::Reaper;
 use crate::runtime::standstill::within;
 use crate::topology::url::{Kind, ServersUrl};
 use crate::topology::{Primary, Settings, Topology};
-use crate::transport::Transport;
-use crate::transport::connector::{Connector, Dial, Login};
-use crate::transport::direct::Direct;
-use crate::transport::node::Node;
-use crate::transport::node::connect::Endpoint;
+use crate::transport::connector::{Connector, Dial, Login, connect};
+use crate::transport::endpoint::Endpoint;
 use crate::world::{Machine, World};
 
 /// Builder of a [`Client`]. Every setter names its default; [`Options`] documents all options.
@@ -44,10 +41,10 @@ use crate::world::{Machine, World};
 #[derive(Clone, Debug)]
 #[must_use = "call connect()"]
 pub struct Builder {
-    pub(super) target: Endpoint,
+    pub(crate) target: Endpoint,
     pub(super) options: Options,
     pub(super) address_map: Arc<HashMap<String, String>>,
-    pub(super) sentinel_login: Login,
+    pub(crate) sentinel_login: Login,
     pub(super) sentinel_tls: Option<Tls>,
     /// None: the default for the kind of servers.
     pub(super) scan_interval: Option<Duration>,
@@ -195,15 +192,6 @@ impl Builder {
         self
     }
 
-    async fn transport(&self, lazily: bool) -> Result<Arc<dyn Transport>> {
-        if self.direct
-            && let Some(target) = self.target.direct()?
-        {
-            return Ok(Arc::new(Direct::connect(target, &self.options, lazily, false).await?));
-        }
-        Ok(Arc::new(Node::connect(&self.target, &self.options, lazily, false).await?))
-    }
-
     /// Connects to the servers of a URL that names several.
     async fn several(&self, url: ServersUrl, id: String) -> Result<Client> {
         let is_cluster = url.kind == Kind::Cluster;
@@ -211,7 +199,7 @@ impl Builder {
             return Err(Error::config("a cluster has only database 0: set no other"));
         }
         if let Some(tls) = &self.sentinel_tls {
-            tls.check(url.scheme)?;
+            crate::config::check_tls(tls, url.scheme)?;
         }
         let (login, database) = Endpoint { url: Secret(url.login), ..self.target.clone() }.login()?;
         let mut options = self.options.clone();
@@ -299,7 +287,7 @@ impl Builder {
                 self.several(url, id).await.map_err(|error| super::secure::with_trouble(error, provider))?
             }
             None => {
-                let transport = self.transport(lazily).await?;
+                let transport = connect(&self.target, &self.options, self.direct, lazily, false).await?;
                 Client(Handle::new(Engine::start_as(id, self.options, transport)))
             }
         };

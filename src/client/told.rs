@@ -2,7 +2,7 @@
 
 use super::Builder;
 use crate::config::{Options, Secret};
-use crate::transport::node::connect::Endpoint;
+use crate::transport::endpoint::Endpoint;
 
 impl Builder {
     pub(crate) const fn in_force(&self) -> &Options {

@@ -112,8 +112,8 @@ pub(crate) fn host_and_port(text: &str, port: u16) -> Result<(&str, u16)> {
     Ok((host, port))
 }
 
-/// Splits the part after `://` of a single server's URL into a URL without the database, and the database.
-pub(crate) fn one_server(rest: &str) -> Result<(String, Option<u8>)> {
+/// Reads the part after `://` of a single server's URL, and the database.
+pub(crate) fn one_server(rest: &str) -> Result<(Parts<'_>, Option<u8>)> {
     let parts = Parts::read(rest)?;
     if parts.hosts.contains(',') {
         return Err(Error::config(
@@ -122,8 +122,8 @@ pub(crate) fn one_server(rest: &str) -> Result<(String, Option<u8>)> {
         ));
     }
     host_and_port(parts.hosts, 6379)?;
-    let at = parts.login.map(|login| format!("{login}@")).unwrap_or_default();
-    Ok((format!("redis://{at}{}", parts.hosts), parts.database(parts.path)?))
+    let database = parts.database(parts.path)?;
+    Ok((parts, database))
 }
 
 #[cfg(test)]
@@ -132,16 +132,17 @@ mod tests {
 
     #[test]
     fn a_database_is_named_by_path_or_query() {
-        for (rest, url, database) in [
-            ("h", "redis://h", None),
-            ("h/", "redis://h", None),
-            ("h:1/3", "redis://h:1", Some(3)),
-            ("h:1?db=3", "redis://h:1", Some(3)),
-            ("h:1/?database=3", "redis://h:1", Some(3)),
-            ("u:p%23@h/3?db=3", "redis://u:p%23@h", Some(3)),
-            (":p@ss@[::1]:1?", "redis://:p@ss@[::1]:1", None),
+        for (rest, hosts, database) in [
+            ("h", "h", None),
+            ("h/", "h", None),
+            ("h:1/3", "h:1", Some(3)),
+            ("h:1?db=3", "h:1", Some(3)),
+            ("h:1/?database=3", "h:1", Some(3)),
+            ("u:p%23@h/3?db=3", "h", Some(3)),
+            (":p@ss@[::1]:1?", "[::1]:1", None),
         ] {
-            assert_eq!(one_server(rest).unwrap(), (url.to_owned(), database), "{rest}");
+            let (parts, named) = one_server(rest).unwrap();
+            assert_eq!((parts.hosts, named), (hosts, database), "{rest}");
         }
     }
 

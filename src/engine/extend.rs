@@ -147,7 +147,7 @@ impl Extension {
             } else {
                 self.uncap(before);
             }
-            fault.to_error(&hold.name().as_written)
+            Error::of_fault(&fault, &hold.name().as_written)
         })?;
         if cuts && !notes_cuts {
             // A late copy would shorten a lease that was set meanwhile. So no lease is set until the command's last

@@ -203,7 +203,7 @@ impl Engine {
 
     /// Sends a command once and converts any fault to an error.
     pub(crate) async fn run(&self, name: &LockName, call: Call) -> Result<Reply> {
-        self.topology.run(name, call).await.map_err(|fault| fault.to_error(&name.as_written))
+        self.topology.run(name, call).await.map_err(|fault| Error::of_fault(&fault, &name.as_written))
     }
 
     /// Adds the type of the lock's key to [`Error::WrongType`]; returns any other error unchanged.

@@ -3,30 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::client::Client;
-use crate::engine::protocol::Protocol;
-use crate::flavour::inside;
-use crate::lock::DistLock;
+use crate::lock::{DistLock, Inside, Part};
 use crate::runtime::home::Home;
-
-/// The structure of a lock of this crate.
-pub(crate) enum Inside<'a> {
-    /// A single lock.
-    One(Part<'a>),
-    /// A group lock with these members.
-    Many(&'a [Arc<dyn DistLock>]),
-}
-
-/// A single lock: its client and its scripts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Part<'a> {
-    pub(crate) client: &'a Client,
-    pub(crate) protocol: &'a Arc<dyn Protocol>,
-}
 
 /// Returns the part of a single lock; None for a group or a foreign lock.
 pub(crate) fn part(lock: &Arc<dyn DistLock>) -> Option<Part<'_>> {
-    match inside(&**lock) {
+    match lock.inside() {
         Some(Inside::One(part)) => Some(part),
         Some(Inside::Many(_)) | None => None,
     }
@@ -36,7 +18,7 @@ pub(crate) fn part(lock: &Arc<dyn DistLock>) -> Option<Part<'_>> {
 pub(crate) fn parts(locks: &[Arc<dyn DistLock>]) -> Vec<Part<'_>> {
     let mut all = Vec::with_capacity(locks.len());
     for lock in locks {
-        match inside(&**lock) {
+        match lock.inside() {
             Some(Inside::One(part)) => all.push(part),
             Some(Inside::Many(locks)) => all.extend(parts(locks)),
             None => {}
@@ -47,7 +29,7 @@ pub(crate) fn parts(locks: &[Arc<dyn DistLock>]) -> Vec<Part<'_>> {
 
 /// Returns the first single lock inside these locks.
 pub(crate) fn first_part(locks: &[Arc<dyn DistLock>]) -> Option<Part<'_>> {
-    locks.iter().find_map(|lock| match inside(&**lock)? {
+    locks.iter().find_map(|lock| match lock.inside()? {
         Inside::One(part) => Some(part),
         Inside::Many(locks) => first_part(locks),
     })

@@ -5,24 +5,21 @@ use std::slice;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
 use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, GRACE};
 use crate::error::{Error, Result, Step};
-use crate::guard::Guard;
-use crate::lock::DistLock;
+use crate::guard::{Guard, enough};
+use crate::lock::{DistLock, Part};
 use crate::owner::{Owner, Owners, client_id};
-use crate::state::{Released, State};
+use crate::state::State;
 use crate::world::{Machine, World};
 
-mod held;
 mod inside;
 
-pub(crate) use held::Held;
-pub(crate) use inside::{Inside, Part, first_part, home, part, parts};
+pub(crate) use inside::{first_part, home, part, parts};
 
 /// Pending attempts, each with the number of its lock. Dropped attempts are undone.
 pub(crate) type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>>)>>;
@@ -127,57 +124,6 @@ pub(crate) async fn each<T>(
     ask: impl Fn(Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>,
 ) -> Result<Vec<T>> {
     enough(locks.iter().map(|lock| ask(Arc::clone(lock))).collect(), locks.len(), true).await
-}
-
-/// Result of releasing a group of `size` locks that is held by `needed`. Free if so many members are free that the
-/// rest is fewer than `needed`; otherwise the least number of holds left of the members still held.
-pub(crate) fn released(each: &[Released], size: usize, needed: usize) -> Released {
-    let left = each.iter().filter_map(|released| match released {
-        Released::StillHeld(left) => Some(*left),
-        Released::Free => None,
-    });
-    let (least, held) = left.fold((u32::MAX, 0), |(least, held), left| (least.min(left), held + 1));
-    if each.len() - held > size - needed { Released::Free } else { Released::StillHeld(least) }
-}
-
-/// Runs requests until `enough` of them have succeeded, or with `all` until every one has ended. Returns the
-/// results in the order of arrival. Requests still pending then are dropped: commands already begun are completed
-/// in the background. If too few succeed, returns the most telling error.
-pub(crate) async fn enough<T>(
-    mut work: FuturesUnordered<BoxFuture<'static, Result<T>>>,
-    enough: usize,
-    all: bool,
-) -> Result<Vec<T>> {
-    let (mut done, mut failed) = (Vec::new(), None);
-    while all || done.len() < enough {
-        match work.next().await {
-            Some(Ok(output)) => done.push(output),
-            Some(Err(error)) => {
-                let telling = |error: &Error| match error {
-                    Error::Lost { .. } => 2,
-                    Error::NotHeld { .. } => 1,
-                    _ => 0,
-                };
-                if failed.as_ref().is_none_or(|known| telling(known) < telling(&error)) {
-                    failed = Some(error);
-                }
-            }
-            None if done.len() >= enough => break,
-            None => return Err(failed.unwrap_or(Error::Closed)),
-        }
-    }
-    Ok(done)
-}
-
-/// Converts a member's error into one of the group.
-pub(crate) fn renamed(error: Error, name: &Arc<str>) -> Error {
-    let name = Arc::clone(name);
-    match error {
-        Error::Lost { why, .. } => Error::Lost { name, why },
-        Error::NotHeld { why, .. } => Error::NotHeld { name, why },
-        Error::ReleasePending { why, .. } => Error::ReleasePending { name, why },
-        error => error,
-    }
 }
 
 /// Returns who holds at least `needed` members, and so the group, from the states of the members that answered.

@@ -40,9 +40,9 @@ use futures::future::BoxFuture;
 use crate::acquire::Acquire;
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::group::{self, common, each, part, released, renamed};
-use crate::guard::Guard;
-use crate::lock::DistLock;
+use crate::group::{self, common, each, part};
+use crate::guard::{Guard, released, renamed};
+use crate::lock::{DistLock, Inside};
 use crate::owner::Owner;
 use crate::runtime::home;
 use crate::state::{Released, State};
@@ -131,6 +131,10 @@ impl MultiLock {
 }
 
 impl DistLock for MultiLock {
+    fn inside(&self) -> Option<Inside<'_>> {
+        Some(Inside::Many(&self.locks))
+    }
+
     /// Returns the names of the first three locks, joined by `+`, and the number of the others.
     fn name(&self) -> &str {
         &self.name

@@ -1,8 +1,38 @@
-//! The cluster slot of a name.
+//! The cluster slot of a key, and of a name.
 
 use super::LockName;
 use crate::error::{Error, Result};
-use crate::topology::{hash_tag, slot_of};
+
+pub(crate) const SLOTS: u16 = 16_384;
+
+pub(crate) fn slot_of(key: &[u8]) -> u16 {
+    hash_tag(key).iter().fold(0, |crc: u16, byte| (crc << 8) ^ CRC[usize::from((crc >> 8) as u8 ^ byte)]) % SLOTS
+}
+
+/// Returns the part of a key that decides on its slot: the text between the first `{` and the next `}`. If there is
+/// no such part, or it is empty, that is the whole key.
+pub(crate) fn hash_tag(key: &[u8]) -> &[u8] {
+    let inside = key.iter().position(|byte| *byte == b'{').map(|open| &key[open + 1..]);
+    let tag = inside.and_then(|inside| inside.iter().position(|byte| *byte == b'}').map(|close| &inside[..close]));
+    tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
+}
+
+/// CRC-16/XMODEM of each byte: polynomial 0x1021, start value 0, no bits reversed.
+const CRC: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
 
 impl LockName {
     /// The slot of the key, computed on first use. A waiter's inbox has the slot of its lock.

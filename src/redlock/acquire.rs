@@ -22,8 +22,8 @@ use super::votes::{LateVotes, Request, Votes};
 use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, Patience, grown, pause};
 use crate::error::{Error, Result};
-use crate::group::{self, Held, PAUSES, are_silent, ask, deadline, how, patience, unanswered};
-use crate::guard::Guard;
+use crate::group::{self, PAUSES, are_silent, ask, deadline, how, patience, unanswered};
+use crate::guard::{Guard, Held};
 use crate::owner::Owner;
 use crate::runtime::standstill::within;
 

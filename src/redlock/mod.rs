@@ -55,9 +55,9 @@ use crate::acquire::Acquire;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::flavour::Flavour;
-use crate::group::{self, common, enough, parts, released, renamed};
-use crate::guard::Guard;
-use crate::lock::DistLock;
+use crate::group::{self, common, parts};
+use crate::guard::{Guard, enough, released, renamed};
+use crate::lock::{DistLock, Inside};
 use crate::owner::{Owner, moved};
 use crate::runtime::home;
 use crate::runtime::standstill::within;
@@ -144,10 +144,6 @@ impl RedLock {
         self.nodes.len() / 2 + 1
     }
 
-    pub(crate) fn nodes(&self) -> &[Arc<dyn DistLock>] {
-        &self.nodes
-    }
-
     fn check(&self) -> Result<()> {
         self.odd.clone().map_or(Ok(()), Err)
     }
@@ -182,6 +178,10 @@ impl RedLock {
 }
 
 impl DistLock for RedLock {
+    fn inside(&self) -> Option<Inside<'_>> {
+        Some(Inside::Many(&self.nodes))
+    }
+
     fn name(&self) -> &str {
         &self.name
     }

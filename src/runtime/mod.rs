@@ -4,4 +4,5 @@
 pub(crate) mod home;
 pub(crate) mod reaper;
 pub(crate) mod repeated;
-pub(crate) mod standstill;
+
+pub(crate) use distlock_wire::standstill;

@@ -6,16 +6,16 @@ mod tests;
 mod value;
 mod variable;
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 
 use serde::de::value::{Error as ValueError, MapDeserializer};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::client::{Builder, Client};
 use crate::config::{Options, Secret, Tls};
 use crate::error::{Error, Result};
+use raw::{RawSettings, Server};
 use variable::Variable;
 
 /// All settings of a client: its servers, login and [`Options`]. Read from TOML, YAML, JSON or any other format of
@@ -46,18 +46,14 @@ use variable::Variable;
 /// let builder = settings.into_builder(); // .connect().await
 /// # drop(builder);
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(try_from = "RawSettings")]
 pub struct Settings {
-    url: Secret,
-    username: Option<String>,
-    password: Option<Secret>,
-    database: Option<u8>,
-    sentinel_username: Option<String>,
-    sentinel_password: Option<Secret>,
-    tls: Option<Tls>,
-    address_map: HashMap<String, String>,
-    direct: bool,
+    url: Url,
+    #[serde(flatten)]
     options: Options,
+    #[serde(flatten)]
+    server: Server,
 }
 
 impl Settings {
@@ -94,7 +90,8 @@ impl Settings {
             // One variable at a time, so that an error can name it.
             let alone =
                 MapDeserializer::<_, ValueError>::new(std::iter::once((name.to_owned(), Variable(value.clone()))));
-            raw::check(alone).map_err(|error| Error::config(format!("the variable {variable}: {error}")))?;
+            RawSettings::deserialize(alone)
+                .map_err(|error| Error::config(format!("the variable {variable}: {error}")))?;
             named.push((name.to_owned(), Variable(value)));
         }
         Self::deserialize(MapDeserializer::<_, ValueError>::new(named.into_iter()))
@@ -109,69 +106,35 @@ impl Settings {
 
     /// Returns a builder with these settings, to set more and to connect.
     pub fn into_builder(self) -> Builder {
-        let mut builder =
-            Client::builder(&self.url.0).options(self.options).address_map(self.address_map).direct(self.direct);
-        if let Some(username) = self.username {
-            builder = builder.username(username);
-        }
-        if let Some(password) = self.password {
-            builder = builder.password(password.0);
-        }
-        if let Some(tls) = self.tls {
-            builder = builder.tls(tls);
-        }
-        if let Some(database) = self.database {
-            builder = builder.database(database);
-        }
-        if let Some(username) = self.sentinel_username {
-            builder = builder.sentinel_username(username);
-        }
-        if let Some(password) = self.sentinel_password {
-            builder = builder.sentinel_password(password.0);
-        }
+        let Self { url, options, server } = self;
+        let client_certificate = server.tls_client_certificate.zip(server.tls_client_key);
+        let tls = Tls { ca_file: server.tls_ca_file, client_certificate, server_name: server.tls_server_name };
+        let mut builder = Client::builder(&url.0).options(options).direct(server.direct.unwrap_or_default());
+        builder = builder.address_map(server.address_map.unwrap_or_default());
+        builder.target.username = server.username.map(Secret);
+        builder.target.password = server.password;
+        builder.target.database = server.database;
+        builder.target.tls = (tls != Tls::default()).then_some(tls);
+        builder.sentinel_login.username = server.sentinel_username.map(Secret);
+        builder.sentinel_login.password = server.sentinel_password;
         builder
     }
 }
 
-impl fmt::Debug for Settings {
+/// A URL that is shown and written without its password.
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
+struct Url(String);
+
+impl fmt::Debug for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url, username, database, sentinel_username, tls, address_map, direct, options, .. } = self;
-        f.debug_struct("Settings")
-            .field("url", &without_password(&url.0))
-            .field("username", username)
-            .field("database", database)
-            .field("sentinel_username", sentinel_username)
-            .field("tls", tls)
-            .field("address_map", address_map)
-            .field("direct", direct)
-            .field("options", options)
-            .finish_non_exhaustive()
+        without_password(&self.0).fmt(f)
     }
 }
 
-impl Serialize for Settings {
+impl Serialize for Url {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        raw::RawSettings::of(self).serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Settings {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        raw::RawSettings::deserialize(deserializer)?.read().map_err(serde::de::Error::custom)
-    }
-}
-
-/// Writes a table of its own. When it is read, a missing field has its default.
-impl Serialize for Options {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        raw::RawOptions::of(self).serialize(serializer)
-    }
-}
-
-/// Refuses unknown fields, and values out of the bounds of each field.
-impl<'de> Deserialize<'de> for Options {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        raw::RawOptions::deserialize(deserializer)?.read().map_err(serde::de::Error::custom)
+        without_password(&self.0).serialize(serializer)
     }
 }
 

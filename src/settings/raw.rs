@@ -1,163 +1,132 @@
-//! The fields of a file. Each may be missing.
+//! The fields of a file. Each may be missing or null.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::value::{Field, Map, Plain, Replicas, Span, Spans};
-use super::{Settings, without_password};
-use crate::config::{Options, Prefer, Secret, Sharded, Tls};
+use super::{Settings, Url, value};
+use crate::config::{Acks, Options, Prefer, Secret, Sharded};
 use crate::error::{Error, Result};
 
-/// Passes every option, with its type in a file, to a macro.
-macro_rules! with_options {
-    ($macro:ident) => {
-        $macro! {
-            watchdog: Span,
-            watchdog_batch: Plain<usize>,
-            command_timeout: Span,
-            connect_timeout: Span,
-            retry_attempts: Plain<u32>,
-            retry_delay: Spans,
-            subscribe_timeout: Span,
-            subscription_linger: Span,
-            poll_cap: Span,
-            ping_interval: Span,
-            handoff_limit: Plain<u32>,
-            handoff_time: Span,
-            take_turns: Plain<bool>,
-            fair_wait: Span,
-            java_fair_wait: Span,
-            fair_grace: Span,
-            prefer: Prefer,
-            hold_back: Span,
-            pool_size: Plain<usize>,
-            name_prefix: String,
-            client_name: String,
-            script_cache: Plain<bool>,
-            coalesce: Plain<bool>,
-            acks: Replicas,
-            ack_timeout: Span,
-            scan_interval: Span,
-            sharded: Sharded,
-            confirm_primary: Plain<bool>,
-            preflight: Plain<bool>,
+macro_rules! fields {
+    (
+        server { $($(#[$server_how:meta])* $server:ident: $server_type:ty,)* }
+        options { $($(#[$how:meta])? $option:ident: $type:ty,)* }
+    ) => {
+        /// Logins, TLS and addresses: all settings except the URL and the options.
+        #[derive(Clone, Debug, Serialize)]
+        pub(super) struct Server {
+            $(
+                $(#[$server_how])*
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub(super) $server: Option<$server_type>,
+            )*
         }
-    };
-}
 
-macro_rules! structs {
-    ($($field:ident: $type:ty,)*) => {
+        /// All settings on one level. `flatten` would do this too, but its errors do not point at the line.
+        #[derive(Default, Deserialize)]
+        #[serde(default, deny_unknown_fields, rename = "Settings")]
+        pub(super) struct RawSettings {
+            url: Option<Url>,
+            $($(#[$server_how])* $server: Option<$server_type>,)*
+            $($(#[$how])? $option: Option<$type>,)*
+        }
+
         #[derive(Default, Deserialize, Serialize)]
         #[serde(default, deny_unknown_fields, rename = "Options")]
-        pub(super) struct RawOptions {
-            $(#[serde(skip_serializing_if = "Option::is_none")] $field: Option<$type>,)*
+        struct RawOptions {
+            $($(#[$how])? $option: Option<$type>,)*
+        }
+
+        impl TryFrom<RawSettings> for Settings {
+            type Error = Error;
+
+            fn try_from(raw: RawSettings) -> Result<Self> {
+                let url = raw.url.ok_or_else(|| Error::config("the url is missing, such as redis://localhost:6379"))?;
+                if raw.tls_client_certificate.is_some() != raw.tls_client_key.is_some() {
+                    return Err(Error::config("tls_client_certificate and tls_client_key go together: both, or none"));
+                }
+                let options = RawOptions { $($option: raw.$option,)* }.read()?;
+                Ok(Self { url, options, server: Server { $($server: raw.$server,)* } })
+            }
         }
 
         impl RawOptions {
-            pub(super) fn of(options: &Options) -> Self {
-                // Exhaustive, so that a new option cannot be forgotten here.
-                let Options { $($field,)* } = options;
-                Self { $($field: Some(<$type>::of($field)),)* }
-            }
-
-            pub(super) fn read(self) -> Result<Options> {
+            fn read(self) -> Result<Options> {
                 let mut options = Options::default();
-                $(if let Some(value) = self.$field {
-                    options.$field = value.value();
+                $(if let Some(value) = self.$option {
+                    options.$option = value;
                 })*
                 options.validate()?;
                 Ok(options)
             }
         }
 
-        /// The options and all other settings.
-        #[derive(Default, Deserialize, Serialize)]
-        #[serde(default, deny_unknown_fields, rename = "Settings")]
-        pub(super) struct RawSettings {
-            #[serde(serialize_with = "written")]
-            url: Option<Secret>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            username: Option<String>,
-            #[serde(skip_serializing)]
-            password: Option<Secret>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            database: Option<Plain<u8>>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            sentinel_username: Option<String>,
-            #[serde(skip_serializing)]
-            sentinel_password: Option<Secret>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            tls_ca_file: Option<PathBuf>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            tls_client_certificate: Option<PathBuf>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            tls_client_key: Option<PathBuf>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            tls_server_name: Option<String>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            direct: Option<Plain<bool>>,
-            $(#[serde(skip_serializing_if = "Option::is_none")] $field: Option<$type>,)*
-            // Last, because in TOML tables follow values.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            address_map: Option<Map>,
+        /// Refuses unknown fields, and values out of the bounds of each field. A missing field has its default.
+        impl<'de> Deserialize<'de> for Options {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                RawOptions::deserialize(deserializer)?.read().map_err(D::Error::custom)
+            }
         }
 
-        impl RawSettings {
-            pub(super) fn of(settings: &Settings) -> Self {
-                let RawOptions { $($field,)* } = RawOptions::of(&settings.options);
-                let Settings { url, username, database, sentinel_username, tls, address_map, direct, .. } = settings;
-                let Tls { ca_file, client_certificate, server_name } = tls.clone().unwrap_or_default();
-                let (tls_client_certificate, tls_client_key) = client_certificate.unzip();
-                Self {
-                    url: Some(url.clone()),
-                    username: username.clone(),
-                    password: None,
-                    database: database.as_ref().map(Field::of),
-                    sentinel_username: sentinel_username.clone(),
-                    sentinel_password: None,
-                    tls_ca_file: ca_file,
-                    tls_client_certificate,
-                    tls_client_key,
-                    tls_server_name: server_name,
-                    direct: Some(Field::of(direct)),
-                    $($field,)*
-                    address_map: (!address_map.is_empty()).then(|| Map(address_map.clone())),
-                }
-            }
-
-            pub(super) fn read(self) -> Result<Settings> {
-                let url = self.url.ok_or_else(|| Error::config("the url is missing, such as redis://localhost:6379"))?;
-                let client_certificate = match (self.tls_client_certificate, self.tls_client_key) {
-                    (Some(certificate), Some(key)) => Some((certificate, key)),
-                    (None, None) => None,
-                    _ => return Err(Error::config("tls_client_certificate and tls_client_key go together: both, or none")),
-                };
-                let tls = Tls { ca_file: self.tls_ca_file, client_certificate, server_name: self.tls_server_name };
-                Ok(Settings {
-                    url,
-                    tls: (tls != Tls::default()).then_some(tls),
-                    username: self.username,
-                    password: self.password,
-                    database: self.database.map(Field::value),
-                    sentinel_username: self.sentinel_username,
-                    sentinel_password: self.sentinel_password,
-                    address_map: self.address_map.unwrap_or_default().0,
-                    direct: self.direct.is_some_and(Field::value),
-                    options: RawOptions { $($field: self.$field,)* }.read()?,
-                })
+        /// Writes all fields.
+        impl Serialize for Options {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                // Exhaustive, so that a new option cannot be forgotten here.
+                let Self { $($option,)* } = self.clone();
+                RawOptions { $($option: Some($option),)* }.serialize(serializer)
             }
         }
     };
 }
 
-with_options!(structs);
-
-fn written<S: serde::Serializer>(url: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
-    url.as_ref().map(|url| without_password(&url.0)).serialize(serializer)
-}
-
-/// Checks that each value can be parsed, without checking how the values fit together.
-pub(super) fn check<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
-    RawSettings::deserialize(deserializer).map(drop)
+fields! {
+    server {
+        username: String,
+        #[serde(skip_serializing, deserialize_with = "value::secret")] password: Secret,
+        #[serde(deserialize_with = "value::plain")] database: u8,
+        sentinel_username: String,
+        #[serde(skip_serializing, deserialize_with = "value::secret")] sentinel_password: Secret,
+        tls_ca_file: PathBuf,
+        tls_client_certificate: PathBuf,
+        tls_client_key: PathBuf,
+        tls_server_name: String,
+        #[serde(deserialize_with = "value::plain")] direct: bool,
+        // Last, because some versions of TOML want tables after values.
+        #[serde(deserialize_with = "value::map")] address_map: HashMap<String, String>,
+    }
+    options {
+        #[serde(with = "value::time")] watchdog: Duration,
+        #[serde(deserialize_with = "value::plain")] watchdog_batch: usize,
+        #[serde(with = "value::time")] command_timeout: Duration,
+        #[serde(with = "value::time")] connect_timeout: Duration,
+        #[serde(deserialize_with = "value::plain")] retry_attempts: u32,
+        #[serde(with = "value::times")] retry_delay: (Duration, Duration),
+        #[serde(with = "value::time")] subscribe_timeout: Duration,
+        #[serde(with = "value::time")] subscription_linger: Duration,
+        #[serde(with = "value::time")] poll_cap: Duration,
+        #[serde(with = "value::time")] ping_interval: Duration,
+        #[serde(deserialize_with = "value::plain")] handoff_limit: u32,
+        #[serde(with = "value::time")] handoff_time: Duration,
+        #[serde(deserialize_with = "value::plain")] take_turns: bool,
+        #[serde(with = "value::time")] fair_wait: Duration,
+        #[serde(with = "value::time")] java_fair_wait: Duration,
+        #[serde(with = "value::time")] fair_grace: Duration,
+        prefer: Prefer,
+        #[serde(with = "value::time")] hold_back: Duration,
+        #[serde(deserialize_with = "value::plain")] pool_size: usize,
+        name_prefix: String,
+        client_name: String,
+        #[serde(deserialize_with = "value::plain")] script_cache: bool,
+        #[serde(deserialize_with = "value::plain")] coalesce: bool,
+        #[serde(with = "value::acks")] acks: Acks,
+        #[serde(with = "value::time")] ack_timeout: Duration,
+        #[serde(with = "value::time")] scan_interval: Duration,
+        sharded: Sharded,
+        #[serde(deserialize_with = "value::plain")] confirm_primary: bool,
+        #[serde(deserialize_with = "value::plain")] preflight: bool,
+    }
 }

@@ -90,10 +90,13 @@ fn toml_yaml_json_and_the_environment_say_the_same() {
     for settings in all {
         let options = &settings.options;
         assert_eq!(settings.url.0, "redis-sentinel://app:secret@s1,s2:26380/locks");
-        assert_eq!((settings.database, settings.password.is_some(), settings.direct), (Some(3), false, false));
-        assert_eq!(settings.sentinel_password.as_ref().unwrap().0, "secret");
-        assert_eq!(settings.address_map.get("10.0.0.1:6379").map(String::as_str), Some("localhost:7000"));
-        assert_eq!(settings.tls, Some(Tls::new().ca_file("/etc/ca.pem").client_certificate("cert.pem", "key.pem")));
+        let server = &settings.server;
+        assert_eq!((server.database, server.password.is_some(), server.direct), (Some(3), false, None));
+        assert_eq!(server.sentinel_password.as_ref().unwrap().0, "secret");
+        let map = server.address_map.as_ref().unwrap();
+        assert_eq!(map.get("10.0.0.1:6379").map(String::as_str), Some("localhost:7000"));
+        let tls = settings.clone().into_builder().target.tls;
+        assert_eq!(tls, Some(Tls::new().ca_file("/etc/ca.pem").client_certificate("cert.pem", "key.pem")));
         let written = Options {
             watchdog: Duration::from_secs(20),
             watchdog_batch: 50,
@@ -130,7 +133,8 @@ fn what_is_written_is_read_again_without_secrets() {
         assert!(!text.contains("secret"), "{text}");
         assert_eq!(again.url.0, "redis-sentinel://app@s1,s2:26380/locks");
         assert_eq!(said(&again.options), said(&settings.options));
-        assert_eq!((again.address_map, again.tls), (settings.address_map.clone(), settings.tls.clone()));
+        assert_eq!(again.server.address_map, settings.server.address_map);
+        assert_eq!(again.into_builder().target.tls, settings.clone().into_builder().target.tls);
     }
     let options = Options { hold_back: Duration::from_micros(1_500), ..settings.options };
     let text = serde_json::to_string(&options).unwrap();
@@ -201,7 +205,7 @@ fn what_is_wrong_is_named_and_never_repeated() {
 #[test]
 fn numbers_are_passwords_too() {
     let settings: Settings = serde_saphyr::from_str("url: redis://a:1\npassword: 12345\n").unwrap();
-    assert_eq!(settings.password.unwrap().0, "12345");
+    assert_eq!(settings.server.password.unwrap().0, "12345");
 }
 
 #[test]
@@ -209,4 +213,14 @@ fn the_environment_is_that_of_the_process() {
     // Cargo sets variables with this prefix, and none of them is an option.
     let error = Settings::from_env("CARGO_PKG").unwrap_err().to_string();
     assert!(error.contains("the variable CARGO_PKG_") && error.contains("unknown field"), "{error}");
+}
+
+#[test]
+fn a_null_is_a_missing_value_and_off_needs_no_quotes() {
+    let yaml =
+        "url: redis://a:1\nwatchdog:\npassword: null\nretry_delay: ~\nprefer:\naddress_map:\nacks: off\nsharded: off\n";
+    let settings: Settings = serde_saphyr::from_str(yaml).unwrap();
+    assert!(settings.server.password.is_none() && settings.server.address_map.is_none());
+    let written = Options { acks: Acks::Off, sharded: Sharded::Off, ..Options::default() };
+    assert_eq!(said(&settings.options), said(&written));
 }

@@ -30,7 +30,7 @@ use crate::error::{Error, NotHeld, Result};
 use crate::flavour::Flavour;
 use crate::group::{self, each};
 use crate::guard::Guard;
-use crate::lock::DistLock;
+use crate::lock::{DistLock, Inside};
 use crate::multi::MultiLock;
 use crate::owner::Owner;
 use crate::runtime::home;
@@ -117,10 +117,6 @@ impl Striped {
         self.segments.get(at)
     }
 
-    pub(crate) fn segments(&self) -> &[Arc<dyn DistLock>] {
-        &self.segments
-    }
-
     /// Returns the segment of a key; `None` if there are no segments.
     ///
     /// It is the same in every process, version and language, for the same number of segments: the FNV-1a hash of
@@ -163,6 +159,10 @@ impl Striped {
 }
 
 impl DistLock for Striped {
+    fn inside(&self) -> Option<Inside<'_>> {
+        Some(Inside::Many(&self.segments))
+    }
+
     fn name(&self) -> &str {
         &self.name
     }

@@ -42,7 +42,12 @@ impl ServerClock {
 
     /// True if the server's time is known.
     pub(crate) fn is_known(&self, now: Moment) -> bool {
-        self.last(now, Duration::ZERO) != 1
+        self.time(now).is_some()
+    }
+
+    /// The server's time in ms, if known: at most a round trip too early.
+    pub(crate) fn time(&self, now: Moment) -> Option<i64> {
+        Some(self.last(now, Duration::ZERO)).filter(|at| *at != 1)
     }
 
     /// Returns the last moment of a command that is sent at `sent` and may take `within`, in ms of the server's time.

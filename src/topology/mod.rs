@@ -42,11 +42,12 @@ use member::Member;
 pub(crate) use member::{MemberId, MemberListener};
 pub(crate) use primary::Primary;
 pub(crate) use settings::Settings;
-pub(crate) use slots::{hash_tag, slot_of};
+#[cfg(test)]
+pub(crate) use slots::slot_of;
 
 use crate::error::{Error, Result};
 use crate::names::LockName;
-use crate::transport::{Fault, Transport};
+use crate::transport::Transport;
 use crate::world::{Moment, World};
 
 /// Number of names that [`Topology::one_each`] tries: enough for hundreds of servers.
@@ -186,6 +187,11 @@ impl Topology {
 
     pub(crate) fn clock(&self, name: &LockName) -> MemberClock {
         MemberClock(self.member(name))
+    }
+
+    /// The time of the name's server in ms, if known.
+    pub(crate) fn time(&self, name: &LockName, now: Moment) -> Option<i64> {
+        self.clock(name).time(now)
     }
 
     fn all(&self) -> Vec<Arc<Member>> {

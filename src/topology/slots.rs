@@ -4,36 +4,7 @@ pub(super) mod map;
 mod shards;
 pub(super) mod view;
 
-pub(crate) const SLOTS: u16 = 16_384;
-
-pub(crate) fn slot_of(key: &[u8]) -> u16 {
-    hash_tag(key).iter().fold(0, |crc: u16, byte| (crc << 8) ^ CRC[usize::from((crc >> 8) as u8 ^ byte)]) % SLOTS
-}
-
-/// Returns the part of a key that decides on its slot: the text between the first `{` and the next `}`. If there is
-/// no such part, or it is empty, that is the whole key.
-pub(crate) fn hash_tag(key: &[u8]) -> &[u8] {
-    let inside = key.iter().position(|byte| *byte == b'{').map(|open| &key[open + 1..]);
-    let tag = inside.and_then(|inside| inside.iter().position(|byte| *byte == b'}').map(|close| &inside[..close]));
-    tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
-}
-
-/// CRC-16/XMODEM of each byte: polynomial 0x1021, start value 0, no bits reversed.
-const CRC: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < table.len() {
-        let mut crc = (byte as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
+pub(crate) use crate::names::slot::{SLOTS, slot_of};
 
 /// Changes up to four places of a text: inserts bytes and digits, and deletes, repeats or reverses pieces.
 #[cfg(test)]
@@ -61,6 +32,7 @@ mod tests {
     use distlock_support::{Numbers, RedisServer};
 
     use super::*;
+    use crate::names::slot::hash_tag;
 
     #[test]
     fn slots_as_servers_tell_them() {

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::Transport;
-use super::direct::Direct;
-use super::node::Node;
-use super::node::connect::Endpoint;
+use super::endpoint::Endpoint;
+use super::wire::Wire;
 use crate::config::{Options, Provider, Secret, Tls};
 use crate::error::Result;
 
@@ -93,14 +92,32 @@ impl Connector for Dial {
         // Connections of our own are cheaper, and need no command that sentinels lack.
         let direct = self.direct || matches!(purpose, Purpose::Watch | Purpose::Sentinel);
         Box::pin(async move {
-            if direct && let Some(target) = endpoint.direct()? {
-                let transport = match purpose {
-                    Purpose::Watch => Direct::for_commands(target, &options).await?,
-                    _ => Direct::connect(target, &options, lazily, sharded).await?,
-                };
-                return Ok(Arc::new(transport) as Arc<dyn Transport>);
+            if purpose == Purpose::Watch
+                && let Some(target) = endpoint.target()?
+            {
+                return Ok(Arc::new(Wire::for_commands(target, &options).await?) as Arc<dyn Transport>);
             }
-            Ok(Arc::new(Node::connect(&endpoint, &options, lazily, sharded).await?) as Arc<dyn Transport>)
+            connect(&endpoint, &options, direct, lazily, sharded).await
         })
     }
+}
+
+/// Connects to one server. `direct`: without fred, where that is possible.
+pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    options: &Options,
+    direct: bool,
+    lazily: bool,
+    sharded: bool,
+) -> Result<Arc<dyn Transport>> {
+    if (direct || cfg!(not(feature = "fred")))
+        && let Some(target) = endpoint.target()?
+    {
+        return Ok(Arc::new(Wire::connect(target, options, lazily, sharded).await?));
+    }
+    #[cfg(feature = "fred")]
+    return Ok(Arc::new(super::node::Node::connect(endpoint, options, lazily, sharded).await?));
+    // Without fred, every endpoint has a target.
+    #[cfg(not(feature = "fred"))]
+    Err(crate::config::not_built_in())
 }

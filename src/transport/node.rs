@@ -23,10 +23,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::transport::direct::{Lanes, MessageLine};
 use crate::transport::{Acknowledge, Call, Fault, FaultKind, Listener, Replied, Reply, Transport};
 use crate::world::{Machine, World};
 use connection::Connection;
+use distlock_wire::{Lanes, MessageLine};
 use subscriptions::Subscriptions;
 
 pub(crate) mod connect;
@@ -117,7 +117,7 @@ impl Transport for Node {
         sent: oneshot::Sender<()>,
     ) -> BoxFuture<'static, Result<Replied, Fault>> {
         match &self.lanes {
-            Some(lanes) => lanes.run(call, how, sent),
+            Some(lanes) => lanes.run(call.into(), how, sent),
             None => {
                 let fault = Fault::new(FaultKind::NotSent, "replicas cannot be asked over this connection");
                 Box::pin(std::future::ready(Err(fault)))
@@ -210,9 +210,9 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Instant;
 
-    use super::connect::Endpoint;
     use super::*;
     use crate::config::{Options, Secret};
+    use crate::transport::endpoint::Endpoint;
     use crate::transport::script::Script;
 
     static SCRIPT: Script = Script::new("x", "return 1");

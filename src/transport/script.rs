@@ -1,10 +1,7 @@
 //! Scripts: the Lua texts of `lua/`. Servers know them by their SHA-1.
 
 use std::fmt;
-use std::sync::OnceLock;
-
-use bytes::Bytes;
-use sha1::{Digest, Sha1};
+use std::ops::Deref;
 
 use super::Reply;
 
@@ -16,14 +13,8 @@ use super::Reply;
 ///
 /// A script that is equivalent to one command (its field `command`) may be sent as that command instead, once.
 pub struct Script {
-    /// Name for logs: its file below `lua/`, `<folder>/many` for a script that combines several, or a name of its own
-    /// for a bare command.
-    pub name: &'static str,
-    /// Lua text. Empty for a bare command.
-    pub source: &'static str,
-    /// The one command with the same effect, given the script's keys and arguments. A transport that supports only
-    /// scripts may ignore it, unless `source` is empty.
-    pub command: Option<&'static str>,
+    /// Its name, text and command.
+    pub(crate) wire: distlock_wire::Script,
     /// The script that runs many calls of this script and similar ones at once, and the number of this script in it.
     pub(crate) many: Option<(&'static Script, i64)>,
     /// Work of one call for the server. A call of the reentrant lock is 1.
@@ -34,30 +25,22 @@ pub struct Script {
     pub(crate) announces: bool,
     /// True if the script changes nothing, so it may be retried even if its outcome is unknown.
     pub(crate) reads_only: bool,
-    /// Set for a script that may acquire or prolong a hold: returns true if this reply says so. The script has then
-    /// written, even if nothing changed, and replicas must have that write.
-    pub(crate) gains: Option<fn(&Reply) -> bool>,
     /// For a script about several holds: extracts the part of its reply that is returned at once, without waiting for
     /// replicas. Returns `None` if the whole reply must wait.
     pub(crate) at_once: Option<fn(&Reply) -> Option<Reply>>,
-    sha: OnceLock<Bytes>,
 }
 
 impl Script {
     /// Creates a script with this name and text.
     pub const fn new(name: &'static str, source: &'static str) -> Self {
         Self {
-            name,
-            source,
-            command: None,
+            wire: distlock_wire::Script::new(name, source),
             many: None,
             work: 1,
             reaches_beyond: false,
             announces: false,
             reads_only: false,
-            gains: None,
             at_once: None,
-            sha: OnceLock::new(),
         }
     }
 
@@ -76,14 +59,14 @@ impl Script {
         number: i64,
     ) -> Self {
         let mut script = Self::step(name, source, many, number);
-        script.command = Some(command);
+        script.wire.command = Some(command);
         script
     }
 
     /// Creates a bare command without a script. The transport has to support commands.
     pub(crate) const fn bare(name: &'static str, command: &'static str) -> Self {
         let mut script = Self::new(name, "");
-        script.command = Some(command);
+        script.wire.command = Some(command);
         script
     }
 
@@ -104,7 +87,7 @@ impl Script {
 
     /// Marks a script that acquires or prolongs a hold if `gains` returns true for its reply.
     pub(crate) const fn gaining(mut self, gains: fn(&Reply) -> bool) -> Self {
-        self.gains = Some(gains);
+        self.wire.gains = Some(gains);
         self
     }
 
@@ -118,26 +101,19 @@ impl Script {
         self.work = work;
         self
     }
+}
 
-    /// Returns the SHA-1 of the text in lower-case hex, as `EVALSHA` needs it.
-    pub fn sha(&self) -> Bytes {
-        self.sha.get_or_init(|| Bytes::from(format!("{:x}", Sha1::digest(self.source)))).clone()
+/// Name, text, command and hash.
+impl Deref for Script {
+    type Target = distlock_wire::Script;
+
+    fn deref(&self) -> &Self::Target {
+        &self.wire
     }
 }
 
 impl fmt::Debug for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Script").field(&self.name).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_sha_is_that_of_the_text() {
-        let script = Script::new("x", "return 1");
-        assert_eq!(script.sha(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
     }
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fred::rustls::pki_types::PrivateKeyDer;
-use fred::rustls::pki_types::pem::PemObject as _;
 use parking_lot::Mutex;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

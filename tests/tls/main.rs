@@ -34,8 +34,8 @@ use distlock::{Builder, Client, Error};
 use distlock_support::RedisServer;
 use distlock_support::ports::Port;
 use distlock_support::reaper::{self, Folder};
-use fred::rustls::crypto::CryptoProvider;
 use pki::openssl;
+use rustls::crypto::CryptoProvider;
 
 const URL: &str = "DISTLOCK_TEST_URL";
 
@@ -136,7 +136,7 @@ async fn inner_locks_wait_and_wake() {
 #[ignore = "run by another one"]
 async fn inner_the_programs_own_choice_comes_first() {
     // A provider without cipher suites, so that its use shows.
-    let mut useless = fred::rustls::crypto::aws_lc_rs::default_provider();
+    let mut useless = rustls::crypto::aws_lc_rs::default_provider();
     useless.cipher_suites.clear();
     useless.install_default().unwrap();
     let refused = outer().connect().await;

@@ -14,11 +14,11 @@ mod late;
 
 static ACQUIRE: Script = Script::new(
     "reentrant/acquire",
-    concat!(include_str!("../../../lua/common/holds.lua"), include_str!("../../lua/reentrant/acquire.lua")),
+    concat!(include_str!("../../../lua/common/holds.lua"), include_str!("../../../lua/reentrant/acquire.lua")),
 );
 static RELEASE: Script = Script::new(
     "reentrant/release",
-    concat!(include_str!("../../../lua/common/holds.lua"), include_str!("../../lua/reentrant/release.lua")),
+    concat!(include_str!("../../../lua/common/holds.lua"), include_str!("../../../lua/reentrant/release.lua")),
 );
 
 fn ms(n: u64) -> Duration {

@@ -346,7 +346,7 @@ impl Attempt {
             let answered = engine.topology.run_timed(protocol.name(), call).await;
             let Answered { reply, placement, clock } = answered.map_err(|fault| {
                 let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true).leased(self.lease));
-                let error = fault.to_error(&protocol.name().as_written);
+                let error = Error::of_fault(&fault, &protocol.name().as_written);
                 // The lock is held, but too few replicas have the hold. It is undone at once, so that other clients
                 // may acquire.
                 let spent = matches!(fault.kind, FaultKind::Unacknowledged { .. });

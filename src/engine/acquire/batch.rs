@@ -70,7 +70,7 @@ pub(crate) fn batch(
             if fault.in_doubt() {
                 undo();
             }
-            fault.to_error(&name.as_written)
+            Error::of_fault(&fault, &name.as_written)
         })?;
         if placements().iter().any(|placement| *placement != asked_at) {
             // The server may have lost one of the names before it answered, so its answer does not count.
@@ -85,7 +85,7 @@ pub(crate) fn batch(
                 return match parts.as_slice() {
                     [Reply::Int(n), Reply::Int(_)] => at(n).map(|at| Ok(Batch::Busy(at))),
                     [Reply::Int(n), Reply::Text(text)] => {
-                        at(n).map(|at| Err(refused(text).to_error(&targets[at].hold.name().as_written)))
+                        at(n).map(|at| Err(Error::of_fault(&refused(text), &targets[at].hold.name().as_written)))
                     }
                     _ => None,
                 }

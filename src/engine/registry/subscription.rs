@@ -215,7 +215,8 @@ impl MemberListener for Registry {
             let mut wakes = Wakes::default();
             let mut shard = self.shard(name).lock();
             let Some(slot) = shard.get_mut(name) else { continue };
-            if slot.turns.heard(now) {
+            let at = slot.turns.needs_time().then(|| self.topology.time(name, now)).flatten();
+            if slot.turns.heard(at, now) {
                 slot.change(&mut wakes);
             }
             let Some(seat) = &slot.contender else { continue };

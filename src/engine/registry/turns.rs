@@ -11,7 +11,8 @@
 //!
 //! Read-write locks have no turns. While Java competes, readers and writers that were woken by a message, and writers
 //! right after a release of this process, pause for a random part of a [`WINDOW`]. Java is noticed when it holds the
-//! lock. To give Java a chance to be noticed, a writer starts a way after one release in [`UNSEEN`].
+//! lock. Until then all processes of ours start a way at the first message of each [`UNSEEN`] of the server's time. So
+//! they let a waiter of Java try at the same moment, without a message of their own.
 //!
 //! Nothing relies on turns, because anybody may send messages.
 
@@ -42,9 +43,12 @@ const JAVA_STAYS: Duration = Duration::from_secs(5);
 /// a message faster than they do.
 const WINDOW: Duration = Duration::from_millis(1);
 
-/// While Java is not seen, a writer starts one [`WAY`] in this many releases, at random. A waiter of Java that loses
-/// every race is seen then.
-const UNSEEN: u64 = 64;
+/// While Java is not seen, all processes start one [`WAY`] in this much of the server's time, in ms. A waiter of Java
+/// that loses every race is seen then.
+const UNSEEN: i64 = 640;
+
+/// Least number of messages in one [`UNSEEN`] for which processes start a way in the next one.
+const STEADY: u32 = 2;
 
 /// Longest pause between two trials.
 const RAREST: Duration = WAY.saturating_mul(64);
@@ -95,6 +99,10 @@ pub(super) struct Turns {
     java: Option<Moment>,
     /// When this process last released it; only for [`Courtesy::ByWindow`].
     left: Option<Moment>,
+    /// True if other clients heard that release.
+    has_others: bool,
+    /// The [`UNSEEN`] in which the last message arrived, and how many have arrived in it.
+    period: (i64, u32),
     /// Boxed, because most names have one process only.
     way: Option<Box<Way>>,
     learnt: Option<Box<Learnt>>,
@@ -162,11 +170,6 @@ pub(super) struct Taken {
     pub(super) is_first: bool,
 }
 
-/// True for one moment in `n`, pseudo-randomly: a hash of the time, which needs no random number generator.
-const fn is_one_in(n: u64, now: Moment) -> bool {
-    (now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(n)
-}
-
 impl Turns {
     /// A release is about to be sent. `is_over`: this process has used its hand-offs.
     pub(super) fn release_begins(&mut self, is_over: bool, now: Moment) {
@@ -185,12 +188,9 @@ impl Turns {
         let way = match given.courtesy {
             Courtesy::None => None,
             Courtesy::ByWindow => {
-                self.left = Some(now);
-                let others = given.receivers > u32::from(given.listens);
-                // A waiter of Java may never have got the lock, so it was never seen.
-                let tries = others && !self.races_java(now) && is_one_in(UNSEEN, now);
-                let (own, until, since, length, end) = (u64::MAX, u64::MAX, now, WAY, now + WAY);
-                tries.then_some(Way { own, until, known: 0, receivers: 0, is_trial: true, since, length, end })
+                (self.left, self.has_others) = (Some(now), given.receivers > u32::from(given.listens));
+                // This release's own message may have started it.
+                self.way.take().map(|way| *way)
             }
             Courtesy::ByMessage => {
                 let own = before + u64::from(given.listens);
@@ -225,7 +225,7 @@ impl Turns {
         self.shared = way.is_some() || given.courtesy == Courtesy::ByWindow && self.races_java(now);
         self.is_polled_for = matches!(given.courtesy, Courtesy::ByPolling(_));
         self.way = None;
-        if given.wanted && self.has_turn(now) {
+        if given.wanted && self.has_turn(now) && (way.is_none() || given.courtesy != Courtesy::ByWindow) {
             return true;
         }
         self.began = None;
@@ -238,9 +238,27 @@ impl Turns {
         self.began.is_some_and(|began| now.since(began) < CONTESTED_TURN)
     }
 
-    /// A message has arrived. Returns true if it ends the last turn of the others.
-    pub(super) fn heard(&mut self, now: Moment) -> bool {
+    /// True if [`Self::heard`] needs the server's time.
+    pub(super) const fn needs_time(&self) -> bool {
+        self.left.is_some() && self.has_others
+    }
+
+    /// A message has arrived. `at`: the server's time in ms, if needed and known. Returns true if the message ends the
+    /// last turn of the others.
+    pub(super) fn heard(&mut self, at: Option<i64>, now: Moment) -> bool {
         self.heard += 1;
+        if let Some(at) = at {
+            let (now_in, (last, count)) = (at / UNSEEN, self.period);
+            self.period = if now_in == last { (last, count.saturating_add(1)) } else { (now_in, 1) };
+            // With fewer messages, Java has time enough to be first.
+            let is_steady = now_in == last + 1 && count >= STEADY;
+            if is_steady && !self.races_java(now) {
+                let (own, until, since, length, end) = (u64::MAX, u64::MAX, now, WAY, now + WAY);
+                self.way =
+                    Some(Box::new(Way { own, until, known: 0, receivers: 0, is_trial: true, since, length, end }));
+                return false;
+            }
+        }
         let Some(way) = &mut self.way else { return false };
         way.since = now;
         if self.heard < way.until {

@@ -11,7 +11,7 @@ use crate::engine::clock::{Refusals, harmless_from};
 use crate::engine::hold::{Hold, lease_until};
 use crate::engine::ledger::{Book, Entry as _};
 use crate::engine::protocol::{Giving, HoldId, LeaseLeft, Protocol, Release};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::topology::ServerClock;
 use crate::transport::{Call, Fault, FaultKind, Reply};
@@ -103,7 +103,7 @@ pub(super) async fn send_release(
             Release::NotHeld(_) if doubted => Release::Free(0),
             release => release,
         }),
-        Err(fault) => Err(fault.to_error(&protocol.name().as_written)),
+        Err(fault) => Err(Error::of_fault(&fault, &protocol.name().as_written)),
     };
     Sent { outcome, doubted }
 }
@@ -130,7 +130,7 @@ pub(super) async fn until_answered(
             Err(fault) => fault,
         };
         doubted |= fault.in_doubt();
-        if gives_up(&fault) || !fault.to_error(&name.as_written).is_retryable() {
+        if gives_up(&fault) || !Error::of_fault(&fault, &name.as_written).is_retryable() {
             return (Err(fault), doubted);
         }
         let pause = engine.pause(failures);
@@ -163,7 +163,7 @@ pub(super) async fn in_time<T>(
                 refusals.add(&answered.clock, at, engine.now())?;
             }
             Err(fault) => {
-                let error = fault.to_error(&protocol.name().as_written);
+                let error = Error::of_fault(&fault, &protocol.name().as_written);
                 let pause = engine.pause(failures);
                 if fault.in_doubt() || !error.is_retryable() || engine.now() + pause >= until {
                     return Err(error);

@@ -111,7 +111,7 @@ async fn over_slots(engine: &Arc<Engine>, placed: &[Placed], knowledge: &Undecla
         outcome => {
             let error = match outcome {
                 Ok(odd) => Error::odd_reply(renewal(&placed[0]).script.name, &odd),
-                Err(fault) => fault.to_error(&placed[0].hold.name().as_written),
+                Err(fault) => Error::of_fault(&fault, &placed[0].hold.name().as_written),
             };
             return failed(placed, &error);
         }
@@ -159,7 +159,7 @@ async fn of_one_slot(engine: &Arc<Engine>, placed: &[Placed]) -> Result<Round, E
     let Some(first) = placed.first() else { return Ok(Round::default()) };
     let asking = Asking::of(engine, placed);
     let outcome = engine.topology.run_placed(first.hold.name(), asking.call(engine)).await;
-    let (reply, asked_at) = outcome.map_err(|fault| fault.to_error(&first.hold.name().as_written))?;
+    let (reply, asked_at) = outcome.map_err(|fault| Error::of_fault(&fault, &first.hold.name().as_written))?;
     let entries = match reply {
         Reply::List(entries) if entries.len() == placed.len() => entries,
         odd => return Err(Error::odd_reply(renewal(first).script.name, &odd).about(&first.hold.name().as_written)),

@@ -9,7 +9,6 @@ use super::fake::{Fake, Fate};
 use super::release::acquire;
 use super::{client, done, ms, secs, settle};
 use crate::error::passing::PASSING;
-use crate::lock::DistLock as _;
 use crate::{Acquire, Client, Error, Guard, Lost, Released};
 
 /// Gives the next 1000 commands of this script the same fate. [`Fake::calm`] ends that early.

@@ -1,6 +1,5 @@
 //! Connects to a server: from a URL and options to a [`Node`].
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,152 +20,36 @@ use super::login::{Login as Asked, word};
 use super::messages::{dispatch, follow, keep_listening};
 use super::subscriptions::Subscriptions;
 use super::{Messages, Node, tls};
-use crate::config::{BUILT_IN, Options, Provider, Secret, Tls, not_built_in, url};
+use crate::config::Options;
 use crate::error::{Error, Result, Step};
-use crate::transport::FOREIGN;
-use crate::transport::connector::Login;
-use crate::transport::demotions::Demotions;
-use crate::transport::direct::{Lanes, MessageLine, Place, Target};
-use crate::transport::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
+use crate::transport::endpoint::{Endpoint, Parsed};
+use distlock_wire::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
+use distlock_wire::{Demotions, FOREIGN, Lanes, MessageLine, Place};
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Endpoint {
-    pub(crate) url: Secret,
-    pub(crate) username: Option<Secret>,
-    pub(crate) password: Option<Secret>,
-    /// Queried before each login. Its answer replaces both user and password.
-    pub(crate) credentials: Option<Provider>,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) database: Option<u8>,
-}
-
-impl Endpoint {
-    /// Parses the URL. Errors never repeat it, because it may contain a password.
-    fn plain_config(&self) -> Result<Config> {
-        let (scheme, rest) =
-            self.url.0.split_once("://").ok_or_else(|| {
-                Error::config("the URL has no scheme: use redis://host:port, rediss:// or unix:///path")
-            })?;
-        let mut config = match scheme {
-            "unix" | "redis+unix" | "valkey+unix" => {
-                // `unix://[user:password@]/path[?db=3]`. A path may contain @ and #; a ? is written %3F.
-                let (credentials, path) = match rest.split_once("@/") {
-                    Some((credentials, _)) if !rest.starts_with('/') => {
-                        (Some(credentials), &rest[credentials.len() + 1..])
-                    }
-                    _ => (None, rest),
-                };
-                let (path, database) = url::without_query(path)?;
-                if !path.starts_with('/') {
-                    return Err(Error::config(
-                        "the URL of a unix socket needs an absolute path: unix:///run/redis.sock",
-                    ));
-                }
-                let (user, password) = credentials.map_or((None, None), |text| match text.split_once(':') {
-                    Some((user, password)) => (Some(user), Some(password)),
-                    None => (Some(text), None),
-                });
-                Config {
-                    server: ServerConfig::Unix { path: PathBuf::from(decoded(path)) },
-                    username: user.filter(|user| !user.is_empty()).map(decoded),
-                    password: password.map(decoded),
-                    database,
-                    ..Config::default()
-                }
-            }
-            "rediss" | "valkeys" if !BUILT_IN => return Err(not_built_in()),
-            // Parsed as a URL without TLS: otherwise fred would let rustls choose a crypto provider, which may panic.
-            "rediss" | "valkeys" | "redis" | "valkey" => read(rest)?,
-            // The scheme is not repeated: it may be anything, even part of a password that contains `://`.
-            _ => {
-                return Err(Error::config(
-                    "the URL's scheme is unknown: use redis://, rediss://, unix://, redis-cluster://, redis-sentinel:// or redis-replicated://",
-                ));
-            }
-        };
-        if let Some(tls) = &self.tls {
-            tls.check(scheme)?;
-        }
-        if let Some(username) = &self.username {
-            config.username = Some(username.0.clone());
-        }
-        if let Some(password) = &self.password {
-            config.password = Some(password.0.clone());
-        }
-        if self.database.is_some() {
-            config.database = self.database;
-        }
-        if config.username.is_some() && config.password.is_none() && self.credentials.is_none() {
-            return Err(Error::config(
-                "the login has a user and no password: redis://user:password@host, or redis://:password@host for a password alone",
-            ));
-        }
-        Ok(config)
-    }
-
-    /// Builds fred's configuration, and the TLS settings for connections of our own, if they can use TLS.
-    fn config(&self, within: Duration) -> Result<(Config, Option<Secured>)> {
-        let mut config = self.plain_config()?;
-        let secured =
-            if self.is_tls() { tls::apply(&mut config, &self.tls.clone().unwrap_or_default())? } else { None };
-        config.username = config.username.as_deref().map(word);
-        config.password = config.password.as_deref().map(word);
-        if let Some(provider) = self.credentials.clone() {
-            config.credential_provider = Some(Arc::new(Asked { provider, within }));
-        }
-        config.version = RespVersion::RESP3;
+/// Builds fred's configuration.
+fn config(endpoint: &Endpoint, parsed: &Parsed, secured: Option<&Secured>, within: Duration) -> Result<Config> {
+    let server = match &parsed.place {
+        Place::Unix(path) => ServerConfig::Unix { path: path.clone() },
+        Place::Tcp(host, port) if host.contains(':') => ServerConfig::new_centralized(format!("[{host}]"), *port),
+        Place::Tcp(host, port) => ServerConfig::new_centralized(host.as_str(), *port),
+    };
+    let mut config = Config {
+        server,
+        username: parsed.username.as_ref().map(|username| word(&username.0)),
+        password: parsed.password.as_ref().map(|password| word(&password.0)),
+        database: parsed.database,
+        version: RespVersion::RESP3,
         // While a connection is down, commands wait for a reconnect up to their timeout, instead of failing at once.
-        config.fail_fast = false;
-        Ok((config, secured))
+        fail_fast: false,
+        ..Config::default()
+    };
+    if endpoint.is_tls() {
+        tls::apply(&mut config, endpoint.tls.as_ref(), secured)?;
     }
-
-    fn is_tls(&self) -> bool {
-        ["rediss://", "valkeys://"].iter().any(|scheme| self.url.0.starts_with(scheme))
+    if let Some(provider) = endpoint.credentials.clone() {
+        config.credential_provider = Some(Arc::new(Asked { provider, within }));
     }
-
-    pub(crate) fn login(&self) -> Result<(Login, Option<u8>)> {
-        let config = self.plain_config()?;
-        let (username, password) = (config.username.map(Secret), config.password.map(Secret));
-        let login = Login { username, password, credentials: self.credentials.clone() };
-        Ok((login, config.database))
-    }
-
-    /// Target of a connection without fred. `None` over native-tls, which only fred supports.
-    pub(crate) fn direct(&self) -> Result<Option<Target>> {
-        let mut config = self.plain_config()?;
-        if !self.is_tls() {
-            return Ok(self.target(config, None));
-        }
-        let secured = tls::apply(&mut config, &self.tls.clone().unwrap_or_default())?;
-        Ok(secured.and_then(|secured| self.target(config, Some(secured))))
-    }
-
-    fn target(&self, config: Config, tls: Option<Secured>) -> Option<Target> {
-        let place = match config.server {
-            ServerConfig::Unix { path } => Place::Unix(path),
-            ServerConfig::Centralized { server } => {
-                // Only URLs have brackets around an IPv6 address.
-                let host =
-                    server.host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&server.host);
-                Place::Tcp(host.to_owned(), server.port)
-            }
-            _ => return None,
-        };
-        let (username, password) = (config.username.map(Secret), config.password.map(Secret));
-        let (credentials, database) = (self.credentials.clone(), config.database.unwrap_or(0));
-        Some(Target { place, tls, username, password, credentials, database })
-    }
-}
-
-/// Parses the part after `://` of the URL of one server.
-fn read(rest: &str) -> Result<Config> {
-    let (url, database) = url::one_server(rest)?;
-    let config = Config::from_url_centralized(&url).map_err(|_| {
-        Error::config(
-            "the URL cannot be read: redis://[user:password@]host[:port][/database], the login percent-encoded",
-        )
-    })?;
-    Ok(Config { database, ..config })
+    Ok(config)
 }
 
 /// Capacity of each of fred's eight event channels per connection, which are allocated in full at connect. A reader
@@ -181,11 +64,14 @@ impl Node {
     /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up when
     /// they can. `sharded`: each channel belongs to one slot.
     pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
-        let (config, secured) = target.config(options.connect_timeout)?;
-        let server = server(&config);
-        let address = format!("{server}/{}", config.database.unwrap_or(0));
-        let is_plain = !target.is_tls() && matches!(config.server, ServerConfig::Centralized { .. });
-        let plain = answers_in_plain(target.is_tls().then_some(&config), options.connect_timeout);
+        let parsed = target.parsed()?;
+        let own = target.target()?;
+        let secured = own.as_ref().and_then(|own| own.tls.as_ref());
+        let config = config(target, &parsed, secured, options.connect_timeout)?;
+        let server = parsed.place.to_string();
+        let address = format!("{server}/{}", parsed.database.unwrap_or(0));
+        let is_plain = !target.is_tls() && matches!(parsed.place, Place::Tcp(..));
+        let plain = answers_in_plain(&parsed.place, target.is_tls(), options.connect_timeout);
         let connection = ConnectionConfig {
             connection_timeout: options.connect_timeout,
             internal_command_timeout: options.connect_timeout,
@@ -212,10 +98,6 @@ impl Node {
         let make = |places| {
             Client::new(config.clone(), Some(performance(places)), Some(connection.clone()), Some(policy.clone()))
         };
-        // fred does not report that a server ended or refused a subscription. It gives the refusal to the next command,
-        // or to none.
-        let own_messages =
-            if secured.is_some() || !target.is_tls() { target.target(target.plain_config()?, secured) } else { None };
         let (listener, demotions) = (Arc::new(OnceLock::new()), Demotions::default());
         let connections: Box<[_]> = (0..options.pool_size)
             .map(|_| Connection::new(make(EVENTS), &server, options.command_timeout, demotions.clone()))
@@ -223,12 +105,14 @@ impl Node {
         let node = Self {
             connections,
             next: AtomicUsize::new(0),
-            messages: match own_messages {
-                Some(place) => Messages::Own(MessageLine::to(place, options, sharded, demotions.clone())),
+            // fred does not report that a server ended or refused a subscription. It gives the refusal to the next
+            // command, or to none.
+            messages: match own.clone() {
+                Some(place) => Messages::Own(MessageLine::to(place, &options.into(), sharded, demotions.clone())),
                 None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
             listener: Arc::clone(&listener),
-            lanes: target.direct()?.map(|place| Lanes::to(place, options, demotions.clone())),
+            lanes: own.map(|place| Lanes::to(place, &options.into(), demotions.clone())),
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
@@ -303,14 +187,6 @@ impl Node {
     }
 }
 
-/// The server, as the URL names it.
-fn server(config: &Config) -> String {
-    match &config.server {
-        ServerConfig::Unix { path } => format!("unix:{}", path.display()),
-        server => server.hosts().iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-    }
-}
-
 /// Returns the first error that no retry can fix. Stores other errors in `latest`.
 async fn final_error(mut errors: ErrorReceiver, latest: &Mutex<Option<fred::error::Error>>) -> fred::error::Error {
     loop {
@@ -332,18 +208,12 @@ fn is_final(error: &fred::error::Error) -> bool {
         || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
 }
 
-/// Undoes percent-encoding, as fred does for the other kinds of URL.
-fn decoded(text: &str) -> String {
-    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
-}
-
 /// Returns once a server that should use TLS has answered without TLS; otherwise never. The server is asked when half
-/// of the time for connecting is over, because it may not answer a TLS handshake at all. `config`: `None` if no TLS is
-/// wanted.
-async fn answers_in_plain(config: Option<&Config>, within: Duration) {
-    if let Some(Config { server: ServerConfig::Centralized { server }, .. }) = config {
+/// of the time for connecting is over, because it may not answer a TLS handshake at all.
+async fn answers_in_plain(place: &Place, is_tls: bool, within: Duration) {
+    if let (Place::Tcp(host, port), true) = (place, is_tls) {
         tokio::time::sleep(within / 2).await;
-        if speaks_plain(&server.host, server.port, within / 4).await {
+        if speaks_plain(host, *port, within / 4).await {
             return;
         }
     }

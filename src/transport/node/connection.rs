@@ -22,9 +22,9 @@ use tokio::time::Instant;
 use super::fault::{fault, source, told};
 use crate::error::passing::Passing;
 use crate::runtime::standstill::{OVERDUE, unhurried, within};
-use crate::transport::demotions::Demotions;
-use crate::transport::outage::Outage;
 use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply};
+use distlock_wire::Demotions;
+use distlock_wire::Outage;
 
 /// Number of timeouts in a row after which a connection counts as dead. fred itself detects only silent connections
 /// that nothing is written to.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fred::error::{Error, ErrorKind};
 
 use crate::error::passing::without_arguments;
-use crate::transport::tls::{Meaning, explain};
 use crate::transport::{Fault, FaultKind};
+use distlock_wire::tls::{Meaning, explain};
 
 /// Message for an error of fred. Errors about TLS and about `HELLO` have fixed texts.
 pub(super) fn told(error: &Error) -> String {

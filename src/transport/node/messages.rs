@@ -18,7 +18,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::connection::name_connection;
 use super::together::MOST;
 use crate::transport::Listener;
-use crate::transport::demotions::Demotions;
+use distlock_wire::Demotions;
 
 /// Channel names are made from `str`s, so nothing is lost.
 pub(super) fn text(channel: &Bytes) -> String {

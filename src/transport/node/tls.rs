@@ -2,36 +2,36 @@
 
 use fred::types::config::Config;
 
+use distlock_wire::tls::Secured;
+
 use crate::config::Tls;
 use crate::error::Result;
-use crate::transport::tls::Secured;
 
-/// Configures TLS for fred. Returns the settings for connections of our own, if there are such connections.
+/// Configures TLS for fred, with the settings of our own connections.
+#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
+pub(super) fn apply(config: &mut Config, _tls: Option<&Tls>, secured: Option<&Secured>) -> Result<()> {
+    use fred::types::config::{ServerConfig, TlsConnector};
+
+    let (ServerConfig::Centralized { server }, Some(secured)) = (&mut config.server, secured) else { return Ok(()) };
+    // The same name as for connections of our own.
+    server.tls_server_name = Some(secured.name.to_str().into_owned().into());
+    config.tls = Some(TlsConnector::from((*secured.config).clone()).into());
+    Ok(())
+}
+
+/// As above, by the platform's library. The files are read here, once.
 ///
 /// # Errors
 ///
 /// [`Error::Config`](crate::Error::Config) for a file that cannot be read or used.
-#[cfg(all(any(feature = "rustls", feature = "rustls-ring"), not(feature = "native-tls")))]
-pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
-    use fred::types::config::{ServerConfig, TlsConnector};
-
-    let ServerConfig::Centralized { server } = &mut config.server else { return Ok(None) };
-    let secured = Secured::new(tls, &server.host)?;
-    // The same name as for connections of our own.
-    server.tls_server_name = Some(secured.name.to_str().into_owned().into());
-    config.tls = Some(TlsConnector::from((*secured.config).clone()).into());
-    Ok(Some(secured))
-}
-
-/// As above, by the platform's library. The files are read here, once.
 #[cfg(feature = "native-tls")]
-pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
+pub(super) fn apply(config: &mut Config, tls: Option<&Tls>, _secured: Option<&Secured>) -> Result<()> {
+    use crate::error::Error;
     use fred::native_tls::{Certificate, Identity, TlsConnector};
     use fred::types::config::ServerConfig;
 
-    use crate::error::Error;
-
-    let ServerConfig::Centralized { server } = &mut config.server else { return Ok(None) };
+    let ServerConfig::Centralized { server } = &mut config.server else { return Ok(()) };
+    let tls = tls.cloned().unwrap_or_default();
     let read = |file: &std::path::Path| {
         std::fs::read(file).map_err(|error| Error::config(format!("TLS: {} cannot be read: {error}", file.display())))
     };
@@ -59,11 +59,11 @@ pub(super) fn apply(config: &mut Config, tls: &Tls) -> Result<Option<Secured>> {
     let connector =
         connector.build().map_err(|error| Error::config(format!("TLS cannot be set up by the platform: {error}")))?;
     config.tls = Some(fred::types::config::TlsConnector::from(connector).into());
-    Ok(None)
+    Ok(())
 }
 
 /// Never called, because a request for TLS is refused earlier.
 #[cfg(not(any(feature = "rustls", feature = "rustls-ring", feature = "native-tls")))]
-pub(super) fn apply(_config: &mut Config, _tls: &Tls) -> Result<Option<Secured>> {
+pub(super) fn apply(_config: &mut Config, _tls: Option<&Tls>, _secured: Option<&Secured>) -> Result<()> {
     Err(crate::config::not_built_in())
 }

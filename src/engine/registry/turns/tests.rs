@@ -22,16 +22,16 @@ fn a_process_waits_for_as_many_releases_as_others_were_told() {
         turns.release_begins(true, at(0));
         assert_eq!(left(&turns, 1), Some(9), "a message must not be answered before the reply says whose it is");
         if early {
-            assert!(!turns.heard(at(0)));
+            assert!(!turns.heard(None, at(0)));
         }
         assert!(!turns.released(given(3, true), false, at(1)));
         if !early {
-            assert!(!turns.heard(at(1)));
+            assert!(!turns.heard(None, at(1)));
         }
         assert_eq!(left(&turns, 3), Some(8));
-        assert!(!turns.heard(at(4)), "one of two");
+        assert!(!turns.heard(None, at(4)), "one of two");
         assert_eq!((left(&turns, 13), left(&turns, 14)), (Some(1), None), "each has its time");
-        assert!(turns.heard(at(20)), "the second");
+        assert!(turns.heard(None, at(20)), "the second");
         assert_eq!(left(&turns, 20), None);
         assert!(!turns.is_giving_way());
     }
@@ -61,7 +61,7 @@ fn ways_that_nobody_takes_become_rare() {
     assert!((7..=7 + 20_000 / 640).contains(&ways), "{ways} of 1000");
     // Until another process is heard again.
     assert!(!turns.released(given(1, false), false, at(30_000)));
-    assert!(turns.heard(at(30_001)));
+    assert!(turns.heard(None, at(30_001)));
     assert!(!turns.released(given(1, false), false, at(30_002)));
 }
 
@@ -73,9 +73,9 @@ fn no_more_turns_are_waited_for_than_are_taken() {
     for _ in 0..1_000 {
         turns.release_begins(true, at(ms));
         assert!(!turns.released(given(4, true), false, at(ms)), "the other one is let go first");
-        assert!(!turns.heard(at(ms)), "its own message");
+        assert!(!turns.heard(None, at(ms)), "its own message");
         ms += 1;
-        if !turns.heard(at(ms)) {
+        if !turns.heard(None, at(ms)) {
             assert_eq!(left(&turns, ms), Some(10));
             (idle, ms) = (idle + 1, ms + 10);
             assert_eq!(left(&turns, ms), None);
@@ -86,7 +86,7 @@ fn no_more_turns_are_waited_for_than_are_taken() {
     // A third process subscribes.
     turns.release_begins(true, at(ms));
     assert!(!turns.released(given(5, true), false, at(ms)));
-    let heard = [ms, ms + 1, ms + 2].map(|ms| turns.heard(at(ms)));
+    let heard = [ms, ms + 1, ms + 2].map(|ms| turns.heard(None, at(ms)));
     assert_eq!(heard, [false, false, true]);
 }
 
@@ -99,7 +99,7 @@ fn a_process_that_took_its_turn_last_time_gets_twice_the_time() {
         assert!(!turns.released(given(2, false), false, at(now)));
         assert_eq!(left(&turns, now), Some(way), "at {now}");
         if now < 102 {
-            turns.heard(at(now));
+            turns.heard(None, at(now));
             turns.acquired(at(now));
         }
     }
@@ -110,7 +110,7 @@ fn a_way_ends_despite_endless_messages() {
     let mut turns = Turns::default();
     turns.released(given(1_000, false), false, at(0));
     for ms in (0..200).step_by(5) {
-        assert!(!turns.heard(at(ms)));
+        assert!(!turns.heard(None, at(ms)));
         assert!(left(&turns, ms).is_some(), "{ms}");
     }
     assert_eq!(left(&turns, 200), None);
@@ -147,7 +147,7 @@ fn a_turn_continues_while_tasks_of_the_process_wait() {
         assert_eq!(turns.way(at(ms)).is_none(), goes_on, "{ms}: the next one may ask before the reply");
         assert_eq!(turns.released(wanted, false, at(ms)), goes_on, "{ms}");
     }
-    let heard = [13, 13].map(|ms| turns.heard(at(ms)));
+    let heard = [13, 13].map(|ms| turns.heard(None, at(ms)));
     assert_eq!(heard, [false, true]);
     turns.acquired(at(30));
     turns.release_begins(true, at(31));
@@ -181,23 +181,35 @@ fn window_opens_only_for_races_with_java() {
 }
 
 #[test]
-fn few_releases_let_unseen_waiters_of_java_try() {
-    let ways = |receivers, java: bool| {
+fn all_processes_let_unseen_waiters_of_java_try_at_the_same_time() {
+    let beside = |receivers| ReleaseInfo { courtesy: Courtesy::ByWindow, ..given(receivers, true) };
+    // A release and its message every 20 ms, for ten periods. Returns when ways began.
+    let ways = |offset: u64, receivers, java: bool| {
         let mut turns = Turns::default();
-        let mut release = |n: u64| {
+        let mut began = Vec::new();
+        for n in (offset..offset + 6_400).step_by(20) {
             if java {
                 turns.note_java(at(n));
             }
-            let beside = ReleaseInfo { courtesy: Courtesy::ByWindow, ..given(receivers, true) };
-            let asks = turns.released(beside, false, at(n));
-            assert_eq!(left(&turns, n), (!asks).then_some(10));
-            assert_eq!(left(&turns, n + 10), None, "whatever is heard");
-            u64::from(!asks)
-        };
-        (0..100 * UNSEEN).map(|n| release(20 * n)).sum::<u64>()
+            turns.released(beside(receivers), false, at(n));
+            let time = turns.needs_time().then(|| 640_000 + i64::try_from(n).unwrap());
+            assert!(!turns.heard(time, at(n)));
+            if left(&turns, n) == Some(10) {
+                began.push(n / 640);
+                assert!(!turns.released(beside(receivers), false, at(n + 1)), "the reply after the message");
+                assert_eq!(left(&turns, n + 10), None);
+            }
+        }
+        began
     };
-    assert_eq!(ways(1, false), 0, "nobody else listens");
-    let of_many = ways(2, false);
-    assert!((50..200).contains(&of_many), "{of_many}");
-    assert_eq!(ways(2, true), 0, "Java is known");
+    assert_eq!(ways(0, 1, false), [0; 0], "nobody else listens");
+    assert_eq!(ways(0, 2, true), [0; 0], "Java is known");
+    assert_eq!(ways(0, 2, false), (1..10).collect::<Vec<_>>());
+    assert_eq!(ways(13, 3, false), (1..=10).collect::<Vec<_>>(), "another process, at the same times");
+    let mut turns = Turns::default();
+    for n in (0..64_000).step_by(700) {
+        turns.released(beside(2), false, at(n));
+        turns.heard(Some(640_000 + i64::try_from(n).unwrap()), at(n));
+        assert_eq!(left(&turns, n), None, "messages are rare");
+    }
 }

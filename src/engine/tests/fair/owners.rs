@@ -6,7 +6,6 @@ use super::{HELD, asked, busy, int, stands, tell};
 use crate::Acquire;
 use crate::engine::tests::fake::{Fake, Fate};
 use crate::engine::tests::{client, done, got, ms, secs, settle};
-use crate::lock::DistLock as _;
 use crate::transport::Reply;
 
 /// A message that the old use of the owner missed, or a late copy of its command, would be taken for the next use.

@@ -1,0 +1,167 @@
+//! What is sent, and what comes back.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use sha1::{Digest, Sha1};
+
+use crate::Fault;
+
+/// Message for a reply that is not RESP. The server's name is put in front of it.
+pub const FOREIGN: &str = "what answers there does not speak Redis's protocol: check the host and the port, and whether it speaks TLS (rediss://)";
+
+/// One key or argument of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arg {
+    /// Bytes, sent as they are.
+    Text(Bytes),
+    /// An integer, sent in decimal digits.
+    Int(i64),
+}
+
+impl Arg {
+    /// Returns true for the empty text and for 0. A script assumes these values for an argument that is left out.
+    pub fn is_default(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::Int(int) => *int == 0,
+        }
+    }
+}
+
+/// A script, or a plain command.
+pub struct Script {
+    /// Name for errors and logs.
+    pub name: &'static str,
+    /// The Lua text. Empty for a plain command.
+    pub source: &'static str,
+    /// Name of the command that is sent instead of a script.
+    pub command: Option<&'static str>,
+    /// Decides by the reply whether the call has written something that replicas must acknowledge.
+    pub gains: Option<fn(&Reply) -> bool>,
+    sha: OnceLock<Bytes>,
+}
+
+impl Script {
+    /// Creates a script.
+    pub const fn new(name: &'static str, source: &'static str) -> Self {
+        Self { name, source, command: None, gains: None, sha: OnceLock::new() }
+    }
+
+    /// Creates a plain command.
+    pub const fn bare(name: &'static str, command: &'static str) -> Self {
+        let mut script = Self::new(name, "");
+        script.command = Some(command);
+        script
+    }
+
+    /// Returns the SHA-1 of the source in hex digits, by which `EVALSHA` names the script.
+    pub fn sha(&self) -> Bytes {
+        self.sha.get_or_init(|| Bytes::from(format!("{:x}", Sha1::digest(self.source)))).clone()
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Script").field(&self.name).finish()
+    }
+}
+
+/// One call of a script or command, ready to be sent.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The script.
+    pub script: &'static Script,
+    /// Number of keys. They are the first `words`.
+    pub keys: usize,
+    /// The keys, followed by the arguments.
+    pub words: Vec<Arg>,
+}
+
+impl Call {
+    /// Returns the approximate size on the wire, in bytes.
+    pub fn size(&self) -> usize {
+        self.words.iter().map(|word| if let Arg::Text(text) = word { text.len() + 8 } else { 16 }).sum()
+    }
+}
+
+/// Reply of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// No value. Lua's `false` becomes this too.
+    Nil,
+    /// An integer.
+    Int(i64),
+    /// A byte string, or the text of a status such as `OK`.
+    Text(Bytes),
+    /// A list.
+    List(Vec<Reply>),
+}
+
+/// How replicas must acknowledge what a call has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledge {
+    /// Number of replicas.
+    pub replicas: usize,
+    /// Time limit, counted from when the call has run.
+    pub within: Duration,
+    /// True if the call is about a slot that is being moved to this server. It is sent behind an `ASKING`.
+    pub asking: bool,
+}
+
+/// A reply that arrived before replicas have acknowledged the write of its call.
+pub struct Replied {
+    /// The reply.
+    pub reply: Reply,
+    /// Resolves to the number of replicas that have acknowledged, once enough have or the time is up. `None` if the
+    /// call neither acquired nor prolonged a hold, so there is nothing to acknowledge. May be dropped.
+    pub acknowledged: Option<BoxFuture<'static, Result<usize, Fault>>>,
+}
+
+impl fmt::Debug for Replied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replied").field("reply", &self.reply).finish_non_exhaustive()
+    }
+}
+
+/// Receives a server's messages, and the events of its connections.
+pub trait Listener: Send + Sync {
+    /// A message arrived on `channel`.
+    fn message(&self, channel: &[u8], payload: &[u8]);
+
+    /// The server has ended the subscription to `channel` by itself, or refuses to renew it on a new connection.
+    fn ended(&self, _channel: &[u8]) {
+        self.missed();
+    }
+
+    /// There has been no connection for messages for a while. No subscription is in force until
+    /// [`missed`](Self::missed) is called.
+    fn deaf(&self) {}
+
+    /// A connection broke, so the server may be away. Called once per broken connection, until it is
+    /// [`mended`](Self::mended).
+    fn broken(&self) {}
+
+    /// A connection that was reported as [`broken`](Self::broken) is up again.
+    fn mended(&self) {}
+
+    /// Messages may have been missed: every waiter has to ask the server once.
+    fn missed(&self);
+
+    /// The connection for commands is back after a break: every hold should be confirmed now.
+    fn reconnected(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sha_is_that_of_the_text() {
+        let script = Script::new("x", "return 1");
+        assert_eq!(script.sha(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    }
+}

@@ -1,0 +1,122 @@
+//! The connection for messages, as its subscribers see it.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::dial::{Dialer, Opened, Target};
+use super::messages::{Change, Messages};
+use crate::Settings;
+use crate::demotions::Demotions;
+use crate::standstill::within;
+use crate::{Fault, FaultKind, Listener};
+
+/// The connection for messages to one server. It comes up when it can, and is replaced when it breaks.
+pub struct MessageLine {
+    changes: mpsc::UnboundedSender<Change>,
+    listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    task: Mutex<Option<JoinHandle<()>>>,
+    subscribe_timeout: Duration,
+}
+
+impl MessageLine {
+    /// `sharded`: each channel belongs to one slot. `demotions`: reports of the connections for commands.
+    pub fn to(target: Target, settings: &Settings, sharded: bool, demotions: Demotions) -> Self {
+        Self::over(Arc::new(Dialer::new(target, settings)), settings, sharded, Arc::default(), None, demotions)
+    }
+
+    /// `first`: a connection that is already up.
+    pub(super) fn over(
+        dialer: Arc<Dialer>,
+        settings: &Settings,
+        sharded: bool,
+        listener: Arc<OnceLock<Weak<dyn Listener>>>,
+        first: Option<Opened>,
+        demotions: Demotions,
+    ) -> Self {
+        let (changes, changed) = mpsc::unbounded_channel();
+        let messages = Messages {
+            dialer,
+            listener: Arc::clone(&listener),
+            ping_interval: settings.ping_interval,
+            ping_timeout: settings.command_timeout,
+            sharded,
+            changes: changed,
+            demotions,
+            deaf_after: settings.deaf_after,
+            away: None,
+            was_deaf: false,
+        };
+        let task = Mutex::new(Some(tokio::spawn(messages.run(first))));
+        Self { changes, listener, task, subscribe_timeout: settings.subscribe_timeout }
+    }
+
+    /// Subscribes to `channel`. Returns once the server is known to deliver its messages.
+    pub fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
+        let (done, confirmed) = oneshot::channel();
+        if self.changes.send(Change::Subscribe(channel, done)).is_err() {
+            return std::future::ready(Err(self.gone())).boxed();
+        }
+        let limit = self.subscribe_timeout;
+        Box::pin(async move {
+            match within(limit, confirmed).await {
+                Some(Ok(outcome)) => outcome,
+                Some(Err(_)) => Err(Fault::new(FaultKind::Lost, "the connection for messages is gone")),
+                // Not unsubscribed: another caller may have subscribed before.
+                None => Err(Fault::new(FaultKind::TimedOut, "the subscription was not confirmed in time")),
+            }
+        })
+    }
+
+    /// Ends a subscription.
+    pub fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
+        let (done, confirmed) = oneshot::channel();
+        // Fails if the connection has ended for good, and the subscription with it.
+        let _ = self.changes.send(Change::Unsubscribe(channel, done));
+        let limit = self.subscribe_timeout;
+        Box::pin(async move {
+            let _ = within(limit, confirmed).await;
+        })
+    }
+
+    /// Notes that a subscription has ended by itself, so that it is not renewed on another connection.
+    pub fn forget(&self, channel: &Bytes) {
+        // Fails if the connection has ended for good.
+        let _ = self.changes.send(Change::Forget(channel.clone()));
+    }
+
+    /// Sets the receiver of messages. Called once, before the first subscription.
+    pub fn listen(&self, listener: Weak<dyn Listener>) {
+        let _ = self.listener.set(listener);
+    }
+
+    /// Ends the connection, and returns its task. The socket is closed when the task has ended.
+    pub fn end(&self) -> Option<JoinHandle<()>> {
+        let task = self.task.lock().take();
+        if let Some(task) = &task {
+            task.abort();
+        }
+        task
+    }
+
+    fn gone(&self) -> Fault {
+        if self.task.lock().is_none() {
+            Fault::new(FaultKind::Closed, "the client is shut down")
+        } else {
+            Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")
+        }
+    }
+}
+
+impl Drop for MessageLine {
+    fn drop(&mut self) {
+        // The engine has ended the connection, unless the runtime ended first. Then the task is gone as well.
+        self.end();
+    }
+}

@@ -1,0 +1,173 @@
+//! The walls of the house: which room of `src/` may use which. `docs/architecture.md` describes the rooms.
+//!
+//! A room is a folder or a file directly below `src/`. It may use the rooms before it in [`ROOMS`], and no others. So no
+//! import points upwards, and no two rooms use each other.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// All rooms, from the bottom to the top.
+const ROOMS: &[&[&str]] = &[
+    // What everything may use.
+    &["world", "hash", "error", "owner", "names", "config", "runtime"],
+    // Servers.
+    &["transport", "topology"],
+    // What all locks share.
+    &["state", "acquire", "capabilities", "engine", "guard", "client", "lock", "object", "group", "flavour"],
+    // The flavours.
+    &["reentrant", "rwlock", "fair", "fenced", "spin", "plain", "multi", "redlock", "striped"],
+    // Configuration from files.
+    &["settings", "redisson"],
+];
+
+/// Libraries that only these rooms may use.
+const LIBRARIES: &[(&str, &[&str])] = &[
+    ("fred", &["transport"]),
+    ("distlock_wire", &["error", "config", "runtime", "transport"]),
+    ("distlock_redisson_config", &["redisson"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn is_test(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "tests") || path.file_name().is_some_and(|name| name == "tests.rs")
+}
+
+/// The room of a file, by its path below `src/`.
+fn room(path: &Path) -> String {
+    let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.strip_suffix(".rs").unwrap_or(first).to_owned()
+}
+
+/// The text without comments and without what is compiled for tests only: a module, or a single line.
+fn production(text: &str) -> String {
+    let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let mut kept = String::new();
+    while let Some(line) = lines.next() {
+        if line.trim() != "#[cfg(test)]" {
+            kept.push_str(line);
+            kept.push('\n');
+            continue;
+        }
+        let mut depth = 0;
+        for line in lines.by_ref() {
+            depth += line.matches('{').count() as i64 - line.matches('}').count() as i64;
+            if depth <= 0 && !line.trim_start().starts_with("#[") {
+                break;
+            }
+        }
+    }
+    kept
+}
+
+/// The first names after each `prefix` in the text: `x` in `crate::x::y`, and both in `crate::{x::y, z}`.
+fn named(text: &str, prefix: &str) -> BTreeSet<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut names = BTreeSet::new();
+    for (at, _) in text.match_indices(prefix) {
+        let before = text[..at].chars().next_back();
+        if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+            continue;
+        }
+        let rest = &text[at + prefix.len()..];
+        match rest.strip_prefix('{') {
+            None => drop(names.insert(word(rest))),
+            Some(list) => {
+                let (mut depth, mut start) = (0, 0);
+                for (n, c) in list.char_indices() {
+                    match c {
+                        '{' => depth += 1,
+                        ',' | '}' if depth == 0 => {
+                            names.insert(word(list[start..n].trim_start()));
+                            start = n + 1;
+                            if c == '}' {
+                                break;
+                            }
+                        }
+                        '}' => depth -= 1,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    names.remove("");
+    names
+}
+
+/// What is wrong with the imports of a file in `room`.
+fn violations(room: &str, text: &str) -> Vec<String> {
+    let rank = |name: &str| ROOMS.iter().copied().flatten().position(|known| *known == name);
+    let text = production(text);
+    let Some(own) = rank(room) else { return vec![format!("{room} is no room: put it into ROOMS")] };
+    let above = named(&text, "crate::").into_iter().filter_map(|name| {
+        // Other names are items of `lib.rs`, such as `crate::Client` in a macro.
+        rank(&name).filter(|used| *used > own).map(|_| format!("{room} uses {name}, which is above it"))
+    });
+    let foreign = LIBRARIES.iter().filter_map(|(library, rooms)| {
+        let is_used = text.contains(&format!("{library}::"));
+        (is_used && !rooms.contains(&room)).then(|| format!("{room} uses {library}, which is for {}", rooms.join(", ")))
+    });
+    above.chain(foreign).collect()
+}
+
+#[test]
+fn rooms_use_only_the_rooms_below_them() {
+    let source = root().join("src");
+    let mut files = Vec::new();
+    sources(&source, &mut files);
+    let mut wrong = Vec::new();
+    for file in &files {
+        let path = file.strip_prefix(&source).unwrap();
+        if is_test(path) || matches!(room(path).as_str(), "lib" | "guide") {
+            continue;
+        }
+        let text = fs::read_to_string(file).unwrap();
+        wrong.extend(violations(&room(path), &text).into_iter().map(|what| format!("{}: {what}", path.display())));
+    }
+    assert!(files.len() > 100, "only {} files were found", files.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The red control: what the test must find, and what it must not.
+#[test]
+fn upward_imports_are_found() {
+    for (room, text, expected) in [
+        ("engine", "use crate::client::Client;", 1),
+        ("engine", "use crate::{error::Error, fair::{Fair, Queue}, names};", 1),
+        ("transport", "fn f() { let x = crate::engine::x(); }", 1),
+        ("topology", "use fred::clients::Client;", 1),
+        ("pantry", "", 1),
+        ("engine", "use crate::error::{Error, Result};\nuse super::client;", 0),
+        ("engine", "// crate::client\n#[cfg(test)]\nuse crate::client::Client;", 0),
+        ("engine", "#[cfg(test)]\nmod tests {\n    use crate::client::Client;\n}\n", 0),
+        ("engine", "#[cfg(test)]\nmod tests {\n}\nuse crate::client::Client;", 1),
+        ("transport", "use fred::clients::Client;", 0),
+    ] {
+        let found = violations(room, text);
+        assert_eq!(found.len(), expected, "{room}: {text:?}: {found:?}");
+    }
+}
+
+#[test]
+fn crates_below_distlock_do_not_depend_on_it() {
+    for name in ["wire", "redisson-config"] {
+        let Ok(manifest) = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")) else { continue };
+        let used = manifest.lines().any(|line| line.starts_with("distlock =") || line.starts_with("distlock-sim"));
+        assert!(!used, "crates/{name} depends on distlock");
+    }
+}
