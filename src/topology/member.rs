@@ -19,14 +19,14 @@ use super::cluster::Gate;
 use super::info::{ServerInfo, ServerRole};
 use super::liveness::{Liveness, UnderWay};
 use super::redirect::Redirect;
-use asking::AskingConnection;
-pub(crate) use events::MemberListener;
-pub(super) use events::Subscriber;
 use crate::error::passing::{Passing, inside};
 use crate::error::{Error, Step};
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Reply, Transport};
 use crate::world::{Moment, World};
+use asking::AskingConnection;
+pub(crate) use events::MemberListener;
+pub(super) use events::Subscriber;
 
 /// Interval at which [`Member::answers`] checks whether replies are still due.
 const LOOKS: Duration = Duration::from_millis(10);

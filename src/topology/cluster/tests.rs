@@ -17,7 +17,7 @@ use crate::topology::address::Address;
 use crate::topology::clock::ServerClock;
 use crate::topology::{MemberClock, Topology};
 use crate::transport::script::Script;
-use crate::transport::{Arg, Call, Reply};
+use crate::transport::{Arg, Call, FaultKind, Reply};
 use crate::world::{Machine, World};
 use net::{Net, Server};
 
