@@ -2,6 +2,15 @@
 //!
 //! Pure bookkeeping without I/O or tasks; `models/` also builds it over loom. Times are nanoseconds of the clock of
 //! `World`.
+//!
+//! ```text
+//! reserved ─► open ─► (re-entered, extended, renewed)* ─► idle ─► closed
+//!              ├─ Expired: its deadline has passed
+//!              ├─ Gone: the server lacks the hold
+//!              ╰─ Closed: the client was shut down
+//! ```
+//!
+//! `src/engine/tests/book.rs` compares random sequences with a model.
 
 // Named because the models include this file by its path.
 #[path = "ledger/notes.rs"]

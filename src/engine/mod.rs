@@ -3,6 +3,31 @@
 //! [`Engine`] owns the parts of one client: the topology, the waiters ([`registry`]), the holds ([`hold`],
 //! [`ledger`]), the reaper, and three background tasks. These refresh queue entries ([`queue`]), renew leases
 //! ([`renewal`]) and detect suspends ([`suspend`]).
+//!
+//! # Lock order
+//!
+//! A task that has one of these locks takes only locks further down. Only the async locks 2 and 3 are held across
+//! awaits.
+//!
+//! 1. The table of a striped lock's local queues (`LocalQueues`), then the `waiting` of a queue. No other lock of this
+//!    list is taken under them.
+//! 2. The right to change a channel's subscription ([`channels::Change`]), held until the server has answered.
+//! 3. The order of an owner's commands ([`hold::Order`]). Under a registry's lock it is only tried, for a hand-over.
+//! 4. The end of the client's runtime (`EndState` in `runtime/home.rs`). It is held while work that was begun on that
+//!    runtime is polled elsewhere.
+//! 5. `Queues::entries`
+//! 6. `Queues::marked`
+//! 7. A table of the registry (`Registry::shards`)
+//! 8. `Seat::state`
+//! 9. A shard of the table of holds
+//! 10. The book of a hold (`Hold::book`). Group guards read books under a lock of their own (`Held::inside`).
+//!
+//! Taken alone: `Queues::after`, the table in `Channels`, `Spares`, `Kick`, a RedLock's `known`, `WARNED` in
+//! `guard/unused.rs`, and locks inside of `transport/`. The topology has lock orders of its own (`topology/cluster.rs`,
+//! `topology/primary.rs`), and takes no lock of the engine under them.
+//!
+//! No waker of a caller's task is called under any of these locks except 4, because an executor may poll the task at
+//! once. The registry keeps its notifications until its locks are released ([`registry::Wakes`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

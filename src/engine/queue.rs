@@ -4,6 +4,14 @@
 //!    seconds; a live waiter keeps its entry however long it waits.
 //! 2. The same command serves the head of a queue whose lock is free. So it finds locks whose holders died, and locks
 //!    that were passed on to a waiter that did not take them.
+//!
+//! ```text
+//! joined ─► confirmed every beat ─► passed on (by a message with its nonce, or a refresh says so) ─► held
+//!             ├─ lost: not confirmed for its lifetime. The waiter queues again, if fresh as another owner
+//!             ╰─ given up: removed by the undo, which is retried
+//! ```
+//!
+//! `tests/fair_model` compares each step with a model.
 
 use std::collections::HashMap;
 use std::sync::Arc;

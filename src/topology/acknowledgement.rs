@@ -5,6 +5,11 @@
 //!    old.
 //! 3. The transport sends the call with a `WAIT` behind it, and reports how many replicas acknowledged.
 //! 4. `judge` decides whether that is enough.
+//!
+//! A script writes whenever its owner holds the lock, even if only the present lease again. Reason: `WAIT` counts the
+//! replicas that have the last write of its own connection. From Redis 7.2 on, a `WAIT` behind a repeat that wrote
+//! nothing reported replicas falsely (100 of 100 tries with a frozen replica). In the replication stream, the write
+//! comes after all earlier writes of any client.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

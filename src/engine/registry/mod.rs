@@ -25,8 +25,7 @@
 //! # Locks
 //!
 //! Slots lie in [`SHARDS`] tables. A table's lock is held for a few instructions and never across an await. No waker
-//! is called under it ([`Wakes`]), because a waker is the executor's code. Lock order and state machines:
-//! `docs/architecture.md`.
+//! is called under it ([`Wakes`]), because a waker is the executor's code. Lock order: `src/engine/mod.rs`.
 //!
 //! Checked by `models/src/registry.rs`, which runs this source under loom, and by `src/engine/tests/seats.rs` and
 //! `registry.rs`.

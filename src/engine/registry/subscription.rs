@@ -1,5 +1,10 @@
 //! The subscription of a name, and its messages. A contender begins it, the waiters behind it share it, and it ends
 //! after it was unused for the linger time.
+//!
+//! ```text
+//! Off ─ subscribe ─► Changing ─ confirmed ─► Live ─ idle for the linger time ─► Changing ─► Off
+//!                       ╰─ failed ─► Off: the contender polls, and subscribes again
+//! ```
 
 use std::sync::Arc;
 use std::time::Duration;
