@@ -8,7 +8,7 @@ mod tls;
 pub(crate) mod url;
 
 pub use backoff::Backoff;
-#[cfg(feature = "config")]
+#[cfg(all(test, feature = "config"))]
 pub(crate) use check::SHORTEST_WATCHDOG;
 pub(crate) use check::{LONGEST_LEASE, check_lease};
 pub use distlock_wire::Credentials;

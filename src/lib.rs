@@ -105,6 +105,7 @@ pub use owner::Owner;
 pub use plain::{PlainLock, PlainValue};
 #[cfg(feature = "config")]
 #[cfg_attr(docsrs, doc(cfg(feature = "config")))]
+#[doc(inline)]
 pub use redisson::{LeftOut, RedissonConfig, RedissonYaml};
 pub use redlock::RedLock;
 pub use reentrant::ReentrantLock;

@@ -1,17 +1,5 @@
-//! Redisson's YAML configuration (feature `config`).
-//!
-//! ```text
-//! text ─ variables ─► text ─ tree ─► nodes with places ─ read ─► Builder
-//!        ${NAME:-x}                        table: what becomes of each option; take: how; address, value
-//! ```
-
-mod address;
-mod read;
-mod table;
-mod take;
-mod tree;
-mod value;
-mod variables;
+//! Redisson's YAML configuration (feature `config`). The crate `distlock-redisson-config` reads it; here a builder is
+//! made of its data.
 
 #[cfg(test)]
 mod tests;
@@ -19,9 +7,20 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 
+use distlock_redisson_config::{Config, Kind, Reader};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+pub use distlock_redisson_config::LeftOut;
+
 use crate::client::{Builder, Client};
-use crate::config::Tls;
-use crate::error::Result;
+use crate::config::{Acks, Sharded, Tls};
+use crate::error::{Error, Result};
+
+/// Characters of a path that are percent-encoded in a URL.
+const PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'@');
+
+/// Characters of a name between slashes that are percent-encoded.
+const NAME: &AsciiSet = &PATH.add(b'/').add(b',').add(b':');
 
 /// Reader of Redisson's YAML configuration. It accepts what `Config.fromYAML` of Redisson 3.52 and 4.x accepts, and
 /// older spellings.
@@ -49,7 +48,6 @@ use crate::error::Result;
 /// lockWatchdogTimeout: 20000
 /// ";
 /// let builder = RedissonYaml::new().name_prefix("app:").read(yaml)?.into_builder();
-/// # drop(builder);
 /// # Ok::<(), distlock::Error>(())
 /// ```
 #[derive(Clone, Default)]
@@ -121,11 +119,76 @@ impl RedissonYaml {
             Some(variables) => variables.get(name).cloned(),
             None => std::env::var(name).ok(),
         };
-        let config = read::read(text, self, &set)?;
-        for LeftOut { path, line, why, .. } in &config.left_out {
+        let name_prefix = self.name_prefix.as_deref();
+        let reader = Reader { variables: &set, name_prefix, has_tls: self.tls.is_some() };
+        let mut config = reader.read(text).map_err(|error| Error::config(error.to_string()))?;
+        let left_out = std::mem::take(&mut config.left_out);
+        let builder = self.builder(config);
+        if !left_out.is_empty() && !self.lenient {
+            let all: Vec<_> = left_out.iter().map(ToString::to_string).collect();
+            return Err(Error::config(format!(
+                "Redisson's configuration has what cannot be taken over: {}. Take it out, or read leniently (RedissonYaml::lenient) to go \
+                 on without it",
+                all.join("; ")
+            )));
+        }
+        for LeftOut { path, line, why, .. } in &left_out {
             tracing::warn!(option = %path, line, why = %why, "an option of Redisson's configuration was not taken over");
         }
-        Ok(config)
+        Ok(RedissonConfig { builder, left_out })
+    }
+
+    fn builder(&self, config: Config) -> Builder {
+        let mut builder = Client::builder(&url(&config)).address_map(config.nat_map);
+        macro_rules! set {
+            ($($setter:ident: $value:expr,)*) => {
+                $(if let Some(value) = $value {
+                    builder = builder.$setter(value);
+                })*
+            };
+        }
+        set! {
+            watchdog: config.lock_watchdog_timeout,
+            watchdog_batch: config.lock_watchdog_batch_size,
+            java_fair_wait: config.fair_lock_wait_timeout,
+            acks: config.check_lock_synced_slaves.map(|is_on| if is_on { Acks::Redisson } else { Acks::Off }),
+            ack_timeout: config.slaves_sync_timeout,
+            script_cache: config.use_script_cache,
+            command_timeout: config.timeout,
+            connect_timeout: config.connect_timeout,
+            subscribe_timeout: config.subscription_timeout,
+            ping_interval: config.ping_connection_interval,
+            retry_attempts: config.retry_attempts,
+            retry_delay: config.retry_delay,
+            scan_interval: config.scan_interval,
+            sharded: config.sharded_subscription_mode.map(|is_on| if is_on { Sharded::On } else { Sharded::Off }),
+            client_name: config.client_name,
+            database: config.database,
+            username: config.login.username,
+            password: config.login.password,
+            sentinel_username: config.sentinel_login.username,
+            sentinel_password: config.sentinel_login.password,
+            name_prefix: self.name_prefix.clone(),
+            tls: self.tls.clone(),
+        }
+        builder
+    }
+}
+
+/// The URL without a login or a database.
+fn url(config: &Config) -> String {
+    let (hosts, secure) = (config.addresses.join(","), if config.is_tls { "s" } else { "" });
+    match config.kind {
+        Kind::Single if hosts.starts_with('/') => format!("unix://{}", utf8_percent_encode(&hosts, PATH)),
+        Kind::Single => format!("redis{secure}://{hosts}"),
+        Kind::Cluster => format!("redis{secure}-cluster://{hosts}"),
+        Kind::Sentinel => {
+            let name = config.master_name.as_deref().unwrap_or_default();
+            format!("redis{secure}-sentinel://{hosts}/{}", utf8_percent_encode(name, NAME))
+        }
+        // Also for `masterSlaveServersConfig`, with the primary only: in this mode replicas acknowledge acquires, as in
+        // Redisson; with `redis://` they would not.
+        Kind::Replicated | Kind::MasterSlave => format!("redis{secure}-replicated://{hosts}"),
     }
 }
 
@@ -158,27 +221,6 @@ impl RedissonConfig {
     #[must_use]
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
-    }
-}
-
-/// An option of Redisson's that was left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LeftOut {
-    /// Full name of the option, such as `singleServerConfig.sslTruststore`.
-    pub path: String,
-    /// Line of its value, from 1.
-    pub line: usize,
-    /// Column of its value, from 1.
-    pub column: usize,
-    /// Why, and what to do instead.
-    pub why: String,
-}
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, line, column, why } = self;
-        write!(f, "line {line}, column {column}: {path}: {why}")
     }
 }
 

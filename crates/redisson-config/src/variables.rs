@@ -1,0 +1,165 @@
+//! Replaces `${NAME}` and `${NAME:-default}` as Redisson does: in the text, before it is read as YAML.
+
+use std::ops::Range;
+
+use crate::Error;
+
+/// A text whose variables are replaced. Places are counted in characters.
+#[derive(Default)]
+pub(crate) struct Filled<'a> {
+    given: &'a str,
+    pub(crate) text: String,
+    /// Maps places of the new text to the given text.
+    pieces: Vec<Piece>,
+    /// References without a value, which stay in the text unchanged: place in the new text, and why an option with
+    /// the reference is refused.
+    unfilled: Vec<(usize, String)>,
+    /// Characters of the new text and of the given text so far.
+    at: usize,
+    from: usize,
+}
+
+/// A part of the new text: a copy, or the value of a variable.
+struct Piece {
+    at: usize,
+    from: usize,
+    is_copy: bool,
+}
+
+impl<'a> Filled<'a> {
+    /// Replaces the variables that `value` knows. Stops once the new text is longer than `longest` bytes.
+    pub(crate) fn new(given: &'a str, longest: usize, value: &dyn Fn(&str) -> Option<String>) -> Self {
+        let (mut filled, mut rest) = (Self { given, ..Self::default() }, given);
+        while let Some(start) = rest.find("${")
+            && filled.text.len() <= longest
+        {
+            filled.push(&rest[..start], None);
+            let (length, reference) = reference(&rest[start..]);
+            let (source, behind) = rest[start..].split_at(length);
+            let put = reference.and_then(|(name, default)| {
+                // Redisson does not read a reference with an empty default.
+                let put = value(name).or(default.map(str::to_owned)).filter(|_| default != Some(""));
+                if put.is_none() {
+                    filled.unfilled.push((filled.at, without_value(name, default)));
+                }
+                put
+            });
+            filled.push(source, put.as_deref());
+            rest = behind;
+        }
+        filled.push(rest, None);
+        filled
+    }
+
+    /// Appends a value in place of `source`, or else `source` itself.
+    fn push(&mut self, source: &str, value: Option<&str>) {
+        self.pieces.push(Piece { at: self.at, from: self.from, is_copy: value.is_none() });
+        let text = value.unwrap_or(source);
+        self.text.push_str(text);
+        self.at += text.chars().count();
+        self.from += source.chars().count();
+    }
+
+    /// Line and column in the given text, from 1, of the character at `at` in the new text.
+    pub(crate) fn place(&self, at: usize) -> (usize, usize) {
+        // The first piece begins at 0.
+        let piece = &self.pieces[self.pieces.partition_point(|piece| piece.at <= at) - 1];
+        let origin = piece.from + if piece.is_copy { at - piece.at } else { 0 };
+        let (mut line, mut column) = (1, 1);
+        for c in self.given.chars().take(origin) {
+            (line, column) = if c == '\n' { (line + 1, 1) } else { (line, column + 1) };
+        }
+        (line, column)
+    }
+
+    /// Refuses the text because of the character at `at` in the new text.
+    pub(crate) fn error(&self, at: usize, what: impl Into<String>) -> Error {
+        let (line, column) = self.place(at);
+        Error::At { line, column, what: what.into() }
+    }
+
+    /// Why a value in this range is refused: the first reference in it that has no value.
+    pub(crate) fn unfilled(&self, within: &Range<usize>) -> Option<&str> {
+        self.unfilled.iter().find(|(at, _)| within.contains(at)).map(|(_, why)| why.as_str())
+    }
+}
+
+fn without_value(name: &str, default: Option<&str>) -> String {
+    match default {
+        None => format!("the variable {name} is not set, and has no default: ${{{name}:-default}}"),
+        Some(_) => format!(
+            "Redisson does not read ${{{name}:-}}, a reference with an empty default: use ${{{name}}}, or give a default"
+        ),
+    }
+}
+
+/// Parses a reference at the start of `text`, which begins with `${`. Returns its length, its name and its default. If
+/// Redisson would not read it as a reference, returns the length that contains no reference. A name has letters,
+/// digits, `_` and `.`; a default ends at the first `}` of its line; nothing else may come in between.
+fn reference(text: &str) -> (usize, Option<(&str, Option<&str>)>) {
+    let inside = &text[2..];
+    let end = inside.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.')).unwrap_or(inside.len());
+    let (name, behind) = inside.split_at(end);
+    let length = 2 + end;
+    if !name.is_empty() && behind.starts_with('}') {
+        return (length + 1, Some((name, None)));
+    }
+    let Some(default) = behind.strip_prefix(":-").filter(|_| !name.is_empty()) else { return (length, None) };
+    let end = default.find(['}', '\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).unwrap_or(default.len());
+    let length = length + 2 + end;
+    if default[end..].starts_with('}') {
+        return (length + 1, Some((name, Some(&default[..end]))));
+    }
+    // No reference ends on this line.
+    (length, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(text: &str) -> Filled<'_> {
+        Filled::new(text, usize::MAX, &|name| match name {
+            "H" => Some("hh".to_owned()),
+            "EMPTY" => Some(String::new()),
+            "nested" => Some("${H}".to_owned()),
+            _ => None,
+        })
+    }
+
+    /// Redisson 3.52 and 4.7 do the same (`tests/config/oracle.rs` checks that).
+    #[test]
+    fn values_and_defaults_are_put_in_place() {
+        for (text, filled) in [
+            ("redis://${H}:${P:-6379}", "redis://hh:6379"),
+            ("${EMPTY:-def}|${EMPTY}", "|"),
+            ("$H $${H} ${NOPE}", "$H $hh ${NOPE}"),
+            (
+                "${H:localhost} ${ H } ${H-x} ${:-d} ${A B:-d} ${x-y:-d}",
+                "${H:localhost} ${ H } ${H-x} ${:-d} ${A B:-d} ${x-y:-d}",
+            ),
+            ("${NOPE:-a:b-c} ${NOPE:--x} ${a.b:-d}", "a:b-c -x d"),
+            ("${NOPE:-${H}} ${NOPE:-a}b}", "${H} ab}"),
+            ("${NOPE:-a\nb} ${H", "${NOPE:-a\nb} ${H"),
+            ("${nested}", "${H}"),
+        ] {
+            assert_eq!(fill(text).text, filled, "{text}");
+        }
+    }
+
+    #[test]
+    fn places_are_those_of_the_text_as_it_was_written() {
+        let filled = fill("ä${H}b${NOPE}c");
+        assert_eq!(filled.text, "ähhb${NOPE}c");
+        let places: Vec<_> = (0..5).map(|at| filled.place(at)).collect();
+        assert_eq!(places, [(1, 1), (1, 2), (1, 2), (1, 6), (1, 7)]);
+        assert_eq!(filled.place(filled.text.chars().count() - 1), (1, 14));
+        assert!(filled.unfilled(&(0..11)).is_some_and(|why| why.contains("NOPE is not set")));
+        assert!(filled.unfilled(&(0..4)).is_none() && filled.unfilled(&(5..11)).is_none());
+        let empty = fill("\n${H:-}");
+        assert!(
+            empty.text == "\n${H:-}" && empty.unfilled(&(1..6)).is_some_and(|why| why.contains("an empty default"))
+        );
+        assert_eq!(empty.place(3), (2, 3));
+    }
+}
