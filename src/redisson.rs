@@ -1,5 +1,4 @@
-//! Redisson's YAML configuration (feature `config`). The crate `distlock-redisson-config` reads it; here a builder is
-//! made of its data.
+//! Makes a builder of what `distlock-redisson-config` reads from Redisson's YAML (feature `config`).
 
 #[cfg(test)]
 mod tests;
@@ -7,19 +6,16 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 
+pub use distlock_redisson_config::LeftOut;
 use distlock_redisson_config::{Config, Kind, Reader};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-
-pub use distlock_redisson_config::LeftOut;
 
 use crate::client::{Builder, Client};
 use crate::config::{Acks, Sharded, Tls};
 use crate::error::{Error, Result};
 
-/// Characters of a path that are percent-encoded in a URL.
+/// Characters that are percent-encoded in the path of a URL, and in a name between slashes.
 const PATH: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'@');
-
-/// Characters of a name between slashes that are percent-encoded.
 const NAME: &AsciiSet = &PATH.add(b'/').add(b',').add(b':');
 
 /// Reader of Redisson's YAML configuration. It accepts what `Config.fromYAML` of Redisson 3.52 and 4.x accepts, and
@@ -119,17 +115,15 @@ impl RedissonYaml {
             Some(variables) => variables.get(name).cloned(),
             None => std::env::var(name).ok(),
         };
-        let name_prefix = self.name_prefix.as_deref();
-        let reader = Reader { variables: &set, name_prefix, has_tls: self.tls.is_some() };
+        let reader = Reader { variables: &set, name_prefix: self.name_prefix.as_deref(), has_tls: self.tls.is_some() };
         let mut config = reader.read(text).map_err(|error| Error::config(error.to_string()))?;
         let left_out = std::mem::take(&mut config.left_out);
         let builder = self.builder(config);
         if !left_out.is_empty() && !self.lenient {
-            let all: Vec<_> = left_out.iter().map(ToString::to_string).collect();
+            let all = left_out.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             return Err(Error::config(format!(
-                "Redisson's configuration has what cannot be taken over: {}. Take it out, or read leniently (RedissonYaml::lenient) to go \
-                 on without it",
-                all.join("; ")
+                "Redisson's configuration has what cannot be taken over: {all}. Take it out, or read leniently (RedissonYaml::lenient) to go \
+                 on without it"
             )));
         }
         for LeftOut { path, line, why, .. } in &left_out {
@@ -178,14 +172,12 @@ impl RedissonYaml {
 /// The URL without a login or a database.
 fn url(config: &Config) -> String {
     let (hosts, secure) = (config.addresses.join(","), if config.is_tls { "s" } else { "" });
+    let name = utf8_percent_encode(config.master_name.as_deref().unwrap_or_default(), NAME);
     match config.kind {
         Kind::Single if hosts.starts_with('/') => format!("unix://{}", utf8_percent_encode(&hosts, PATH)),
         Kind::Single => format!("redis{secure}://{hosts}"),
         Kind::Cluster => format!("redis{secure}-cluster://{hosts}"),
-        Kind::Sentinel => {
-            let name = config.master_name.as_deref().unwrap_or_default();
-            format!("redis{secure}-sentinel://{hosts}/{}", utf8_percent_encode(name, NAME))
-        }
+        Kind::Sentinel => format!("redis{secure}-sentinel://{hosts}/{name}"),
         // Also for `masterSlaveServersConfig`, with the primary only: in this mode replicas acknowledge acquires, as in
         // Redisson; with `redis://` they would not.
         Kind::Replicated | Kind::MasterSlave => format!("redis{secure}-replicated://{hosts}"),
