@@ -38,7 +38,7 @@ use tokio::sync::{Notify, OnceCell, watch};
 
 use crate::capabilities::Capabilities;
 use crate::config::Options;
-use crate::error::{Error, Result, Step};
+use crate::error::{Error, Result};
 use crate::owner::Owners;
 #[cfg(any(test, feature = "unstable-transport"))]
 use crate::owner::client_id;
@@ -60,6 +60,7 @@ pub(crate) mod registry;
 pub(crate) mod release;
 pub(crate) mod renewal;
 pub(crate) mod replies;
+mod shutdown;
 pub(crate) mod simple;
 pub(crate) mod suspend;
 pub(crate) mod sync;
@@ -69,7 +70,7 @@ pub(crate) mod wait;
 
 use crate::names::LockName;
 use crate::runtime::home::Home;
-use crate::runtime::reaper::{Finished, Reaper};
+use crate::runtime::reaper::Reaper;
 use crate::runtime::repeated::Repeated;
 use crate::runtime::standstill::within;
 use crate::topology::{AckRule, MemberListener, Topology};
@@ -78,12 +79,11 @@ use crate::transport::{Arg, Call, Reply, Script, Transport};
 use crate::world::Moment;
 use acquire::admission::Admission;
 use hold::Holds;
-use ledger::End;
 use protocol::Protocol;
 use queue::Queues;
 use registry::Registry;
 use renewal::Kick;
-use suspend::LOOK;
+pub(crate) use shutdown::Handle;
 
 static TYPE: Script = Script::bare("engine/type", "TYPE");
 
@@ -125,29 +125,6 @@ pub(crate) struct Engine {
     ended: watch::Sender<bool>,
     /// Notified when a guard leaves the book while the client closes.
     left: Notify,
-}
-
-/// Keeps a client open. Every clone, lock object and guard shares it. Dropping the last share shuts the client down.
-pub(crate) struct Handle {
-    engine: Arc<Engine>,
-}
-
-impl Handle {
-    pub(crate) fn new(engine: Arc<Engine>) -> Arc<Self> {
-        Arc::new(Self { engine })
-    }
-
-    pub(crate) const fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if let Some(work) = self.engine.shut_down(self.engine.options.command_timeout) {
-            work.detach();
-        }
-    }
 }
 
 impl fmt::Debug for Engine {
@@ -310,61 +287,5 @@ impl Engine {
     /// A random number from 0 to 1.
     pub(crate) fn random(&self) -> f64 {
         self.topology.world().fraction()
-    }
-
-    /// Wakes a shutdown that waits for the last guard.
-    pub(crate) fn guard_left(&self) {
-        if self.closed.load(Ordering::Relaxed) {
-            self.left.notify_one();
-        }
-    }
-
-    /// Completes when no guard holds a lock.
-    async fn guards_gone(&self) {
-        while self.holds.any(|book| book.lasts(self.now().as_nanos())) {
-            // The end of an explicit lease sends no notification, so the book is also polled.
-            let _ = tokio::time::timeout(LOOK, self.left.notified()).await;
-        }
-    }
-
-    /// Shuts the client down. Returns `None` if a shutdown has begun before.
-    ///
-    /// 1. Refuses acquires and ends waits.
-    /// 2. Keeps guards until `within`, so that users can release them.
-    /// 3. Releases the remaining holds, sends queued releases, and closes the connections.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Timeout`] if the releases took longer than both the rest of `within` and one command timeout. The
-    /// connections are closed nevertheless.
-    pub(crate) fn shut_down(self: &Arc<Self>, within: Duration) -> Option<Finished<Result<()>>> {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let engine = Arc::clone(self);
-        let work = async move {
-            let until = engine.now() + within;
-            // Fails only if every task has ended.
-            let _ = engine.closing.send(true);
-            engine.registry.wake_all();
-            for target in engine.queues.targets() {
-                release::undo(target, false, None);
-            }
-            let _ = tokio::time::timeout(within, engine.guards_gone()).await;
-            let _ = engine.ended.send(true);
-            // A hold without a guard needs nothing here. Either it is being released, or its acquire is in flight, and
-            // the grant is then released.
-            for hold in engine.holds.collect(|book| book.end().is_none() && !book.is_idle()) {
-                engine.lose(&hold, End::Closed);
-            }
-            let until = until.max(engine.now() + engine.options.command_timeout);
-            // This job must not be counted by the reaper that it drains.
-            let drained = tokio::time::timeout(until.since(engine.now()), engine.reaper.drained()).await.is_ok();
-            let left = until.since(engine.now()).max(Duration::from_millis(100));
-            engine.topology.close(left).await;
-            engine.reaper.stop();
-            if drained { Ok(()) } else { Err(Error::timeout(Step::Shutdown)) }
-        };
-        Some(Finished::uncounted(&self.reaper, work))
     }
 }

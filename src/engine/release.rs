@@ -17,6 +17,7 @@ use futures::FutureExt as _;
 use tracing::Instrument as _;
 
 mod aftermath;
+mod book;
 mod by_owner;
 mod doubt;
 mod force;
@@ -285,117 +286,5 @@ impl GuardRelease {
     /// its own type.
     fn into_job(self) -> Job {
         Box::pin(self.run(Persistence::UntilLeaseEnds).map(drop))
-    }
-
-    /// Builds the command from the book. An error if the hold has ended.
-    fn plan(&self) -> Result<Plan> {
-        let Self { engine, hold, number, .. } = self;
-        let mut book = hold.book();
-        if let (0, end) = (book.count(), book.end()) {
-            return Err(hold.lost(end.unwrap_or(End::Gone)));
-        }
-        let (lease_left, cut_until, owed) = (lease_left(engine, hold, &book), book.cut_until(), book.owed());
-        // An `extend` in flight when the guard left may have been answered since.
-        let unseen = Moment::from_nanos(book.unseen());
-        drop(book);
-        let (id, over) = (engine.hold_id_with(&hold.owner, &owed, Some(*number)), self.over.max(unseen));
-        Ok(Plan { id, lease_left, cut_until, owed, over })
-    }
-
-    /// Books a failed release. If it is not retried, the owner's next release includes its hold.
-    fn book_failure(&self, mut owed: Vec<(u64, u64)>, over: Moment, error: &Error, goes_on: bool) {
-        let Self { engine, hold, number, .. } = self;
-        self.note_failed();
-        if !goes_on {
-            owed.push((*number, over.as_nanos()));
-        }
-        hold.book().owe(owed);
-        let what = if goes_on { "release, retried" } else { "release, given up" };
-        if let Some(left_out) = engine.warnings.due(what, &error.brief()) {
-            tracing::warn!(lock.name = %hold.name().as_written, %error, goes_on, left_out, "release failed");
-        }
-        if !goes_on && hold.book().counted_down(self.tenure) {
-            // The hold is no longer renewed, so its lease ends it. If guards of this owner remain, the last one
-            // releases it.
-            lock_is_free(engine, hold, 0);
-        }
-    }
-
-    /// Counts a release that failed or found no hold. A guard that was lost before its release counts as lost only: whether the server still has
-    /// its hold depends on the time.
-    fn note_failed(&self) {
-        if self.was_held {
-            super::metrics::release_failed(self.hold.protocol.flavour());
-        }
-    }
-
-    /// Books the server's answer, updates the table and notifies waiters.
-    fn book_answer(&self, answer: Answered) -> Result<Released> {
-        let Self { engine, hold, tenure, .. } = self;
-        let (name, sent) = (Arc::clone(&hold.name().as_written), answer.sent);
-        match answer.release {
-            Release::Left(left) => {
-                let mut book = hold.book();
-                let none_left = book.counted_down(*tenure);
-                let counted = engine.counted(sent);
-                let until = |lease| valid_until(counted, Duration::from_nanos(lease)).as_nanos();
-                if answer.rearms {
-                    book.rearmed(engine.now().as_nanos(), sent.as_nanos(), until, nanos(engine.options.watchdog));
-                }
-                drop(book);
-                hold.changed.notify_waiters();
-                if none_left {
-                    // The remaining holds belong to other clients under the same owner.
-                    nothing_is_left(engine, hold);
-                }
-                Ok(Released::StillHeld(left))
-            }
-            Release::Others => {
-                nothing_is_left(engine, hold);
-                Ok(Released::Free)
-            }
-            Release::Free(receivers) => {
-                lock_is_free(engine, hold, receivers);
-                if receivers > 0 {
-                    engine.queues.check_passed(&hold.protocol, receivers.into(), engine.now());
-                }
-                if let Some(inbox) = hold.inbox.get().filter(|_| answer.clean && !hold.owner.is_known()) {
-                    engine.registry.keep_spare(&hold.owner, inbox);
-                }
-                Ok(Released::Free)
-            }
-            Release::Unannounced(reason) => {
-                warn_unannounced(engine, hold.name(), &reason);
-                lock_is_free(engine, hold, 0);
-                // The head was not notified, but may have the lock for the grace time.
-                engine.queues.check_passed(&hold.protocol, MUST_CONFIRM, engine.now());
-                Ok(Released::Free)
-            }
-            Release::NotHeld(holder) => {
-                lock_is_free(engine, hold, 0);
-                if holder.is_none() {
-                    // The script has passed the lock on if others wait.
-                    engine.queues.check_passed(&hold.protocol, MUST_CONFIRM, engine.now());
-                }
-                let why = holder.map_or(NotHeld::LeaseOver, |owner| NotHeld::HeldBy { owner });
-                self.note_failed();
-                Err(Error::NotHeld { name, why })
-            }
-            Release::NotThere(_) => {
-                // The lock was forced open and re-acquired since, or the hold was released elsewhere.
-                if hold.book().counted_down(*tenure) {
-                    nothing_is_left(engine, hold);
-                }
-                self.note_failed();
-                Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
-            }
-            odd @ (Release::Which(_) | Release::TooLate(_)) => {
-                // Not a reply that our scripts give here. No guard may rely on what this server holds.
-                if hold.book().counted_down(*tenure) {
-                    lock_is_free(engine, hold, 0);
-                }
-                Err(Error::odd_reply("release", &odd).about(&self.hold.name().as_written))
-            }
-        }
     }
 }

@@ -1,5 +1,8 @@
 //! One attempt to acquire: a command, its reply, and what both mean for the book.
 
+mod answer;
+mod request;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,109 +68,6 @@ pub(super) struct Failed {
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         Self { error, doubt: None, would_repeat: false, spent: false, cut_off: false }
-    }
-}
-
-impl Request {
-    pub(super) fn target(&self) -> Arc<Target> {
-        let hold = Hold::new(Arc::clone(&self.protocol), self.owner.clone());
-        if self.fresh {
-            let Some(_) = self.protocol.queue() else { return Target::fresh(&self.engine, hold) };
-            let mut nonce = format!("{:016x}", self.engine.topology.world().random()).into_bytes();
-            if let HoldId::Listed(id) = self.engine.hold_id(&self.owner, self.number) {
-                nonce.extend([b"=", &id[..]].concat());
-            }
-            return Target::fresh_by(&self.engine, hold, self.number, Bytes::from(nonce));
-        }
-        self.target_of(hold, self.number)
-    }
-
-    /// [`Self::target`] for a given owner and a hold of this number.
-    pub(super) fn target_of(&self, hold: Arc<Hold>, number: u64) -> Arc<Target> {
-        // Other acquires may wait as this owner. `!` makes the waiter confirm a grant by a command, so that the server
-        // counts each hold.
-        let nonce = match self.engine.hold_id(&self.owner, number) {
-            HoldId::Listed(id) => Bytes::from([b"!", &id[..]].concat()),
-            _ => Bytes::new(),
-        };
-        Target::reserve(&self.engine, hold, number, nonce)
-    }
-
-    /// Waits until a first attempt may be made ([`super::admission`]). If the server is silent, the wait ends after
-    /// one command timeout: the attempt is made, and fails. A crowd that is only slow keeps its order.
-    pub(super) async fn admitted(&self) -> Result<Option<Admitted>, Failed> {
-        let (engine, name) = (&self.engine, self.protocol.name());
-        let mut is_first = true;
-        let within = || {
-            let goes_on = std::mem::take(&mut is_first)
-                || !self.deadline.is_over()
-                    && engine.check_open().is_ok()
-                    && !engine.topology.is_silent(name, engine.now());
-            goes_on.then(|| self.deadline.at_most(engine.options.command_timeout))
-        };
-        let admitted = engine.attempts.admit(name, within).await;
-        if admitted.is_none() && self.deadline.is_over() {
-            return Err(Box::pin(self.cut_off()).await);
-        }
-        Ok(admitted)
-    }
-
-    /// Makes one attempt. It is completed even if the caller is dropped.
-    pub(super) fn attempt(
-        &self,
-        target: &Arc<Target>,
-        doubted: bool,
-        manner: Manner,
-        admitted: Option<Admitted>,
-    ) -> Finished<Attempted> {
-        let attempt = Attempt {
-            target: Arc::clone(target),
-            lease: self.lease,
-            inbox: self.inbox.clone(),
-            not_reentrant: self.not_reentrant,
-            fenced: self.protocol.nature().fenced,
-            // A fresh owner has no hold by another acquire. But an earlier hold of this acquire may have been
-            // released.
-            first: self.holds_nothing && target.number == self.number,
-            fresh: self.fresh,
-            used_again: self.fresh && self.number > 0,
-            doubted,
-            _admitted: admitted,
-            manner: Manner { looks: manner.looks || doubted, ..manner },
-        };
-        Finished::at_home(&self.engine.reaper, attempt.make())
-    }
-
-    /// Waits for an attempt until shortly after the end of the wait, or for a command timeout if the wait is zero.
-    ///
-    /// An attempt that is cut off continues in the background, and is undone. Then the wait has run out if the server
-    /// answers others and another holder was seen. A single attempt (a wait of zero) fails in any case.
-    pub(super) async fn bounded(&self, attempt: Finished<Attempted>) -> Result<Tried, Failed> {
-        // Without a limit, the transport's command timeout ends the attempt. The same goes for a single attempt of a
-        // fresh owner, which queues behind no other command of that owner.
-        if self.deadline.left().is_none() || (self.deadline.is_once() && self.fresh) {
-            return attempt.await.outcome;
-        }
-        // Boxed to keep a waiter small.
-        Box::pin(self.bounded_by_deadline(attempt)).await
-    }
-
-    async fn bounded_by_deadline(&self, mut attempt: Finished<Attempted>) -> Result<Tried, Failed> {
-        if let Some(tried) = self.deadline.answered(self.engine.options.command_timeout, &mut attempt).await {
-            return tried.outcome;
-        }
-        tokio::select! {
-            biased;
-            tried = &mut attempt => tried.outcome,
-            failed = self.cut_off() => Err(failed),
-        }
-    }
-
-    /// The failure of an attempt that was not answered before the wait ended.
-    async fn cut_off(&self) -> Failed {
-        let name = self.protocol.name();
-        let silent = self.deadline.finds_silent(GRACE, |at| self.engine.topology.is_silent(name, at)).await;
-        Failed { would_repeat: true, cut_off: !silent, ..self.engine.topology.missing(name).into() }
     }
 }
 
@@ -371,92 +271,5 @@ impl Attempt {
                 }
             }
         }
-    }
-
-    /// Schedules a check of a fair lock if this attempt may have passed it on to a head that must confirm.
-    fn check_if_passed_on(&self, busy: &Busy) {
-        let (engine, protocol) = (&self.target.engine, self.protocol());
-        if let Some(grace) = protocol.queue().map(|queue| queue.lease_of(MUST_CONFIRM))
-            && busy.ttl.is_some_and(|ttl| ttl <= grace)
-        {
-            engine.queues.check_passed(protocol, MUST_CONFIRM, engine.now());
-        }
-    }
-
-    /// Reads the refusal of an acquire by an owner that held nothing.
-    fn read_refusal(&self, answer: Answer, before: &Before, sent: Moment) -> Result<Tried, Failed> {
-        let protocol = self.protocol();
-        let waits = self.manner.queueing != Queueing::Ask;
-        match answer {
-            Answer::Busy(busy) if waits && protocol.queue().is_some() => {
-                let queued = self.keep_entry(busy, sent)?;
-                Ok(Tried::Queued(queued))
-            }
-            Answer::Busy(busy) if waits && release::waits_in_redis(protocol) => {
-                let mark = Undo::mark(&self.target);
-                // Closing removes all marks that it finds. A mark left later is removed here, by the drop of `mark`.
-                self.target.engine.check_open()?;
-                Ok(Tried::Marked(busy, mark))
-            }
-            Answer::Busy(busy) => {
-                self.check_if_passed_on(&busy);
-                Ok(Tried::Busy(busy))
-            }
-            Answer::HeldBack => Ok(Tried::HeldBack),
-            Answer::Displaced => Ok(Tried::Displaced),
-            Answer::Deadlock if self.used_again => Ok(Tried::OwnerTaken),
-            // No other acquire knows this owner, so the hold is left from an earlier attempt that is being undone.
-            Answer::Deadlock if self.fresh => {
-                Ok(Tried::Busy(Busy { ttl: None, at: 0, announced: true, by_java: false }))
-            }
-            Answer::Deadlock => {
-                Err(self.deadlock(if self.not_reentrant { Deadlock::NotReentrant } else { Deadlock::Upgrade }))
-            }
-            answer => self.read_loss(&answer, before),
-        }
-    }
-
-    /// Registers the owner's place in the queue, so that the beat confirms it.
-    fn keep_entry(&self, Busy { ttl, at, .. }: Busy, sent: Moment) -> Result<InQueue, Failed> {
-        let Target { engine, hold, .. } = &*self.target;
-        let undo = Undo::new(&self.target, false);
-        let known = self.inbox.clone().or_else(|| engine.queues.inbox_of(&self.target));
-        let inbox = known.unwrap_or_else(|| hold.name().inbox(hold.owner.text()));
-        let entry = engine.queues.keep_entry(&self.target, inbox, sent, at);
-        if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
-            engine.queues.check_in(self.protocol(), engine.now(), ttl);
-        }
-        // Closing gives up all entries that it finds. An entry made later is given up here, by the drop of `undo`.
-        engine.check_open()?;
-        Ok(InQueue { entry, undo })
-    }
-
-    /// Re-entry found that the owner's earlier holds are gone.
-    fn read_loss(&self, answer: &Answer, before: &Before) -> Result<Tried, Failed> {
-        let Target { engine, hold, .. } = &*self.target;
-        match (answer, before.last) {
-            // Another client released that hold. Guards may rely on other holds of the owner.
-            (Answer::Gone, Some(earlier)) => {
-                engine.lose_holds(hold, &[earlier]);
-            }
-            (Answer::Gone, None) => return Err(self.odd(Error::odd_reply("acquire", answer))),
-            _ => engine.lose(hold, End::Gone),
-        }
-        Ok(Tried::Gone)
-    }
-
-    /// Enters the hold into the book, and returns its grant.
-    fn open(&self, sent: Moment) -> Result<Grant, Failed> {
-        let engine = &self.target.engine;
-        let until = valid_until(sent, self.lease.unwrap_or(engine.options.watchdog));
-        let grant = self.target.granted(self.lease, sent, until, self.doubted);
-        // Closing ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
-        engine.check_open()?;
-        if grant.until().is_none() {
-            // The grant came after its lease. Its drop releases it.
-            drop(grant);
-            return Err(Failed { spent: true, ..Error::too_late().into() });
-        }
-        Ok(grant)
     }
 }

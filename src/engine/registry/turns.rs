@@ -16,9 +16,12 @@
 //!
 //! Nothing relies on turns, because anybody may send messages.
 
+mod way;
+
 use std::time::Duration;
 
 use crate::world::Moment;
+use way::{Learnt, Way};
 
 /// Silence after which a process that lets others first asks anyway. It is twice as long while a known competitor is
 /// missing. A message and an attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with
@@ -108,24 +111,6 @@ pub(super) struct Turns {
     learnt: Option<Box<Learnt>>,
 }
 
-/// The result of the last finished way.
-#[derive(Clone, Copy, Debug)]
-struct Learnt {
-    /// Number of turns that the others took, and number of receivers besides this process.
-    turns: u64,
-    receivers: u64,
-    /// When the next trial is due, and its distance from the last one.
-    trial: Moment,
-    pause: Duration,
-}
-
-impl Learnt {
-    /// Number of turns to wait for, with this number of other receivers. New receivers count as competitors.
-    fn expected(&self, receivers: u64, now: Moment) -> u64 {
-        if now >= self.trial { receivers } else { self.turns + receivers.saturating_sub(self.receivers) }
-    }
-}
-
 /// A release in flight.
 #[derive(Clone, Copy, Debug)]
 struct Releasing {
@@ -134,33 +119,6 @@ struct Releasing {
     since: Moment,
     /// True if this process's turn is not over, so its next task may ask already.
     goes_on: bool,
-}
-
-/// The time in which others are let first.
-#[derive(Clone, Copy, Debug)]
-struct Way {
-    /// The message count once this process's own release has been heard.
-    own: u64,
-    /// The message count after all expected turns; `u64::MAX` if messages do not count turns.
-    until: u64,
-    /// The message count after as many turns as were taken last time.
-    known: u64,
-    /// Number of other receivers, and whether this way waits for all of them.
-    receivers: u64,
-    is_trial: bool,
-    /// When the last release was heard, and for how long the lock is left alone from then on.
-    since: Moment,
-    length: Duration,
-    /// When the way ends, however many messages arrive.
-    end: Moment,
-}
-
-impl Way {
-    /// How long the lock may stay free after this number of messages. Twice as long while fewer turns were taken than
-    /// last time: a process whose turn is missing may itself be waiting for others.
-    fn length_after(&self, heard: u64) -> Duration {
-        if heard < self.known { 2 * self.length } else { self.length }
-    }
 }
 
 /// The outcome of a way: whether others took turns, and whether it was the first way of the name.

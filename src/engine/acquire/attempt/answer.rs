@@ -1,0 +1,92 @@
+//! What the reply to an attempt means for the book and for the acquire.
+
+use super::*;
+
+impl Attempt {
+    /// Schedules a check of a fair lock if this attempt may have passed it on to a head that must confirm.
+    pub(super) fn check_if_passed_on(&self, busy: &Busy) {
+        let (engine, protocol) = (&self.target.engine, self.protocol());
+        if let Some(grace) = protocol.queue().map(|queue| queue.lease_of(MUST_CONFIRM))
+            && busy.ttl.is_some_and(|ttl| ttl <= grace)
+        {
+            engine.queues.check_passed(protocol, MUST_CONFIRM, engine.now());
+        }
+    }
+
+    /// Reads the refusal of an acquire by an owner that held nothing.
+    pub(super) fn read_refusal(&self, answer: Answer, before: &Before, sent: Moment) -> Result<Tried, Failed> {
+        let protocol = self.protocol();
+        let waits = self.manner.queueing != Queueing::Ask;
+        match answer {
+            Answer::Busy(busy) if waits && protocol.queue().is_some() => {
+                let queued = self.keep_entry(busy, sent)?;
+                Ok(Tried::Queued(queued))
+            }
+            Answer::Busy(busy) if waits && release::waits_in_redis(protocol) => {
+                let mark = Undo::mark(&self.target);
+                // Closing removes all marks that it finds. A mark left later is removed here, by the drop of `mark`.
+                self.target.engine.check_open()?;
+                Ok(Tried::Marked(busy, mark))
+            }
+            Answer::Busy(busy) => {
+                self.check_if_passed_on(&busy);
+                Ok(Tried::Busy(busy))
+            }
+            Answer::HeldBack => Ok(Tried::HeldBack),
+            Answer::Displaced => Ok(Tried::Displaced),
+            Answer::Deadlock if self.used_again => Ok(Tried::OwnerTaken),
+            // No other acquire knows this owner, so the hold is left from an earlier attempt that is being undone.
+            Answer::Deadlock if self.fresh => {
+                Ok(Tried::Busy(Busy { ttl: None, at: 0, announced: true, by_java: false }))
+            }
+            Answer::Deadlock => {
+                Err(self.deadlock(if self.not_reentrant { Deadlock::NotReentrant } else { Deadlock::Upgrade }))
+            }
+            answer => self.read_loss(&answer, before),
+        }
+    }
+
+    /// Registers the owner's place in the queue, so that the beat confirms it.
+    pub(super) fn keep_entry(&self, Busy { ttl, at, .. }: Busy, sent: Moment) -> Result<InQueue, Failed> {
+        let Target { engine, hold, .. } = &*self.target;
+        let undo = Undo::new(&self.target, false);
+        let known = self.inbox.clone().or_else(|| engine.queues.inbox_of(&self.target));
+        let inbox = known.unwrap_or_else(|| hold.name().inbox(hold.owner.text()));
+        let entry = engine.queues.keep_entry(&self.target, inbox, sent, at);
+        if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
+            engine.queues.check_in(self.protocol(), engine.now(), ttl);
+        }
+        // Closing gives up all entries that it finds. An entry made later is given up here, by the drop of `undo`.
+        engine.check_open()?;
+        Ok(InQueue { entry, undo })
+    }
+
+    /// Re-entry found that the owner's earlier holds are gone.
+    pub(super) fn read_loss(&self, answer: &Answer, before: &Before) -> Result<Tried, Failed> {
+        let Target { engine, hold, .. } = &*self.target;
+        match (answer, before.last) {
+            // Another client released that hold. Guards may rely on other holds of the owner.
+            (Answer::Gone, Some(earlier)) => {
+                engine.lose_holds(hold, &[earlier]);
+            }
+            (Answer::Gone, None) => return Err(self.odd(Error::odd_reply("acquire", answer))),
+            _ => engine.lose(hold, End::Gone),
+        }
+        Ok(Tried::Gone)
+    }
+
+    /// Enters the hold into the book, and returns its grant.
+    pub(super) fn open(&self, sent: Moment) -> Result<Grant, Failed> {
+        let engine = &self.target.engine;
+        let until = valid_until(sent, self.lease.unwrap_or(engine.options.watchdog));
+        let grant = self.target.granted(self.lease, sent, until, self.doubted);
+        // Closing ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
+        engine.check_open()?;
+        if grant.until().is_none() {
+            // The grant came after its lease. Its drop releases it.
+            drop(grant);
+            return Err(Failed { spent: true, ..Error::too_late().into() });
+        }
+        Ok(grant)
+    }
+}

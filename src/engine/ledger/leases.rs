@@ -1,0 +1,84 @@
+//! The deadlines of a book: what acquires, renewals and extensions change.
+
+use super::{Book, Cap, Level};
+
+impl Book {
+    /// The full lease that the key needs for the remaining guards: the longest explicit one, or the watchdog's if it
+    /// is longer and the watchdog renews for any guard.
+    pub(crate) fn lease_left(&self, watchdog: u64) -> u64 {
+        self.levels.iter().map(|level| level.lease.unwrap_or(watchdog)).max().unwrap_or(watchdog)
+    }
+
+    /// Books that a command sent at `sent`, answered at `now`, restarted the key's lease. Explicit leases restart too.
+    /// Leases that were over stay over: an end is final.
+    pub(crate) fn rearmed(&mut self, now: u64, sent: u64, until: impl Fn(u64) -> u64, watchdog: u64) {
+        if self.is_watched() && self.watched > now {
+            self.watched = self.watched.max(until(watchdog));
+            self.renewed = self.renewed.max(sent);
+        }
+        for level in &mut self.levels {
+            if let Some(lease) = level.lease.filter(|_| level.until > now) {
+                level.until = level.until.max(until(lease));
+            }
+        }
+    }
+
+    /// Caps a guard's deadline while a command that may shorten its lease is in flight. Returns the previous cap,
+    /// which [`Book::uncapped`] restores if the command is not executed.
+    pub(crate) fn capped(&mut self, id: u32, cap: Cap) -> Cap {
+        let Some(level) = self.levels.iter_mut().find(|level| level.id == id) else { return Cap::NONE };
+        let before = level.cap;
+        if cap.until < before.until {
+            level.cap = cap;
+        }
+        before
+    }
+
+    /// Restores a cap: the command was not executed, as known at `now`. A guard that was over by then stays over,
+    /// because its end was reported.
+    pub(crate) fn uncapped(&mut self, now: u64, id: u32, before: Cap) {
+        if let Some(level) = self.levels.iter_mut().find(|level| level.id == id && level.cap.until > now) {
+            level.cap = before;
+        }
+    }
+
+    /// Books a guard's new explicit lease, confirmed at `now`. False if the guard was over by then, which is final.
+    pub(crate) fn extended(&mut self, now: u64, id: u32, lease: u64, until: u64) -> bool {
+        if self.until(id).is_none_or(|until| until <= now) {
+            return false;
+        }
+        if let Some(level) = self.levels.iter_mut().find(|level| level.id == id) {
+            *level = Level { lease: Some(lease), until, cap: Cap::NONE, ..*level };
+        }
+        true
+    }
+
+    /// Books the watchdog's renewal, sent at `sent` and confirmed at `now`. False if it came too late: the watched
+    /// lease had ended by the local clock, which is final.
+    pub(crate) fn renewed(&mut self, now: u64, sent: u64, until: u64) -> bool {
+        if !self.is_watched() {
+            return true;
+        }
+        if now >= self.watched {
+            return false;
+        }
+        self.watched = self.watched.max(until);
+        self.renewed = self.renewed.max(sent);
+        true
+    }
+
+    /// Notes that the server confirmed the hold, in reply to a command sent at `sent`.
+    pub(crate) fn confirm(&mut self, sent: u64) {
+        self.confirmed = sent.max(self.confirmed);
+    }
+
+    /// When the last acquire or confirmation was sent. For holds that are not renewed.
+    pub(crate) fn confirmed_at(&self) -> u64 {
+        self.confirmed
+    }
+
+    /// When the watchdog's last confirmed renewal, or the acquire, was sent.
+    pub(crate) fn renewed_at(&self) -> u64 {
+        self.renewed
+    }
+}
