@@ -41,6 +41,7 @@ mod rw_names;
 mod rw_prefer;
 mod rw_quirks;
 mod rw_rig;
+mod rw_share;
 mod rw_state;
 mod rw_wake;
 mod rw_watchdog;
@@ -107,6 +108,7 @@ beside!(redisson_4_7_0, "4.7.0":
     rw_quirks::rw_a_leased_read_outlives_its_downgrade, rw_quirks::rw_dead_readers_under_a_long_lease,
     rw_quirks::rw_a_lapsed_lease_does_not_stick, rw_quirks::rw_the_outer_hold_stays_watched,
     rw_quirks::rw_forced_holds_delay_no_renewal, rw_quirks::rw_without_a_cover_nobody_reads,
+    rw_share::rw_writers_of_ours_let_an_unseen_java_writer_in,
     rw_prefer::rw_only_our_readers_are_held_back, rw_prefer::rw_preferred_writers_disturb_nobody,
     rw_mixed::rw_rounds_never_mix_readers_and_writers,
     red::red_states_are_the_same, red::red_locks_exclude_each_other, red::red_counts_are_exact,
