@@ -252,7 +252,7 @@ impl Pipeline {
         for (mut sent, end) in order.into_iter().zip(ends) {
             if sent.is_due && sent.deadline <= now {
                 let is_sent = sent.start < written;
-                let fault = if is_sent { &Fault::new(FaultKind::TimedOut, "no answer in time") } else { unsent };
+                let fault = if is_sent { &Fault::no_answer() } else { unsent };
                 if let Some(ticket) = sent.ticket.take() {
                     self.done(ticket, Err(fault.clone()), wakers);
                 }
