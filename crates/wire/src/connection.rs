@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::dial::Trouble;
 use super::exchange::Exchange;
 use super::link::Writer;
-use super::pipeline::{Expired, Look, Outcome, Pipeline, Ticket};
+use super::pipeline::{Look, Outcome, Pipeline, Ticket};
 use super::resp::Answer;
 use super::silence::Silence;
 use crate::{Call, Fault, FaultKind};
@@ -265,8 +265,8 @@ impl Connection {
                 None if is_up => Fault::new(FaultKind::NotSent, "the server takes no more commands"),
                 None => Fault::new(FaultKind::NotSent, "there is no connection to the server yet"),
             };
-            let Expired { sent, unsent } = state.pipeline.expire(now, &unsent, wakers);
-            state.silence.is_dead(sent + unsent, self.timeout, now) && is_up
+            let expired = state.pipeline.expire(now, &unsent, wakers);
+            state.silence.is_dead(expired, self.timeout, now) && is_up
         })
     }
 }

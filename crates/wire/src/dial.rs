@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::link::{Place, Reader, Writer, connect};
 use super::resp::Input;
 use crate::tls::{self, Secured};
-use crate::{ConnectError, ConnectFault, Credentials, Provider, Secret, Settings};
+use crate::{ConnectError, ConnectFault, Credentials, Demotions, Provider, Secret, Settings};
 
 mod login;
 mod pauses;
@@ -59,11 +59,34 @@ impl Dialer {
         }
     }
 
-    /// Tries to connect once. Returns `None` after a timeout.
-    pub(super) async fn open(&self) -> Option<Result<Opened, Trouble>> {
-        let opened = tokio::time::timeout(self.within, self.open_unbounded()).await.ok()?;
-        // A refusal begins with the server's error code, so no name is put in front of it.
-        Some(opened.map_err(|trouble| if trouble.hope == Hope::Refused { trouble } else { trouble.at(&self.server) }))
+    /// Connects, with pauses, until it succeeds. Passes each failure to `report`.
+    pub(super) async fn persist(
+        &self,
+        pauses: &mut Pauses,
+        demotions: &mut Demotions,
+        mut report: impl FnMut(Trouble),
+    ) -> Opened {
+        loop {
+            pauses.pause().await;
+            demotions.dials();
+            match self.open().await {
+                Ok(opened) if !demotions.is_behind() => return opened,
+                // A demotion was reported meanwhile. This connection may lead to the demoted server.
+                Ok(_) => {}
+                Err(trouble) => report(trouble),
+            }
+        }
+    }
+
+    /// Tries to connect once.
+    pub(super) async fn open(&self) -> Result<Opened, Trouble> {
+        let opened = tokio::time::timeout(self.within, self.open_unbounded()).await;
+        let late = || Trouble { hope: Hope::Late, ..Trouble::new("the server does not answer to a login") };
+        opened.unwrap_or_else(|_| Err(late())).map_err(|trouble| match trouble.hope {
+            // A refusal begins with the server's error code, so no name is put in front of it.
+            Hope::Refused => trouble,
+            _ => trouble.at(&self.server),
+        })
     }
 
     async fn open_unbounded(&self) -> Result<Opened, Trouble> {
@@ -117,10 +140,12 @@ pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened
         loop {
             pauses.pause().await;
             match dialer.open().await {
-                Some(Ok(opened)) => return Ok(opened),
-                Some(Err(trouble)) if trouble.hope != Hope::Some => return Err(trouble),
-                Some(Err(trouble)) => *latest.lock() = Some(trouble),
-                None => {}
+                Ok(opened) => return Ok(opened),
+                Err(trouble) => match trouble.hope {
+                    Hope::Some => *latest.lock() = Some(trouble),
+                    Hope::Late => {}
+                    Hope::None | Hope::Refused => return Err(trouble),
+                },
             }
         }
     };

@@ -45,10 +45,12 @@ pub(super) async fn drive(
     // The number of reports when this connection met a demotion.
     let mut met = None;
     loop {
-        let (opened, is_new) = match next.take() {
-            Some(opened) => (opened, false),
+        let is_new = next.is_none();
+        let opened = match next.take() {
+            Some(opened) => opened,
             None => {
-                (limits.beside(&connection, connect(&connection, &dialer, &mut pauses, &mut demotions)).await, true)
+                let report = |trouble: Trouble| connection.troubled(trouble.at(&dialer.server));
+                limits.beside(&connection, dialer.persist(&mut pauses, &mut demotions, report)).await
             }
         };
         let Opened { reader, writer, input } = opened;
@@ -68,20 +70,6 @@ pub(super) async fn drive(
         connection.down(why.at(&dialer.server));
         outage.begins(&listener);
         pauses.stood(since.elapsed(), served.is_of_use);
-    }
-}
-
-async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses, demotions: &mut Demotions) -> Opened {
-    loop {
-        pauses.pause().await;
-        demotions.dials();
-        match dialer.open().await {
-            Some(Ok(opened)) if !demotions.is_behind() => return opened,
-            // A demotion was reported meanwhile. This connection may lead to the demoted server.
-            Some(Ok(_)) => {}
-            Some(Err(trouble)) => connection.troubled(trouble.at(&dialer.server)),
-            None => connection.troubled(Trouble::new("the server does not answer to a login").at(&dialer.server)),
-        }
     }
 }
 

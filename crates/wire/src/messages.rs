@@ -9,7 +9,6 @@
 //! 5. When the connection breaks, is silent, or has to follow a demotion, it starts again. If step 3 is not reached
 //!    within `deaf_after`, the listener is told, once per outage.
 
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +16,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
-use super::bounds::Garbage;
-use super::dial::{Dialer, Opened, Pauses, Trouble};
+use super::dial::{Dialer, Hope, Opened, Pauses, Trouble};
 use crate::{Demotions, ListenerSlot, Outage, Settings};
 use channels::{Channels, Request};
 use standing::{Standing, over};
@@ -47,26 +45,6 @@ pub(super) struct Messages {
     channels: Channels,
     outage: Outage,
     deafness: Deafness,
-}
-
-/// Why a connection is served no more.
-enum End {
-    /// It is broken or silent, or has to follow a demotion.
-    Broken,
-    /// No changes can be requested any more.
-    Over,
-}
-
-impl From<io::Error> for End {
-    fn from(_: io::Error) -> Self {
-        Self::Broken
-    }
-}
-
-impl From<Garbage> for End {
-    fn from(_: Garbage) -> Self {
-        Self::Broken
-    }
 }
 
 impl Messages {
@@ -110,7 +88,8 @@ impl Messages {
             if is_new {
                 standing.renew(&self.channels);
             }
-            if let End::Over = self.serve(standing).await {
+            self.serve(standing).await;
+            if self.changes.is_closed() {
                 return;
             }
             self.outage.begins(&self.listener);
@@ -122,7 +101,13 @@ impl Messages {
 
     /// Connects. Changes that are requested meanwhile are noted. Returns `None` if none can be requested any more.
     async fn connect(&mut self, pauses: &mut Pauses) -> Option<Opened> {
-        let mut connecting = Box::pin(connect(&self.dialer, &mut self.demotions, pauses));
+        let mut is_told = false;
+        let report = |Trouble { message: error, hope, .. }| {
+            if hope != Hope::Late && !std::mem::replace(&mut is_told, true) {
+                tracing::warn!(error, "no connection for messages: waiters poll until it is restored");
+            }
+        };
+        let mut connecting = Box::pin(self.dialer.persist(pauses, &mut self.demotions, report));
         loop {
             tokio::select! {
                 opened = &mut connecting => return Some(opened),
@@ -137,18 +122,14 @@ impl Messages {
         }
     }
 
-    /// Serves a connection until it is gone.
-    async fn serve(&mut self, mut standing: Standing) -> End {
+    /// Serves a connection until it is gone, or until no changes can be requested any more.
+    async fn serve(&mut self, mut standing: Standing) {
         let mut ping_due = Box::pin(tokio::time::sleep(self.ping_interval));
-        loop {
-            if let Err(end) = self.step(&mut standing, ping_due.as_mut()).await {
-                return end;
-            }
-        }
+        while self.step(&mut standing, ping_due.as_mut()).await.is_some() {}
     }
 
-    /// Handles everything that was received or requested, then waits for more.
-    async fn step(&mut self, standing: &mut Standing, mut ping_due: Pin<&mut Sleep>) -> Result<(), End> {
+    /// Handles everything that was received or requested, then waits for more. Returns `None` at the end.
+    async fn step(&mut self, standing: &mut Standing, mut ping_due: Pin<&mut Sleep>) -> Option<()> {
         standing.read_all(&mut self.channels, &self.listener)?;
         if !standing.is_renewing {
             // All subscriptions have been answered, so the outage is over.
@@ -159,46 +140,30 @@ impl Messages {
         for change in std::iter::from_fn(|| self.changes.try_recv().ok()).take(CHANGES_AT_ONCE) {
             standing.change(&mut self.channels, change);
         }
-        let is_full = standing.write()?;
+        let is_full = standing.write().ok()?;
         let Standing { opened: Opened { reader, writer, input }, overdue, .. } = &mut *standing;
         tokio::select! {
             biased;
-            received = input.receive(reader) => received?,
-            change = self.changes.recv() => standing.change(&mut self.channels, change.ok_or(End::Over)?),
-            room = writer.room(), if is_full => room?,
+            received = input.receive(reader) => received.ok()?,
+            change = self.changes.recv() => standing.change(&mut self.channels, change?),
+            room = writer.room(), if is_full => room.ok()?,
             () = over(overdue) => {
                 let error = "no answer in time";
                 tracing::warn!(%error, "the connection for messages is silent: reconnecting");
-                return Err(End::Broken);
+                return None;
             }
             () = self.deafness.report(&self.listener) => {}
             () = self.demotions.reported() => {
                 let error = "the server was demoted";
                 tracing::warn!(%error, "the connection for messages follows that for commands: reconnecting");
-                return Err(End::Broken);
+                return None;
             }
             () = &mut ping_due => {
                 ping_due.reset(Instant::now() + self.ping_interval);
                 standing.ping();
             }
         }
-        Ok(())
-    }
-}
-
-async fn connect(dialer: &Dialer, demotions: &mut Demotions, pauses: &mut Pauses) -> Opened {
-    let mut is_told = false;
-    loop {
-        pauses.pause().await;
-        demotions.dials();
-        match dialer.open().await {
-            Some(Ok(opened)) => return opened,
-            Some(Err(Trouble { message: error, .. })) if !is_told => {
-                tracing::warn!(error, "no connection for messages: waiters poll until it is restored");
-                is_told = true;
-            }
-            Some(Err(_)) | None => {}
-        }
+        Some(())
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Trouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hope {
     Some,
+    /// As `Some`. The server has not answered in time.
+    Late,
     /// A problem with certificates or TLS, or a port that is not Redis'. The setup has to be fixed.
     None,
     /// The server has refused the login or the database.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::Opened;
 use super::channels::{Change, Channels, Request};
 use super::words::{Kind, message, named};
-use super::{End, Opened};
 use crate::resp::{Answer, Incoming, write_words};
 use crate::slim::slim;
 use crate::standstill::limit_over;
@@ -88,10 +88,10 @@ impl Standing {
         Ok(self.opened.writer.is_behind())
     }
 
-    /// Handles everything that was received.
-    pub(super) fn read_all(&mut self, channels: &mut Channels, listener: &ListenerSlot) -> Result<(), End> {
+    /// Handles everything that was received. Returns `None` if the server has sent something odd.
+    pub(super) fn read_all(&mut self, channels: &mut Channels, listener: &ListenerSlot) -> Option<()> {
         let answered = channels.answered;
-        while let Some(Incoming::Reply(answer) | Incoming::Push(answer)) = self.opened.input.next()? {
+        while let Some(Incoming::Reply(answer) | Incoming::Push(answer)) = self.opened.input.next().ok()? {
             if let Some((channel, payload)) = message(&answer, self.kind) {
                 listener.tell(|listener| listener.message(channel, payload));
                 continue;
@@ -112,7 +112,7 @@ impl Standing {
             // The server is at work: a crowd of subscriptions takes time.
             self.overdue = Some(Box::pin(limit_over(self.timeout)));
         }
-        Ok(())
+        Some(())
     }
 
     /// Returns the channel of a subscription that the server has ended by itself, as it does when it loses the slot. If
@@ -130,11 +130,11 @@ impl Standing {
     }
 
     /// Takes an answer that is no message as the answer to the oldest request. Returns the channel if its subscription
-    /// could not be renewed.
-    fn answered(&mut self, answer: Answer, channels: &mut Channels) -> Result<Option<Bytes>, End> {
-        let request = self.requests.pop_front().ok_or(End::Broken)?;
+    /// could not be renewed, and `None` if the answer does not fit the request.
+    fn answered(&mut self, answer: Answer, channels: &mut Channels) -> Option<Option<Bytes>> {
+        let request = self.requests.pop_front()?;
         if answer.is_ok() && !request.is_confirmed_by(&answer, self.kind) {
-            return Err(End::Broken);
+            return None;
         }
         let outcome = answer.map(drop).map_err(|error| Fault::new(FaultKind::Refused, error));
         channels.answered += 1;
@@ -147,7 +147,7 @@ impl Standing {
                     // Callers are told only after the last of several requests for the channel.
                     self.subscribing.insert(channel, pending);
                 } else if !channels.subscribed(&channel, &outcome) {
-                    return Ok(Some(channel));
+                    return Some(Some(channel));
                 }
             }
             Request::Unsubscribe(_, done) => {
@@ -160,7 +160,7 @@ impl Standing {
                 }
             }
         }
-        Ok(None)
+        Some(None)
     }
 }
 

@@ -18,7 +18,7 @@ async fn refused_login_does_not_repeat_the_password() {
         }
     };
     let (opened, ()) = tokio::join!(dialer.open(), refusing);
-    let trouble = opened.unwrap().err().unwrap();
+    let trouble = opened.err().unwrap();
     assert!(trouble.message.ends_with("ERR unknown command 'AUTH'"), "{trouble:?}");
     assert!(trouble.source.is_none(), "{trouble:?}");
 }
