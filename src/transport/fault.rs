@@ -37,7 +37,7 @@ mod tests {
         "ERR Script attempted to access a non local key in a cluster node script: f_, on @user_script:1.";
 
     #[test]
-    fn what_passes_is_retryable() {
+    fn passing_refusals_are_retryable() {
         let refused = |text: &str| Error::of_fault(&Fault::new(FaultKind::Refused, text), &Arc::from("x"));
         for text in ["MISCONF Redis is configured", "OOM command", "READONLY You can't", "TRYAGAIN x", MOVED_AWAY] {
             assert!(refused(text).is_retryable(), "{text}");
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn doubt_is_told() {
+    fn error_says_whether_the_outcome_is_unknown() {
         let of = |kind| Error::of_fault(&Fault::new(kind, "x"), &Arc::from("x")).outcome_unknown();
         let unacknowledged = FaultKind::Unacknowledged { got: 0, wanted: 1 };
         assert!([FaultKind::Lost, FaultKind::TimedOut, FaultKind::RuntimeGone, unacknowledged].into_iter().all(of));

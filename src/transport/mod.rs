@@ -60,6 +60,11 @@ impl Call {
     }
 }
 
+fn cannot_acknowledge() -> BoxFuture<'static, Result<Replied, Fault>> {
+    let fault = Fault::new(FaultKind::NotSent, "replicas cannot be asked over this connection");
+    Box::pin(std::future::ready(Err(fault)))
+}
+
 /// Makes this process keep its tables of names and owners in the same order in every run, for reproducible simulations.
 ///
 /// Call it before the first client and owner are created. The order is random otherwise, so that an attacker who
@@ -98,8 +103,7 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
         _how: Acknowledge,
         _sent: oneshot::Sender<()>,
     ) -> BoxFuture<'static, Result<Replied, Fault>> {
-        let fault = Fault::new(FaultKind::NotSent, "replicas cannot be asked over this connection");
-        Box::pin(std::future::ready(Err(fault)))
+        cannot_acknowledge()
     }
 
     /// Subscribes to `channel`. Returns once the server is known to deliver its messages.

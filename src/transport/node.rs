@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,10 +23,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::transport::{Acknowledge, Call, Fault, FaultKind, Listener, Replied, Reply, Transport};
+use crate::transport::{Acknowledge, Call, Fault, Listener, Replied, Reply, Transport, cannot_acknowledge};
 use crate::world::{Machine, World};
 use connection::Connection;
-use distlock_wire::{Lanes, MessageLine};
+use distlock_wire::{Lanes, ListenerSlot, MessageLine};
 use subscriptions::Subscriptions;
 
 pub(crate) mod connect;
@@ -41,10 +41,8 @@ mod together;
 pub(crate) struct Node {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
-    messages: Messages,
-    listener: Arc<OnceLock<Weak<dyn Listener>>>,
-    /// Connections of our own, for calls that replicas must acknowledge. `None` if they are not available.
-    lanes: Option<Lanes>,
+    special: Special,
+    listener: ListenerSlot,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     connect_tasks: Mutex<Vec<ConnectHandle>>,
     closed: Arc<AtomicBool>,
@@ -54,15 +52,18 @@ pub(crate) struct Node {
     address: String,
 }
 
-enum Messages {
+/// What the pool does not carry: messages, and calls that replicas must acknowledge.
+enum Special {
+    /// Connections of our own. They detect that a server has ended or refused a subscription. fred does not report that
+    /// a subscription has ended, and gives a refusal to the next command, or to none.
+    Own(MessageLine, Lanes),
+    /// Over native-tls, there are messages only.
     Fred(Subscriptions),
-    /// A connection of our own. It detects that a server has ended a subscription, which fred does not report.
-    Own(MessageLine),
 }
 
 impl Node {
     fn clients(&self) -> impl Iterator<Item = &Client> {
-        let subscriber = if let Messages::Fred(messages) = &self.messages { Some(&messages.subscriber) } else { None };
+        let subscriber = if let Special::Fred(messages) = &self.special { Some(&messages.subscriber) } else { None };
         self.connections.iter().map(|connection| &connection.client).chain(subscriber)
     }
 }
@@ -76,28 +77,23 @@ impl fmt::Debug for Node {
 
 impl Transport for Node {
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
-        let next = if self.connections.len() == 1 {
-            0
-        } else {
-            self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len()
-        };
+        let next = self.next.fetch_add(1, Ordering::Relaxed) % self.connections.len();
         let (connection, script_cache) = (Arc::clone(&self.connections[next]), self.script_cache);
         let (closed, ended) = (Arc::clone(&self.closed), Arc::clone(&self.ended));
         Box::pin(async move {
             // Created before `closed` is checked, because it is notified from its creation on.
             let ended = ended.notified();
-            let shut_down = || Err(Fault::new(FaultKind::Closed, "the client is shut down"));
             if closed.load(Ordering::Acquire) {
-                return shut_down();
+                return Err(Fault::closed());
             }
             tokio::select! {
                 biased;
                 outcome = connection.run(call, script_cache) => match outcome {
-                    Err(_) if closed.load(Ordering::Relaxed) => shut_down(),
+                    Err(_) if closed.load(Ordering::Relaxed) => Err(Fault::closed()),
                     outcome => outcome,
                 },
                 // fred keeps an unsent command until its timeout.
-                () = ended => shut_down(),
+                () = ended => Err(Fault::closed()),
             }
         })
     }
@@ -107,7 +103,7 @@ impl Transport for Node {
     }
 
     fn acknowledges(&self) -> bool {
-        self.lanes.is_some()
+        matches!(self.special, Special::Own(..))
     }
 
     fn run_acknowledged(
@@ -116,42 +112,38 @@ impl Transport for Node {
         how: Acknowledge,
         sent: oneshot::Sender<()>,
     ) -> BoxFuture<'static, Result<Replied, Fault>> {
-        match &self.lanes {
-            Some(lanes) => lanes.run(call.into(), how, sent),
-            None => {
-                let fault = Fault::new(FaultKind::NotSent, "replicas cannot be asked over this connection");
-                Box::pin(std::future::ready(Err(fault)))
-            }
+        match &self.special {
+            Special::Own(_, lanes) => lanes.run(call.into(), how, sent),
+            Special::Fred(_) => cannot_acknowledge(),
         }
     }
 
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
-        match &self.messages {
-            Messages::Fred(messages) => messages.subscribe(channel),
-            Messages::Own(line) => line.subscribe(channel),
+        match &self.special {
+            Special::Own(messages, _) => messages.subscribe(channel),
+            Special::Fred(messages) => messages.subscribe(channel),
         }
     }
 
     fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
-        match &self.messages {
-            Messages::Fred(messages) => messages.unsubscribe(channel),
-            Messages::Own(line) => line.unsubscribe(channel),
+        match &self.special {
+            Special::Own(messages, _) => messages.unsubscribe(channel),
+            Special::Fred(messages) => messages.unsubscribe(channel),
         }
     }
 
     fn forget(&self, channel: &Bytes) {
-        match &self.messages {
-            Messages::Fred(messages) => messages.forget(channel),
-            Messages::Own(line) => line.forget(channel),
+        match &self.special {
+            Special::Own(messages, _) => messages.forget(channel),
+            Special::Fred(messages) => messages.forget(channel),
         }
     }
 
     fn listen(&self, listener: Weak<dyn Listener>) {
-        if let Messages::Own(line) = &self.messages {
-            line.listen(Weak::clone(&listener));
+        if let Special::Own(messages, _) = &self.special {
+            messages.listen(Weak::clone(&listener));
         }
-        // Set once, by the engine that owns this node.
-        let _ = self.listener.set(listener);
+        self.listener.set(listener);
     }
 
     fn address(&self) -> &str {
@@ -168,8 +160,10 @@ impl Transport for Node {
             task.abort();
         }
         let clients: Vec<_> = self.clients().cloned().collect();
-        let line = if let Messages::Own(line) = &self.messages { line.end() } else { None };
-        let lanes = self.lanes.as_ref().map(Lanes::end).unwrap_or_default();
+        let own: Vec<_> = match &self.special {
+            Special::Own(messages, lanes) => messages.end().into_iter().chain(lanes.end()).collect(),
+            Special::Fred(_) => Vec::new(),
+        };
         let closing = Arc::clone(&self.ended);
         let connect_tasks = std::mem::take(&mut *self.connect_tasks.lock());
         Box::pin(async move {
@@ -184,10 +178,7 @@ impl Transport for Node {
                 }
             });
             futures::future::join_all(ended).await;
-            if let Some(line) = line {
-                let _ = tokio::time::timeout_at(until, line).await;
-            }
-            let _ = tokio::time::timeout_at(until, futures::future::join_all(lanes)).await;
+            let _ = tokio::time::timeout_at(until, futures::future::join_all(own)).await;
             closing.notify_waiters();
         })
     }
@@ -195,13 +186,9 @@ impl Transport for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // The engine has closed the connections, unless the runtime ended first. Then the tasks are gone as well.
-        for task in self.tasks.get_mut().drain(..) {
-            task.abort();
-        }
-        for task in self.connect_tasks.get_mut().drain(..) {
-            task.abort();
-        }
+        // The owner has closed the connections, unless the runtime ended first. Then the tasks are gone as well.
+        self.tasks.get_mut().iter().for_each(JoinHandle::abort);
+        self.connect_tasks.get_mut().iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -212,6 +199,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Options, Secret};
+    use crate::transport::FaultKind;
     use crate::transport::endpoint::Endpoint;
     use crate::transport::script::Script;
 
@@ -219,7 +207,7 @@ mod tests {
 
     /// As when a slot moves back and forth: the connection was never up.
     #[tokio::test]
-    async fn what_waits_for_a_connection_is_told_when_that_is_closed() {
+    async fn command_that_waits_for_a_connection_fails_when_the_node_is_closed() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = Secret(format!("redis://{}", silent.local_addr().unwrap()));
         let options = Options { command_timeout: Duration::from_secs(600), ..Options::default() };

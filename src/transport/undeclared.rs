@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_given_up_when_it_refuses_in_vain_and_for_good() {
+    fn server_that_refuses_in_vain_gets_no_more_undeclared_keys() {
         let server = Undeclared::new(|error| error == "elsewhere");
         assert!(server.is_elsewhere("elsewhere") && !server.is_elsewhere("OOM"));
         for _ in 1..ENOUGH {

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_is_found_wherever_the_bytes_are_cut() {
+    fn end_of_a_reply_is_found_wherever_the_bytes_are_cut() {
         for reply in [
             "_\r\n",
             "$-1\r\n",
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_sends_is_refused_before_it_is_there() {
+    fn malformed_or_huge_replies_are_refused_before_they_arrive() {
         let deep = "*1\r\n".repeat(100_000);
         let line = format!("+{}", "x".repeat(100_000));
         for odd in [

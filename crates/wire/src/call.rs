@@ -127,40 +127,12 @@ impl fmt::Debug for Replied {
     }
 }
 
-/// Receives a server's messages, and the events of its connections.
-pub trait Listener: Send + Sync {
-    /// A message arrived on `channel`.
-    fn message(&self, channel: &[u8], payload: &[u8]);
-
-    /// The server has ended the subscription to `channel` by itself, or refuses to renew it on a new connection.
-    fn ended(&self, _channel: &[u8]) {
-        self.missed();
-    }
-
-    /// There has been no connection for messages for a while. No subscription is in force until
-    /// [`missed`](Self::missed) is called.
-    fn deaf(&self) {}
-
-    /// A connection broke, so the server may be away. Called once per broken connection, until it is
-    /// [`mended`](Self::mended).
-    fn broken(&self) {}
-
-    /// A connection that was reported as [`broken`](Self::broken) is up again.
-    fn mended(&self) {}
-
-    /// Messages may have been missed: every waiter has to ask the server once.
-    fn missed(&self);
-
-    /// The connection for commands is back after a break: every hold should be confirmed now.
-    fn reconnected(&self);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sha_is_that_of_the_text() {
+    fn sha_is_the_hash_of_the_source() {
         let script = Script::new("x", "return 1");
         assert_eq!(script.sha(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
     }

@@ -16,10 +16,9 @@ use tokio::time::Instant;
 use super::dial::Trouble;
 use super::exchange::Exchange;
 use super::link::Writer;
-use super::pipeline::{Expired, Look, Outcome, Pipeline, Ticket};
+use super::pipeline::{Look, Outcome, Pipeline, Ticket};
 use super::resp::Answer;
 use super::silence::Silence;
-use crate::passing::Passing;
 use crate::{Call, Fault, FaultKind};
 
 /// With more commands in flight than this, callers leave writing to the connection's task, which writes them in
@@ -53,7 +52,8 @@ pub(super) struct State {
 enum Link {
     Down,
     Up(Writer),
-    Ended(FaultKind),
+    /// Ended for good, with this fault for every command.
+    Ended(Fault),
 }
 
 impl Connection {
@@ -90,8 +90,8 @@ impl Connection {
         let waker = context.waker().clone();
         let (ticket, wants_driver) = {
             let mut state = self.state.lock();
-            if let Link::Ended(kind) = state.link {
-                return Err(ended(kind));
+            if let Link::Ended(fault) = &state.link {
+                return Err(fault.clone());
             }
             let (ticket, is_next) = state.pipeline.push(deadline, waker, write);
             let few = state.pipeline.len() <= FEW;
@@ -117,8 +117,8 @@ impl Connection {
         let wakers = vec![context.waker().clone(); count];
         let tickets = {
             let mut state = self.state.lock();
-            if let Link::Ended(kind) = state.link {
-                return Err(ended(kind));
+            if let Link::Ended(fault) = &state.link {
+                return Err(fault.clone());
             }
             let tickets = state.pipeline.push_together(deadline, wakers, write);
             state.write();
@@ -131,28 +131,22 @@ impl Connection {
     pub(super) fn poll_answer(&self, ticket: Ticket, context: &Context<'_>) -> Poll<Outcome> {
         let mut is_replaced = false;
         loop {
-            match self.look(ticket, context.waker()) {
+            let look = self.state.lock().pipeline.look(ticket, context.waker());
+            match look {
                 Look::Done(outcome) => return Poll::Ready(outcome),
                 Look::Waits => return Poll::Pending,
                 // Two wakers of one task may compare as different. Another replacement would not help.
                 Look::WakesAnother if is_replaced => return Poll::Pending,
                 Look::WakesAnother => {
-                    self.wake_instead(ticket, context.waker().clone());
-                    // The answer may have arrived before the waker was replaced.
+                    let waker = context.waker().clone();
+                    let replaced = self.state.lock().pipeline.wake_instead(ticket, waker);
+                    // Dropped outside of the lock.
+                    drop(replaced);
+                    // The answer may have arrived before the waker was replaced, so it is looked for again.
                     is_replaced = true;
                 }
             }
         }
-    }
-
-    fn look(&self, ticket: Ticket, waker: &Waker) -> Look {
-        self.state.lock().pipeline.look(ticket, waker)
-    }
-
-    /// Replaces the waker of a command. The old waker is dropped outside of the lock.
-    fn wake_instead(&self, ticket: Ticket, waker: Waker) {
-        let other = self.state.lock().pipeline.wake_instead(ticket, waker);
-        drop(other);
     }
 
     pub(super) fn abandon(&self, ticket: Ticket) {
@@ -168,7 +162,7 @@ impl Connection {
     /// Notes that the connection is up, and writes the commands that wait for it.
     pub(super) fn up(&self, writer: Writer) {
         let mut state = self.state.lock();
-        if matches!(state.link, Link::Ended(_)) {
+        if state.is_ended() {
             return;
         }
         (state.link, state.trouble, state.failed, state.is_full) = (Link::Up(writer), None, None, false);
@@ -180,19 +174,23 @@ impl Connection {
 
     /// Notes that the connection is gone. Sent commands are lost; unsent commands wait for the next connection.
     pub(super) fn down(&self, why: Trouble) {
-        let mut wakers = Vec::new();
-        let socket = {
-            let mut state = self.state.lock();
-            if matches!(state.link, Link::Ended(_)) {
-                return;
+        self.change(|state, wakers| {
+            if state.is_ended() {
+                return None;
             }
-            let fault = Fault { source: why.source.clone(), ..Fault::new(FaultKind::Lost, &*why.message) };
-            state.pipeline.broken(&fault, &mut wakers);
+            state.pipeline.broken(&why.fault(FaultKind::Lost), wakers);
             (state.trouble, state.is_full, state.failed) = (Some(why), false, None);
-            std::mem::replace(&mut state.link, Link::Down)
-        };
-        drop(socket);
+            Some(std::mem::replace(&mut state.link, Link::Down))
+        });
+    }
+
+    /// Changes the state. The callers of commands that end are woken outside of the lock. What `by` returns, such as a
+    /// socket to close, is dropped there by the caller.
+    fn change<T>(&self, by: impl FnOnce(&mut State, &mut Vec<Waker>) -> T) -> T {
+        let mut wakers = Vec::new();
+        let output = by(&mut self.state.lock(), &mut wakers);
         wakers.into_iter().for_each(Waker::wake);
+        output
     }
 
     pub(super) fn troubled(&self, why: Trouble) {
@@ -203,19 +201,15 @@ impl Connection {
         self.state.lock().trouble.as_ref().map(|trouble| trouble.message.clone())
     }
 
-    /// Ends the connection for good.
-    pub(super) fn end(&self, kind: FaultKind) {
-        let mut wakers = Vec::new();
-        let before = {
-            let mut state = self.state.lock();
-            if matches!(state.link, Link::Ended(_)) {
-                return;
+    /// Ends the connection for good. Every command fails with this fault.
+    pub(super) fn end(&self, fault: Fault) {
+        self.change(|state, wakers| {
+            if state.is_ended() {
+                return None;
             }
-            state.pipeline.ended(&ended(kind), &mut wakers);
-            std::mem::replace(&mut state.link, Link::Ended(kind))
-        };
-        drop(before);
-        wakers.into_iter().for_each(Waker::wake);
+            state.pipeline.ended(&fault, wakers);
+            Some(std::mem::replace(&mut state.link, Link::Ended(fault)))
+        });
     }
 
     /// Passes answers on to their callers. Returns false if the server has sent an answer without a command.
@@ -246,11 +240,9 @@ impl Connection {
             }
             if state.is_full {
                 let Link::Up(writer) = &state.link else { return Ok(false) };
-                match writer.poll_room(context) {
-                    Poll::Ready(Ok(())) => state.is_full = false,
-                    Poll::Ready(Err(error)) => return Err(error),
-                    Poll::Pending => return Ok(true),
-                }
+                let Poll::Ready(room) = writer.poll_room(context) else { return Ok(true) };
+                room?;
+                state.is_full = false;
             }
             if state.pipeline.unwritten().is_empty() {
                 return Ok(false);
@@ -265,36 +257,32 @@ impl Connection {
 
     /// Fails commands whose time is up. Returns true if the connection is dead.
     pub(super) fn expire(&self, now: Instant) -> bool {
-        let mut wakers = Vec::new();
-        let is_dead = {
-            let mut state = self.state.lock();
+        self.change(|state, wakers| {
             let is_up = matches!(state.link, Link::Up(_));
-            let message = match &state.trouble {
+            let unsent = match &state.trouble {
                 // The reason says more than a timeout does, for example that the login was refused.
-                Some(trouble) => trouble.message.clone(),
-                None if is_up => "the server takes no more commands".to_owned(),
-                None => "there is no connection to the server yet".to_owned(),
+                Some(trouble) => trouble.fault(FaultKind::NotSent),
+                None if is_up => Fault::new(FaultKind::NotSent, "the server takes no more commands"),
+                None => Fault::new(FaultKind::NotSent, "there is no connection to the server yet"),
             };
-            let source = state.trouble.as_ref().and_then(|trouble| trouble.source.clone());
-            let unsent = Fault { source, ..Fault::new(FaultKind::NotSent, message) };
-            let Expired { sent, unsent } = state.pipeline.expire(now, &unsent, &mut wakers);
-            state.silence.is_dead(sent + unsent, self.timeout, now) && is_up
-        };
-        wakers.into_iter().for_each(Waker::wake);
-        is_dead
+            let expired = state.pipeline.expire(now, &unsent, wakers);
+            state.silence.is_dead(expired, self.timeout, now) && is_up
+        })
     }
 }
 
 impl State {
+    const fn is_ended(&self) -> bool {
+        matches!(self.link, Link::Ended(_))
+    }
+
     /// Writes until the socket has no room.
     fn write(&mut self) {
         let Link::Up(writer) = &self.link else { return };
         while !self.is_full && self.failed.is_none() && !self.pipeline.unwritten().is_empty() {
             match writer.try_write(self.pipeline.unwritten()) {
-                Ok(0) => self.failed = Some(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => self.pipeline.wrote(bytes),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_full = true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Some(bytes)) => self.pipeline.wrote(bytes),
+                Ok(None) => self.is_full = true,
                 Err(error) => self.failed = Some(error),
             }
         }
@@ -302,15 +290,8 @@ impl State {
     }
 }
 
-fn ended(kind: FaultKind) -> Fault {
-    let message = match kind {
-        FaultKind::RuntimeGone => "the client's runtime has ended",
-        _ => "the client is shut down",
-    };
-    Fault::new(kind, message)
-}
-
-/// True for an error of a demoted server. A new connection may lead to the promoted one.
-pub(super) fn is_demoted(answer: &Answer) -> bool {
-    answer.as_ref().is_err_and(|error| Passing::of(error).is_some_and(|row| row.is_replica))
+/// The deadline of a command that is sent now.
+pub(super) fn deadline_in(limit: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(limit).unwrap_or(now)
 }

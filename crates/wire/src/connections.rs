@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,12 +16,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::connection::Connection;
-use crate::demotions::Demotions;
 use crate::dial::{Dialer, Target, open_all};
 use crate::driver;
 use crate::lanes::Lanes;
 use crate::line::MessageLine;
-use crate::{Acknowledge, Call, ConnectError, Fault, FaultKind, Listener, Replied, Reply, Settings};
+use crate::{
+    Acknowledge, Call, ConnectError, Demotions, Fault, FaultKind, Listener, ListenerSlot, Replied, Reply, Settings,
+};
 
 /// The connections to one server: a pool for commands, and one for messages. Every method returns at once; the futures
 /// carry the work.
@@ -38,7 +39,16 @@ pub struct Connections {
 
 impl Connections {
     /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up when
-    /// they can. `sharded`: each channel belongs to one slot.
+    /// they can. `sharded`: each channel belongs to one slot. Call it within a runtime of tokio.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connections that are up.
+    ///
+    /// # Errors
+    ///
+    /// Fails after [`Settings::connect_timeout`], or at once for a problem that no retry can fix, such as a refused
+    /// login. Never fails if `lazily`.
     pub async fn connect(
         target: Target,
         settings: &Settings,
@@ -49,6 +59,14 @@ impl Connections {
     }
 
     /// Connects without a connection for messages. Returns once every connection is up.
+    ///
+    /// # Cancel safety
+    ///
+    /// As with [`connect`](Self::connect).
+    ///
+    /// # Errors
+    ///
+    /// As with [`connect`](Self::connect).
     pub async fn for_commands(target: Target, settings: &Settings) -> Result<Self, ConnectError> {
         Self::open(target, settings, false, None).await
     }
@@ -65,12 +83,12 @@ impl Connections {
         let count = settings.pool_size + usize::from(messages.is_some());
         let first = if lazily { Vec::new() } else { open_all(&dialer, count).await? };
         let mut first = first.into_iter();
-        let (listener, demotions) = (Arc::new(OnceLock::new()), Demotions::default());
+        let (listener, demotions) = (ListenerSlot::default(), Demotions::default());
         let mut tasks = Vec::with_capacity(settings.pool_size);
         let connections: Box<[_]> = (0..settings.pool_size)
             .map(|_| {
                 let connection = Connection::new(settings.command_timeout);
-                let (dialer, listener, demotions) = (Arc::clone(&dialer), Arc::clone(&listener), demotions.clone());
+                let (dialer, listener, demotions) = (Arc::clone(&dialer), listener.clone(), demotions.clone());
                 let driven = driver::drive(Arc::clone(&connection), dialer, listener, first.next(), demotions);
                 tasks.push(tokio::spawn(driven));
                 connection
@@ -106,6 +124,10 @@ impl Connections {
     /// # Cancel safety
     ///
     /// Dropping the future does not recall a command that was sent.
+    ///
+    /// # Errors
+    ///
+    /// The [kind](Fault::kind) of the fault says whether the command may have run.
     pub fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>> {
         let next = match self.connections.len() {
             1 => 0,
@@ -119,7 +141,9 @@ impl Connections {
         self.connections.iter().find_map(|connection| connection.trouble())
     }
 
-    /// Runs a call once, and reports how many replicas have what it wrote: [`Lanes::run`].
+    /// Runs a call once, and reports how many replicas have what it wrote.
+    ///
+    /// See [`Lanes::run`], also for its cancel safety and errors.
     pub fn run_acknowledged(
         &self,
         call: Call,
@@ -129,7 +153,9 @@ impl Connections {
         self.lanes.run(call, how, sent)
     }
 
-    /// Subscribes to `channel`: [`MessageLine::subscribe`].
+    /// Subscribes to `channel`.
+    ///
+    /// See [`MessageLine::subscribe`], also for its cancel safety and errors.
     pub fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         match &self.messages {
             Some(messages) => messages.subscribe(channel),
@@ -140,6 +166,8 @@ impl Connections {
     }
 
     /// Ends a subscription.
+    ///
+    /// See [`MessageLine::unsubscribe`], also for its cancel safety.
     pub fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
         match &self.messages {
             Some(messages) => messages.unsubscribe(channel),
@@ -147,7 +175,7 @@ impl Connections {
         }
     }
 
-    /// Notes that a subscription has ended by itself: [`MessageLine::forget`].
+    /// Notes that a subscription has ended by itself, so that it is not renewed on another connection.
     pub fn forget(&self, channel: &Bytes) {
         if let Some(messages) = &self.messages {
             messages.forget(channel);
@@ -167,9 +195,13 @@ impl Connections {
     }
 
     /// Closes every connection. The future completes when they are closed, or after `within`.
+    ///
+    /// # Cancel safety
+    ///
+    /// The connections are closed even if the future is dropped.
     pub fn close(&self, within: Duration) -> BoxFuture<'static, ()> {
         for connection in &self.connections {
-            connection.end(FaultKind::Closed);
+            connection.end(Fault::closed());
         }
         let mut tasks = std::mem::take(&mut *self.tasks.lock());
         for task in &tasks {

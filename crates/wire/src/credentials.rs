@@ -82,13 +82,21 @@ impl Provider {
     {
         let ask = move || {
             let asked = provider();
-            Box::pin(async move { asked.await.map_err(Into::into) }) as Answer
+            async move { asked.await.map_err(Into::into) }.boxed()
         };
         Self(Arc::new(Asked { ask: Box::new(ask), trouble: Mutex::default() }))
     }
 
-    /// Requests credentials. `within` is the time for connecting; a quarter of it is kept, so that the reason can be
-    /// reported. An error says why there are none.
+    /// Requests credentials. `within` is the time limit for connecting. The request gets three quarters of it, so that
+    /// there is time to report why it failed.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped request counts as one without an answer.
+    ///
+    /// # Errors
+    ///
+    /// A text that says why there are no credentials: the callback failed, panicked, or did not answer.
     pub async fn ask(&self, within: Duration) -> Result<Credentials, String> {
         let mut asking = Asking { of: &self.0, is_answered: false };
         // A panic in the user's callback must not end the task that owns the connection.

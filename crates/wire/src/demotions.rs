@@ -45,12 +45,12 @@ impl Default for Demotions {
 }
 
 impl Demotions {
-    /// Number of reports of all connections.
+    /// Returns the number of reports of all connections.
     pub fn count(&self) -> u64 {
         *self.reports.borrow()
     }
 
-    /// Number of reports that this connection has followed.
+    /// Returns the number of reports that this connection has followed.
     pub const fn dialed(&self) -> u64 {
         self.dialed
     }
@@ -72,13 +72,17 @@ impl Demotions {
         }
     }
 
-    /// True if another connection has reported a demotion since this one was dialled.
+    /// Returns true if another connection has reported a demotion since this one was dialled.
     pub fn is_behind(&self) -> bool {
         // Never an error: `reports` lives as long as `self`.
         self.seen.has_changed().unwrap_or(false)
     }
 
     /// Waits until another connection reports a demotion.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no report is lost if the future is dropped.
     pub async fn reported(&mut self) {
         // Never an error, as above.
         let _ = self.seen.changed().await;
@@ -90,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_follows_the_reports_of_others_that_came_after_its_dial() {
+    fn connection_follows_reports_of_others_after_its_dial() {
         let mut one = Demotions::default();
         let mut other = one.clone();
         one.dials();
@@ -104,7 +108,7 @@ mod tests {
 
     /// Each may have reached the old primary before the other was up.
     #[test]
-    fn of_two_connections_that_dial_at_once_both_follow_and_neither_reports_again() {
+    fn two_connections_that_dial_at_once_both_follow_and_neither_reports_again() {
         let mut one = Demotions::default();
         let mut other = one.clone();
         one.dials();

@@ -7,28 +7,26 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 
-use tokio::io::AsyncReadExt as _;
 use tokio::time::{Instant, Sleep};
 
-use super::connection::{Connection, is_demoted};
+use super::connection::Connection;
 use super::dial::{Dialer, Opened, Pauses, Trouble};
 use super::link::Reader;
 use super::resp::{Answer, Incoming, Input};
-use crate::demotions::Demotions;
-use crate::outage::Outage;
+use crate::passing::Passing;
 use crate::standstill::{OVERDUE, RECOVERY};
-use crate::{FaultKind, Listener};
+use crate::{Demotions, Fault, ListenerSlot, Outage};
 
 /// Fails waiting commands when the connection's task is dropped: its runtime has ended, or the client was shut down.
 struct EndOnDrop(Arc<Connection>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.end(FaultKind::RuntimeGone);
+        self.0.end(Fault::runtime_gone());
     }
 }
 
@@ -37,7 +35,7 @@ impl Drop for EndOnDrop {
 pub(super) async fn drive(
     connection: Arc<Connection>,
     dialer: Arc<Dialer>,
-    listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    listener: ListenerSlot,
     first: Option<Opened>,
     mut demotions: Demotions,
 ) {
@@ -47,10 +45,12 @@ pub(super) async fn drive(
     // The number of reports when this connection met a demotion.
     let mut met = None;
     loop {
-        let (opened, is_new) = match next.take() {
-            Some(opened) => (opened, false),
+        let is_new = next.is_none();
+        let opened = match next.take() {
+            Some(opened) => opened,
             None => {
-                (limits.beside(&connection, connect(&connection, &dialer, &mut pauses, &mut demotions)).await, true)
+                let report = |trouble: Trouble| connection.troubled(trouble.at(&dialer.server));
+                limits.beside(&connection, dialer.persist(&mut pauses, &mut demotions, report)).await
             }
         };
         let Opened { reader, writer, input } = opened;
@@ -62,28 +62,14 @@ pub(super) async fn drive(
         }
         let since = Instant::now();
         outage.ends(&listener);
-        if is_new && let Some(listener) = listener.get().and_then(Weak::upgrade) {
-            listener.reconnected();
+        if is_new {
+            listener.tell(|listener| listener.reconnected());
         }
         let (why, served) = serve(&connection, &mut limits, &demotions, reader, input).await;
         met = served.is_demoted.then(|| demotions.count());
         connection.down(why.at(&dialer.server));
         outage.begins(&listener);
         pauses.stood(since.elapsed(), served.is_of_use);
-    }
-}
-
-async fn connect(connection: &Connection, dialer: &Dialer, pauses: &mut Pauses, demotions: &mut Demotions) -> Opened {
-    loop {
-        pauses.pause().await;
-        demotions.dials();
-        match dialer.open().await {
-            Some(Ok(opened)) if !demotions.is_behind() => return opened,
-            // A demotion was reported meanwhile. This connection may lead to the demoted server.
-            Some(Ok(_)) => {}
-            Some(Err(trouble)) => connection.troubled(trouble.at(&dialer.server)),
-            None => connection.troubled(Trouble::new("the server does not answer to a login").at(&dialer.server)),
-        }
     }
 }
 
@@ -163,12 +149,9 @@ impl Served {
         context: &mut Context<'_>,
     ) -> Result<(), Trouble> {
         loop {
-            let read = pin!(self.reader.read_buf(self.input.room())).poll(context);
-            match read {
+            match pin!(self.input.receive(&mut self.reader)).poll(context) {
                 Poll::Pending => return Ok(()),
-                Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) => return Err(error.into()),
+                Poll::Ready(received) => received?,
             }
             // Checked after the read: these replies may be about locks that were acquired at the new primary since.
             if demotions.is_behind() {
@@ -190,7 +173,7 @@ impl Served {
             }
             self.is_of_use |= has_answered;
             if let Some(garbage) = garbage {
-                return Err(Trouble::new(garbage.to_string()));
+                return Err(garbage.into());
             }
             if is_demoted {
                 self.is_demoted = true;
@@ -210,6 +193,11 @@ impl Served {
         self.is_blocked = connection.poll_write(context)?;
         Ok(())
     }
+}
+
+/// True for an error of a demoted server. A new connection may lead to the promoted one.
+fn is_demoted(answer: &Answer) -> bool {
+    answer.as_ref().is_err_and(|error| Passing::of(error).is_some_and(|row| row.is_replica))
 }
 
 /// Deadlines of the commands of one connection. They share one timer.

@@ -50,6 +50,27 @@ impl Fault {
         Self { kind, message: message.into(), source: None, server: None }
     }
 
+    /// Creates the fault of a command after the client was shut down.
+    pub fn closed() -> Self {
+        Self::new(FaultKind::Closed, "the client is shut down")
+    }
+
+    /// Creates the fault of a command after the client's runtime has ended.
+    pub fn runtime_gone() -> Self {
+        Self::new(FaultKind::RuntimeGone, "the client's runtime has ended")
+    }
+
+    /// Creates the fault of a command that was sent and not answered in time.
+    pub fn no_answer() -> Self {
+        Self::new(FaultKind::TimedOut, "no answer in time")
+    }
+
+    /// Creates the fault for an error of the server.
+    pub(crate) fn refused(message: String) -> Self {
+        let is_elsewhere = matches!(message.split(' ').next(), Some("MOVED" | "ASK" | "TRYAGAIN"));
+        Self::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, message)
+    }
+
     /// Returns true if the command may have run without a reply, or has run without counting, and the client can still
     /// act on that. It cannot after its runtime has ended.
     pub const fn in_doubt(&self) -> bool {

@@ -15,6 +15,7 @@ mod fault;
 mod lanes;
 mod line;
 mod link;
+mod listener;
 mod messages;
 mod outage;
 pub mod passing;
@@ -24,13 +25,17 @@ mod resp;
 mod secure;
 mod settings;
 mod silence;
+// Public for distlock only.
+#[doc(hidden)]
 pub mod slim;
+// Public for distlock only.
+#[doc(hidden)]
 pub mod standstill;
 #[cfg(test)]
 mod tests;
 pub mod tls;
 
-pub use call::{Acknowledge, Arg, Call, FOREIGN, Listener, Replied, Reply, Script};
+pub use call::{Acknowledge, Arg, Call, FOREIGN, Replied, Reply, Script};
 pub use connections::Connections;
 pub use credentials::{Credentials, Provider, Secret};
 pub use demotions::Demotions;
@@ -39,6 +44,7 @@ pub use fault::{ConnectError, ConnectFault, Fault, FaultKind};
 pub use lanes::Lanes;
 pub use line::MessageLine;
 pub use link::Place;
+pub use listener::{Listener, ListenerSlot};
 pub use outage::Outage;
 pub use settings::Settings;
 pub use tls::Tls;

@@ -1,6 +1,6 @@
 //! The connection for messages, as its subscribers see it.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,23 +12,22 @@ use tokio::task::JoinHandle;
 
 use super::dial::{Dialer, Opened, Target};
 use super::messages::{Change, Messages};
-use crate::Settings;
-use crate::demotions::Demotions;
 use crate::standstill::within;
-use crate::{Fault, FaultKind, Listener};
+use crate::{Demotions, Fault, FaultKind, Listener, ListenerSlot, Settings};
 
 /// The connection for messages to one server. It comes up when it can, and is replaced when it breaks.
 pub struct MessageLine {
     changes: mpsc::UnboundedSender<Change>,
-    listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    listener: ListenerSlot,
     task: Mutex<Option<JoinHandle<()>>>,
     subscribe_timeout: Duration,
 }
 
 impl MessageLine {
-    /// `sharded`: each channel belongs to one slot. `demotions`: reports of the connections for commands.
+    /// Starts the connection to this server. Call it within a runtime of tokio. `sharded`: each channel belongs to one
+    /// slot. `demotions`: reports of the connections for commands.
     pub fn to(target: Target, settings: &Settings, sharded: bool, demotions: Demotions) -> Self {
-        Self::over(Arc::new(Dialer::new(target, settings)), settings, sharded, Arc::default(), None, demotions)
+        Self::over(Arc::new(Dialer::new(target, settings)), settings, sharded, ListenerSlot::default(), None, demotions)
     }
 
     /// `first`: a connection that is already up.
@@ -36,28 +35,26 @@ impl MessageLine {
         dialer: Arc<Dialer>,
         settings: &Settings,
         sharded: bool,
-        listener: Arc<OnceLock<Weak<dyn Listener>>>,
+        listener: ListenerSlot,
         first: Option<Opened>,
         demotions: Demotions,
     ) -> Self {
         let (changes, changed) = mpsc::unbounded_channel();
-        let messages = Messages {
-            dialer,
-            listener: Arc::clone(&listener),
-            ping_interval: settings.ping_interval,
-            ping_timeout: settings.command_timeout,
-            sharded,
-            changes: changed,
-            demotions,
-            deaf_after: settings.deaf_after,
-            away: None,
-            was_deaf: false,
-        };
+        let messages = Messages::new(dialer, settings, sharded, listener.clone(), changed, demotions);
         let task = Mutex::new(Some(tokio::spawn(messages.run(first))));
         Self { changes, listener, task, subscribe_timeout: settings.subscribe_timeout }
     }
 
     /// Subscribes to `channel`. Returns once the server is known to deliver its messages.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request is made at once, so the subscription may come into force even if the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Without a confirmation in time, an earlier subscription to the channel stays as it was. A new one may still come
+    /// into force, so a caller that no longer needs the channel unsubscribes.
     pub fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>> {
         let (done, confirmed) = oneshot::channel();
         if self.changes.send(Change::Subscribe(channel, done)).is_err() {
@@ -74,7 +71,11 @@ impl MessageLine {
         })
     }
 
-    /// Ends a subscription.
+    /// Ends a subscription. Returns once the server has confirmed it, or after the time limit for subscribing.
+    ///
+    /// # Cancel safety
+    ///
+    /// The request is made at once, so the subscription ends even if the future is dropped.
     pub fn unsubscribe(&self, channel: Bytes) -> BoxFuture<'static, ()> {
         let (done, confirmed) = oneshot::channel();
         // Fails if the connection has ended for good, and the subscription with it.
@@ -93,7 +94,7 @@ impl MessageLine {
 
     /// Sets the receiver of messages. Called once, before the first subscription.
     pub fn listen(&self, listener: Weak<dyn Listener>) {
-        let _ = self.listener.set(listener);
+        self.listener.set(listener);
     }
 
     /// Ends the connection, and returns its task. The socket is closed when the task has ended.
@@ -106,17 +107,13 @@ impl MessageLine {
     }
 
     fn gone(&self) -> Fault {
-        if self.task.lock().is_none() {
-            Fault::new(FaultKind::Closed, "the client is shut down")
-        } else {
-            Fault::new(FaultKind::RuntimeGone, "the client's runtime has ended")
-        }
+        if self.task.lock().is_none() { Fault::closed() } else { Fault::runtime_gone() }
     }
 }
 
 impl Drop for MessageLine {
     fn drop(&mut self) {
-        // The engine has ended the connection, unless the runtime ended first. Then the task is gone as well.
+        // The owner has ended the connection, unless the runtime ended first. Then the task is gone as well.
         self.end();
     }
 }

@@ -1,6 +1,7 @@
 //! Sockets over TCP or a Unix path. The reading half belongs to one task. Any task may use the writing half.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
@@ -47,8 +48,40 @@ pub(super) enum Writer {
 }
 
 impl Writer {
-    /// Writes while the socket has room. Over TLS, accepted bytes may leave later ([`Writer::is_behind`]).
-    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    /// Writes some bytes. Returns their number, or `None` if the socket has no room. Over TLS, accepted bytes may leave
+    /// later ([`Writer::is_behind`]).
+    pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        loop {
+            match self.write_once(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => return Ok(Some(written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes all bytes. Returns when they have left.
+    pub(super) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.try_write(bytes)? {
+                Some(written) => bytes = &bytes[written..],
+                None => self.room().await?,
+            }
+        }
+        while self.is_behind() {
+            self.room().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for [`Writer::poll_room`].
+    pub(super) async fn room(&self) -> io::Result<()> {
+        poll_fn(|context| self.poll_room(context)).await
+    }
+
+    fn write_once(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(half) => half.try_write(bytes),
             #[cfg(any(feature = "rustls", feature = "rustls-ring"))]

@@ -1,9 +1,7 @@
 //! Reports the outage of one connection to the listener: its start once, and its end once. The listener counts broken
 //! connections, so repeated reports would corrupt the count.
 
-use std::sync::{OnceLock, Weak};
-
-use crate::Listener;
+use crate::ListenerSlot;
 
 /// Whether the listener was told that this connection is broken.
 #[derive(Debug, Default)]
@@ -13,21 +11,16 @@ pub struct Outage {
 
 impl Outage {
     /// Notes that the connection is broken. It may have been broken before.
-    pub fn begins(&mut self, listener: &OnceLock<Weak<dyn Listener>>) {
-        if !self.is_told
-            && let Some(listener) = listener.get().and_then(Weak::upgrade)
-        {
-            self.is_told = true;
-            listener.broken();
+    pub fn begins(&mut self, listener: &ListenerSlot) {
+        if !self.is_told {
+            self.is_told = listener.tell(|listener| listener.broken());
         }
     }
 
     /// Notes that the connection is up, perhaps for the first time.
-    pub fn ends(&mut self, listener: &OnceLock<Weak<dyn Listener>>) {
-        if std::mem::take(&mut self.is_told)
-            && let Some(listener) = listener.get().and_then(Weak::upgrade)
-        {
-            listener.mended();
+    pub fn ends(&mut self, listener: &ListenerSlot) {
+        if std::mem::take(&mut self.is_told) {
+            listener.tell(|listener| listener.mended());
         }
     }
 }
@@ -39,6 +32,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::Listener;
 
     #[derive(Default)]
     struct Told(Mutex<Vec<&'static str>>);
@@ -60,13 +54,13 @@ mod tests {
     }
 
     #[test]
-    fn each_outage_is_told_once_and_its_end_once() {
+    fn each_outage_is_reported_once_and_its_end_once() {
         let told = Arc::new(Told::default());
         let as_listener: Arc<dyn Listener> = Arc::<Told>::clone(&told);
-        let (mut outage, listener) = (Outage::default(), OnceLock::new());
+        let (mut outage, listener) = (Outage::default(), ListenerSlot::default());
         // No listener is set yet, and the connection has never been up.
         outage.begins(&listener);
-        listener.set(Arc::downgrade(&as_listener)).unwrap();
+        listener.set(Arc::downgrade(&as_listener));
         outage.ends(&listener);
         assert!(told.0.lock().is_empty());
         for _ in 0..2 {

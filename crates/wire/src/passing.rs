@@ -49,7 +49,7 @@ pub static PASSING: [Passing; 10] = [
 ];
 
 impl Passing {
-    /// The row for an error's text; None for an error that does not pass.
+    /// Returns the row for an error's text, or `None` for an error that does not pass.
     pub fn of(text: &str) -> Option<&'static Self> {
         let text = inside(text);
         let begins =
@@ -58,8 +58,8 @@ impl Passing {
     }
 }
 
-/// Extracts the error of a command inside a script: removes the script's hash and line number, which Redis 6.2 adds
-/// as a prefix and Redis 7 as a suffix.
+/// Returns the error of a command inside a script without the script's hash and line number. Redis 6.2 adds them as a
+/// prefix, and Redis 7 as a suffix.
 pub fn inside(text: &str) -> &str {
     let text = match text.rsplit_once(" script: ") {
         Some((said, place)) if place.contains("@user_script") => said,
@@ -77,7 +77,7 @@ pub fn inside(text: &str) -> &str {
     if rest.len() == text.len() { text } else { rest.strip_prefix('-').unwrap_or(rest) }
 }
 
-/// The error of an unknown command, without the arguments that servers append.
+/// Returns the error of an unknown command without the arguments that servers append.
 pub fn without_arguments(text: &str) -> &str {
     text.split_once(", with args beginning with").map_or(text, |(said, _)| said)
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_a_command_in_a_script_has_no_hash_and_no_line() {
+    fn inside_removes_the_hash_and_line_of_a_script() {
         let call = "ERR Error running script (call to f_1d2f0b): @user_script:5: ";
         for said in ["OOM command not allowed", "WRONGTYPE Operation", "ERR no such key", "ERR a thing: WRONGTYPE x"] {
             for text in [
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_passes_by_its_whole_code_wherever_a_script_puts_it() {
+    fn passing_refusal_is_found_by_its_whole_code_also_in_a_script() {
         for row in &PASSING {
             let code = row.begins;
             for text in [

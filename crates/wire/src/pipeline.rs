@@ -64,13 +64,6 @@ pub(super) struct Pipeline {
     due: Option<Instant>,
 }
 
-/// Number of commands that ran out of time, sent and unsent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Expired {
-    pub(super) sent: usize,
-    pub(super) unsent: usize,
-}
-
 impl Pipeline {
     /// Adds a command. `write` appends its bytes. Returns true if its deadline is the earliest.
     pub(super) fn push(&mut self, deadline: Instant, waker: Waker, write: impl FnOnce(&mut Vec<u8>)) -> (Ticket, bool) {
@@ -194,17 +187,17 @@ impl Pipeline {
         // A reply cannot answer a command that was not written.
         let written = self.base + self.written as u64;
         let sent = self.order.pop_front_if(|sent| sent.start < written)?;
-        if let Some(ticket) = sent.ticket {
-            self.done(ticket, Ok(answer), wakers);
-        }
+        self.done(sent.ticket, Ok(answer), wakers);
         if self.order.is_empty() && self.order.capacity() > KEPT {
             self.order = VecDeque::new();
         }
         Some(sent.is_due)
     }
 
-    fn done(&mut self, ticket: Ticket, outcome: Outcome, wakers: &mut Vec<Waker>) {
-        if let Entry::Waiting(waker) = std::mem::replace(&mut self.entries[ticket.0], Entry::Done(outcome)) {
+    /// Notes the outcome for the caller that waits, if any.
+    fn done(&mut self, ticket: Option<Ticket>, outcome: Outcome, wakers: &mut Vec<Waker>) {
+        let Some(Ticket(entry)) = ticket else { return };
+        if let Entry::Waiting(waker) = std::mem::replace(&mut self.entries[entry], Entry::Done(outcome)) {
             wakers.push(waker);
         }
     }
@@ -214,9 +207,7 @@ impl Pipeline {
     pub(super) fn broken(&mut self, fault: &Fault, wakers: &mut Vec<Waker>) {
         let written = self.base + self.written as u64;
         while let Some(sent) = self.order.pop_front_if(|sent| sent.start < written) {
-            if let Some(ticket) = sent.ticket {
-                self.done(ticket, Err(fault.clone()), wakers);
-            }
+            self.done(sent.ticket, Err(fault.clone()), wakers);
         }
         // The unwritten rest of a command that was cut off is removed too.
         let end = self.base + self.out.len() as u64;
@@ -228,21 +219,19 @@ impl Pipeline {
     /// Fails all commands: nothing will be written or answered any more.
     pub(super) fn ended(&mut self, fault: &Fault, wakers: &mut Vec<Waker>) {
         while let Some(sent) = self.order.pop_front() {
-            if let Some(ticket) = sent.ticket {
-                self.done(ticket, Err(fault.clone()), wakers);
-            }
+            self.done(sent.ticket, Err(fault.clone()), wakers);
         }
         (self.out, self.written, self.due) = (Vec::new(), 0, None);
     }
 
-    /// Fails commands whose time is up. An unsent command is removed and never sent. A sent command keeps its place in
-    /// the order, so that its late answer is discarded.
-    pub(super) fn expire(&mut self, now: Instant, unsent: &Fault, wakers: &mut Vec<Waker>) -> Expired {
+    /// Fails commands whose time is up, and returns their number. An unsent command is removed and never sent. A sent
+    /// command keeps its place in the order, so that its late answer is discarded.
+    pub(super) fn expire(&mut self, now: Instant, unsent: &Fault, wakers: &mut Vec<Waker>) -> usize {
         if self.due.is_none_or(|due| due > now) {
-            return Expired::default();
+            return 0;
         }
         let written = self.base + self.written as u64;
-        let (mut expired, mut due) = (Expired::default(), None);
+        let (mut expired, mut due) = (0, None);
         let (mut cut, mut at) = (0, 0);
         let order = std::mem::take(&mut self.order);
         let ends: Vec<u64> =
@@ -252,15 +241,12 @@ impl Pipeline {
         for (mut sent, end) in order.into_iter().zip(ends) {
             if sent.is_due && sent.deadline <= now {
                 let is_sent = sent.start < written;
-                let fault = if is_sent { &Fault::new(FaultKind::TimedOut, "no answer in time") } else { unsent };
-                if let Some(ticket) = sent.ticket.take() {
-                    self.done(ticket, Err(fault.clone()), wakers);
-                }
+                let fault = if is_sent { &Fault::no_answer() } else { unsent };
+                self.done(sent.ticket.take(), Err(fault.clone()), wakers);
+                expired += 1;
                 if is_sent {
-                    expired.sent += 1;
                     sent.is_due = false;
                 } else {
-                    expired.unsent += 1;
                     // The command's bytes are removed.
                     let (from, to) = (self.place(sent.start), self.place(end));
                     out.extend_from_slice(&self.out[at..from]);

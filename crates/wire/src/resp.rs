@@ -1,13 +1,16 @@
 //! Encodes commands, and decodes replies of RESP2 and RESP3.
 
 use std::collections::HashMap;
+use std::io;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use redis_protocol::{resp2, resp3};
 use resp2::types::RangeFrame as Old;
 use resp3::types::RangeFrame as New;
+use tokio::io::AsyncReadExt as _;
 
 use super::bounds::{Bounds, Garbage};
+use super::link::Reader;
 use crate::{Arg, Call, Reply};
 
 /// A reply, or the text of the server's error.
@@ -36,7 +39,7 @@ pub(super) struct Input {
 
 impl Input {
     /// Returns the buffer to read into, with free space.
-    pub(super) fn room(&mut self) -> &mut BytesMut {
+    fn room(&mut self) -> &mut BytesMut {
         self.longest = self.longest.max(self.bytes.len());
         if self.bytes.is_empty() && self.longest > MOST_KEPT {
             (self.bytes, self.longest) = (BytesMut::new(), 0);
@@ -45,6 +48,18 @@ impl Input {
         let more = if self.bytes.len() < ROOM / 2 { ROOM - self.bytes.len() } else { self.bytes.len() };
         self.bytes.reserve(more);
         &mut self.bytes
+    }
+
+    /// Receives more bytes. The end of the stream is an error.
+    ///
+    /// # Cancel safety
+    ///
+    /// No received byte is lost if the future is dropped.
+    pub(super) async fn receive(&mut self, reader: &mut Reader) -> io::Result<()> {
+        match reader.read_buf(self.room()).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
     }
 
     /// True if the bytes are not the beginning of a reply.
@@ -137,14 +152,36 @@ pub(super) fn write_words(out: &mut Vec<u8>, words: &[&[u8]]) {
     }
 }
 
-/// Appends a command with the keys and arguments of a call. `script` is the source or the hash, for a command that runs
-/// one.
-pub(super) fn write_call(out: &mut Vec<u8>, command: &str, script: Option<&[u8]>, call: &Call) {
-    let before = if script.is_some() { 3 } else { 1 };
-    write_head(out, b'*', call.words.len() + before);
+/// How a call names its script. Plain commands have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Naming {
+    Hash,
+    Source,
+}
+
+impl Naming {
+    /// The form to try first.
+    pub(super) const fn first(script_cache: bool) -> Self {
+        if script_cache { Self::Hash } else { Self::Source }
+    }
+
+    /// True for the answer of a server that does not know the script by its hash.
+    pub(super) fn is_unknown(self, answer: &Answer) -> bool {
+        self == Self::Hash && answer.as_ref().is_err_and(|error| error.starts_with("NOSCRIPT"))
+    }
+}
+
+/// Appends the command of a call.
+pub(super) fn write_call(out: &mut Vec<u8>, call: &Call, naming: Naming) {
+    let (command, script) = match (call.script.command, naming) {
+        (Some(command), _) => (command, None),
+        (None, Naming::Hash) => ("EVALSHA", Some(call.script.sha())),
+        (None, Naming::Source) => ("EVAL", Some(Bytes::from_static(call.script.source.as_bytes()))),
+    };
+    write_head(out, b'*', call.words.len() + if script.is_some() { 3 } else { 1 });
     write_word(out, command.as_bytes());
     if let Some(script) = script {
-        write_word(out, script);
+        write_word(out, &script);
         write_word(out, itoa::Buffer::new().format(call.keys).as_bytes());
     }
     for word in &call.words {
@@ -216,20 +253,26 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_a_list_of_texts() {
+    fn command_is_a_list_of_texts() {
         static SCRIPT: Script = Script::new("x", "return 1");
+        static COMMAND: Script = Script::bare("x", "SET");
         let words = vec![Arg::Text(Bytes::from_static(b"k\r\n")), Arg::Int(-7)];
-        let call = Call { script: &SCRIPT, keys: 1, words };
-        let mut out = Vec::new();
-        write_call(&mut out, "EVALSHA", Some(b"abc"), &call);
-        assert_eq!(out, b"*5\r\n$7\r\nEVALSHA\r\n$3\r\nabc\r\n$1\r\n1\r\n$3\r\nk\r\n\r\n$2\r\n-7\r\n");
-        out.clear();
-        write_call(&mut out, "SET", None, &call);
-        assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$3\r\nk\r\n\r\n$2\r\n-7\r\n");
+        let call = |script| Call { script, keys: 1, words: words.clone() };
+        let text = |script, naming| {
+            let mut out = Vec::new();
+            write_call(&mut out, &call(script), naming);
+            String::from_utf8(out).unwrap()
+        };
+        let (rest, sha) = ("$3\r\nk\r\n\r\n$2\r\n-7\r\n", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+        let by_hash = format!("*5\r\n$7\r\nEVALSHA\r\n$40\r\n{sha}\r\n$1\r\n1\r\n{rest}");
+        assert_eq!(text(&SCRIPT, Naming::Hash), by_hash);
+        let by_source = format!("*5\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n1\r\n{rest}");
+        assert_eq!(text(&SCRIPT, Naming::Source), by_source);
+        assert_eq!(text(&COMMAND, Naming::Hash), format!("*3\r\n$3\r\nSET\r\n{rest}"));
     }
 
     #[test]
-    fn a_long_reply_leaves_no_memory_behind() {
+    fn buffer_shrinks_after_a_long_reply() {
         let mut input = Input::default();
         input.room().extend_from_slice(format!("$1000000\r\n{}\r\n", "x".repeat(1_000_000)).as_bytes());
         input.room();

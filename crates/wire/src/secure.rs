@@ -196,7 +196,7 @@ mod tests {
     /// Accepted bytes that the socket has no room for are reported, leave when there is room, and arrive. Bytes of the
     /// other direction arrive too.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_was_taken_leaves_when_there_is_room() {
+    async fn accepted_bytes_leave_when_the_socket_has_room() {
         let dir = tempfile::tempdir().unwrap();
         certify(dir.path());
         let tls = Secured::new(&Tls::new().ca_file(dir.path().join("ca.pem")), "127.0.0.1").unwrap();

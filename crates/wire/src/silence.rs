@@ -38,7 +38,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_millis(300);
 
     #[test]
-    fn two_timeouts_of_a_silent_connection_end_it() {
+    fn silent_connection_is_dead_after_two_timeouts() {
         let now = Instant::now();
         let mut silence = Silence::heard(now);
         assert!(!silence.is_dead(1, TIMEOUT, now + TIMEOUT));
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_answers_between_is_slow() {
+    fn connection_that_answers_between_timeouts_is_slow() {
         let now = Instant::now();
         let mut silence = Silence::heard(now);
         assert!(!silence.is_dead(5, TIMEOUT, now + TIMEOUT / 2), "they were sent before it answered others");

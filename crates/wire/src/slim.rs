@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_that_was_full_once_becomes_small_and_moves_its_entries_rarely() {
+    fn emptied_table_shrinks_and_moves_its_entries_rarely() {
         let mut table: HashMap<usize, ()> = (0..100_000).map(|key| (key, ())).collect();
         let (mut moves, mut before) = (0, table.capacity());
         for key in 0..100_000 {

@@ -32,7 +32,8 @@ fn limit_over_of(limit: Duration, overdue: Duration) -> impl Future<Output = ()>
     }
 }
 
-/// The output of `work`, or None if it is not done within `limit`. After a standstill the work has `READING` more.
+/// Returns the output of `work`, or `None` if it is not done within `limit`. After a standstill the work has `READING`
+/// more.
 pub async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     within_of(limit, OVERDUE, work).await
 }

@@ -1,6 +1,7 @@
 //! TLS: the configuration of connections, and the meaning of TLS failures.
 //!
-//! A client has one configuration for its whole life. The files of certificates are read at each handshake. Sessions are never resumed, because resumption would skip that.
+//! A client has one configuration for its whole life. The files of certificates are read at each handshake. Sessions are
+//! never resumed, because resumption would skip that.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,11 +29,13 @@ pub enum Secured {}
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a configuration does nothing by itself"]
 pub struct Tls {
+    /// PEM file of the trusted authorities; `None` for those of the platform.
     #[doc(hidden)]
     pub ca_file: Option<PathBuf>,
     /// The chain, and its private key.
     #[doc(hidden)]
     pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// The name to check; `None` for the host.
     #[doc(hidden)]
     pub server_name: Option<String>,
 }
@@ -99,6 +102,8 @@ const BROKEN_OFF: &str = "the server has broken off the handshake";
 const CLOSED: &str =
     "the server has closed the connection during the handshake: perhaps it does not speak TLS at this port";
 
+const UNTRUSTED: &str = "the server's certificate is signed by an authority that is not trusted";
+
 /// The failure at a server that does not answer the handshake.
 pub const SILENT: &str = "the server does not answer to the handshake";
 
@@ -109,15 +114,12 @@ const PASSES: [&str; 3] = [BROKEN_OFF, CLOSED, SILENT];
 const MEANT: [(&str, &str); 8] = [
     ("InvalidContentType", PLAIN),
     ("wrong version number", PLAIN),
-    (
-        "tls handshake eof",
-        "the server has closed the connection during the handshake: perhaps it does not speak TLS at this port",
-    ),
+    ("tls handshake eof", CLOSED),
     ("certificate has expired", "the server's certificate has expired"),
     ("certificate is not yet valid", "the server's certificate is not valid yet"),
     ("ostname mismatch", "the server's certificate is not for the name that it is reached by"),
-    ("self-signed certificate", "the server's certificate is signed by an authority that is not trusted"),
-    ("local issuer certificate", "the server's certificate is signed by an authority that is not trusted"),
+    ("self-signed certificate", UNTRUSTED),
+    ("local issuer certificate", UNTRUSTED),
 ];
 
 /// The meaning of a TLS failure.
@@ -158,6 +160,10 @@ fn words(text: &str) -> Option<String> {
 }
 
 /// Returns true if the server at this port answers a command without TLS. Called if a handshake gets no answer.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes the connection.
 pub async fn speaks_plain(host: &str, port: u16, within: Duration) -> bool {
     let answer = async {
         let mut stream = TcpStream::connect((host, port)).await?;
@@ -173,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_in_words_of_ours() {
+    fn explain_finds_the_meaning_of_failures() {
         let ours = format!("Custom {{ kind: InvalidData, error: Other({}) }}", quoted("the file /x/\u{bb} is gone"));
         for (text, part) in [
             (ours.as_str(), Some("TLS: the file /x/\u{bb} is gone")),

@@ -1,7 +1,7 @@
 //! Connects to a server: from a URL and options to a [`Node`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fred::clients::Client;
@@ -19,12 +19,12 @@ use super::fault::{refuses_hello, source, told, trouble_of_tls};
 use super::login::{Login as Asked, word};
 use super::messages::{dispatch, follow, keep_listening};
 use super::subscriptions::Subscriptions;
-use super::{Messages, Node, tls};
+use super::{Node, Special, tls};
 use crate::config::Options;
 use crate::error::{Error, Result, Step};
 use crate::transport::endpoint::{Endpoint, Parsed};
 use distlock_wire::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
-use distlock_wire::{Demotions, FOREIGN, Lanes, MessageLine, Place};
+use distlock_wire::{Demotions, FOREIGN, Lanes, ListenerSlot, MessageLine, Place};
 
 /// Builds fred's configuration.
 fn config(endpoint: &Endpoint, parsed: &Parsed, secured: Option<&Secured>, within: Duration) -> Result<Config> {
@@ -60,6 +60,34 @@ const EVENTS: usize = 16;
 /// of them. If a reader falls further behind, every waiter asks the server itself ([`dispatch`]).
 const MESSAGES: usize = 512;
 
+/// Returns a function that creates clients of fred, whose event channels have this capacity.
+fn maker(config: Config, options: &Options) -> impl Fn(usize) -> Client {
+    let connection = ConnectionConfig {
+        connection_timeout: options.connect_timeout,
+        internal_command_timeout: options.connect_timeout,
+        // If the connection breaks, fred must not send a script in flight again.
+        max_command_attempts: 1,
+        unresponsive: UnresponsiveConfig {
+            // Later than the command's own timeout, which tells the caller more.
+            max_timeout: Some(options.command_timeout * 3 / 2),
+            interval: (options.command_timeout / 4).max(Duration::from_millis(10)),
+        },
+        tcp: TcpConfig { nodelay: Some(true), user_timeout: Some(options.user_timeout()), ..TcpConfig::default() },
+        // At the first such reply fred would break the connection, and fail every command in flight with it, even
+        // commands that the server carries out. Our code handles such replies one by one, and reconnects if that
+        // helps.
+        reconnect_errors: Vec::new(),
+        ..ConnectionConfig::default()
+    };
+    let default_command_timeout = options.command_timeout;
+    move |broadcast_channel_capacity| {
+        let performance =
+            PerformanceConfig { default_command_timeout, broadcast_channel_capacity, ..Default::default() };
+        let policy = ReconnectPolicy::new_exponential(0, 20, 2_000, 2);
+        Client::new(config.clone(), Some(performance), Some(connection.clone()), Some(policy))
+    }
+}
+
 impl Node {
     /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up when
     /// they can. `sharded`: each channel belongs to one slot.
@@ -67,123 +95,83 @@ impl Node {
         let parsed = target.parsed()?;
         let own = target.target()?;
         let secured = own.as_ref().and_then(|own| own.tls.as_ref());
-        let config = config(target, &parsed, secured, options.connect_timeout)?;
-        let server = parsed.place.to_string();
-        let address = format!("{server}/{}", parsed.database.unwrap_or(0));
-        let is_plain = !target.is_tls() && matches!(parsed.place, Place::Tcp(..));
-        let plain = answers_in_plain(&parsed.place, target.is_tls(), options.connect_timeout);
-        let connection = ConnectionConfig {
-            connection_timeout: options.connect_timeout,
-            internal_command_timeout: options.connect_timeout,
-            // If the connection breaks, fred must not send a script in flight again.
-            max_command_attempts: 1,
-            unresponsive: UnresponsiveConfig {
-                // Later than the command's own timeout, which tells the caller more.
-                max_timeout: Some(options.command_timeout * 3 / 2),
-                interval: (options.command_timeout / 4).max(Duration::from_millis(10)),
-            },
-            tcp: TcpConfig { nodelay: Some(true), user_timeout: Some(options.user_timeout()), ..TcpConfig::default() },
-            // At the first such reply fred would break the connection, and fail every command in flight with it, even
-            // commands that the server carries out. Our code handles such replies one by one, and reconnects if that
-            // helps.
-            reconnect_errors: Vec::new(),
-            ..ConnectionConfig::default()
-        };
-        let performance = |places| PerformanceConfig {
-            default_command_timeout: options.command_timeout,
-            broadcast_channel_capacity: places,
-            ..PerformanceConfig::default()
-        };
-        let policy = ReconnectPolicy::new_exponential(0, 20, 2_000, 2);
-        let make = |places| {
-            Client::new(config.clone(), Some(performance(places)), Some(connection.clone()), Some(policy.clone()))
-        };
-        let (listener, demotions) = (Arc::new(OnceLock::new()), Demotions::default());
-        let connections: Box<[_]> = (0..options.pool_size)
-            .map(|_| Connection::new(make(EVENTS), &server, options.command_timeout, demotions.clone()))
-            .collect();
+        let make = maker(config(target, &parsed, secured, options.connect_timeout)?, options);
+        let (server, demotions) = (parsed.place.to_string(), Demotions::default());
+        let connections = (0..options.pool_size)
+            .map(|_| Connection::new(make(EVENTS), &server, options.command_timeout, demotions.clone()));
         let node = Self {
-            connections,
+            connections: connections.collect(),
             next: AtomicUsize::new(0),
-            // fred does not report that a server ended or refused a subscription. It gives the refusal to the next
-            // command, or to none.
-            messages: match own.clone() {
-                Some(place) => Messages::Own(MessageLine::to(place, &options.into(), sharded, demotions.clone())),
-                None => Messages::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
+            special: match own {
+                Some(place) => Special::Own(
+                    MessageLine::to(place.clone(), &options.into(), sharded, demotions.clone()),
+                    Lanes::to(place, &options.into(), demotions.clone()),
+                ),
+                None => Special::Fred(Subscriptions::over(make(MESSAGES), sharded, options.subscribe_timeout)),
             },
-            listener: Arc::clone(&listener),
-            lanes: own.map(|place| Lanes::to(place, &options.into(), demotions.clone())),
+            listener: ListenerSlot::default(),
             tasks: Mutex::default(),
             connect_tasks: Mutex::default(),
             closed: Arc::new(AtomicBool::new(false)),
             ended: Arc::default(),
             script_cache: options.script_cache,
-            address,
+            address: format!("{server}/{}", parsed.database.unwrap_or(0)),
         };
-        let clients: Vec<_> = node.clients().collect();
-        for client in &clients {
-            node.connect_tasks.lock().push(client.connect());
+        node.connect_tasks.lock().extend(node.clients().map(|client| client.connect()));
+        if !lazily {
+            // After an error the node is dropped, or fred would retry for ever.
+            let connected = node.connected(&parsed.place, target.is_tls(), options.connect_timeout).await;
+            connected.map_err(|error| error.at(Some(&Arc::from(server))))?;
         }
-        let connected = futures::future::try_join_all(clients.iter().map(|client| client.wait_for_connect()));
-        let latest = Mutex::new(None);
-        let errors = clients.iter().map(|client| Box::pin(final_error(client.error_rx(), &latest)));
-        let errors = futures::future::select_all(errors);
-        let outcome = tokio::select! {
-            biased;
-            () = std::future::ready(()), if lazily => Ok(()),
-            outcome = connected => outcome.map(drop),
-            // fred retries for ever: only a refused login and a lasting problem with TLS are final.
-            (error, ..) = errors => Err(error),
-            () = plain => Err(fred::error::Error::new(ErrorKind::IO, quoted(PLAIN))),
-            () = tokio::time::sleep(options.connect_timeout) => Err(fred::error::Error::new(ErrorKind::Timeout, "")),
-        };
-        let error = match outcome {
-            Ok(()) => None,
-            Err(error) if *error.kind() == ErrorKind::Timeout => Some(
-                latest
-                    .into_inner()
-                    .map_or_else(|| Error::timeout(Step::Connect), |latest| refused(&latest, &server, is_plain)),
-            ),
-            Err(error) => Some(refused(&error, &server, is_plain)),
-        };
-        if let Some(error) = error {
-            // Without this, fred would retry for ever.
-            for task in node.connect_tasks.lock().drain(..) {
-                task.abort();
-            }
-            return Err(error.at(Some(&Arc::from(server))));
-        }
-        {
-            // The receivers are created here, not in the tasks: an event before a task's first poll would be lost.
-            let (mut tasks, name) = (node.tasks.lock(), Arc::<str>::from(&*options.client_name));
-            tasks.extend(
-                clients.iter().map(|client| tokio::spawn(name_connection((*client).clone(), Arc::clone(&name)))),
-            );
-            if let Messages::Fred(Subscriptions { subscriber, channels, .. }) = &node.messages {
-                tasks.push(tokio::spawn(dispatch(subscriber.message_rx(), Arc::clone(&listener))));
-                tasks.push(tokio::spawn(keep_listening(
-                    subscriber.clone(),
-                    subscriber.reconnect_rx(),
-                    Arc::clone(channels),
-                    Arc::clone(&listener),
-                    options.ping_interval,
-                    sharded,
-                    Arc::clone(&name),
-                )));
-                tasks.push(tokio::spawn(follow(subscriber.clone(), demotions.clone())));
-            }
-            for connection in &node.connections {
-                let (reconnects, errors) = (connection.client.reconnect_rx(), connection.client.error_rx());
-                tasks.push(tokio::spawn(keep_connection(
-                    Arc::clone(connection),
-                    reconnects,
-                    errors,
-                    Arc::clone(&listener),
-                    Arc::clone(&name),
-                )));
-            }
-        }
+        node.keep_connections(options, sharded, &demotions);
         Ok(node)
+    }
+
+    /// Waits until every connection is up.
+    async fn connected(&self, place: &Place, is_tls: bool, within: Duration) -> Result<()> {
+        let latest = Mutex::new(None);
+        let connected = futures::future::try_join_all(self.clients().map(|client| client.wait_for_connect()));
+        let errors = self.clients().map(|client| Box::pin(final_error(client.error_rx(), &latest)));
+        let mut error = tokio::select! {
+            biased;
+            outcome = connected => match outcome {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            },
+            // fred retries for ever: only a refused login and a lasting problem with TLS are final.
+            (error, ..) = futures::future::select_all(errors) => error,
+            () = answers_in_plain(place, is_tls, within) => fred::error::Error::new(ErrorKind::IO, quoted(PLAIN)),
+            () = tokio::time::sleep(within) => fred::error::Error::new(ErrorKind::Timeout, ""),
+        };
+        if *error.kind() == ErrorKind::Timeout {
+            error = latest.into_inner().unwrap_or(error);
+        }
+        Err(refused(&error, &place.to_string(), !is_tls && matches!(place, Place::Tcp(..))))
+    }
+
+    /// Starts the tasks that name the connections, follow their events and replace them.
+    fn keep_connections(&self, options: &Options, sharded: bool, demotions: &Demotions) {
+        // The receivers are created here, not in the tasks: an event before a task's first poll would be lost.
+        let (mut tasks, name) = (self.tasks.lock(), Arc::<str>::from(&*options.client_name));
+        tasks.extend(self.clients().map(|client| tokio::spawn(name_connection(client.clone(), Arc::clone(&name)))));
+        if let Special::Fred(Subscriptions { subscriber, channels, .. }) = &self.special {
+            tasks.push(tokio::spawn(dispatch(subscriber.message_rx(), self.listener.clone())));
+            tasks.push(tokio::spawn(keep_listening(
+                subscriber.clone(),
+                subscriber.reconnect_rx(),
+                Arc::clone(channels),
+                self.listener.clone(),
+                options.ping_interval,
+                sharded,
+                Arc::clone(&name),
+            )));
+            tasks.push(tokio::spawn(follow(subscriber.clone(), demotions.clone())));
+        }
+        for connection in &self.connections {
+            let (reconnects, errors) = (connection.client.reconnect_rx(), connection.client.error_rx());
+            let (connection, listener) = (Arc::clone(connection), self.listener.clone());
+            tasks.push(tokio::spawn(keep_connection(connection, reconnects, errors, listener, Arc::clone(&name))));
+        }
     }
 }
 

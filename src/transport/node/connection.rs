@@ -1,8 +1,8 @@
 //! One connection for commands over fred. It is replaced if it is dead or if its server was demoted.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,9 +22,8 @@ use tokio::time::Instant;
 use super::fault::{fault, source, told};
 use crate::error::passing::Passing;
 use crate::runtime::standstill::{OVERDUE, unhurried, within};
-use crate::transport::{Arg, Call, Fault, FaultKind, Listener, Reply};
-use distlock_wire::Demotions;
-use distlock_wire::Outage;
+use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
+use distlock_wire::{Demotions, ListenerSlot, Outage};
 
 /// Number of timeouts in a row after which a connection counts as dead. fred itself detects only silent connections
 /// that nothing is written to.
@@ -167,34 +166,34 @@ impl Connection {
                 self.timeouts.store(0, Ordering::Relaxed);
                 Ok(reply(value))
             }
-            Err(error) => {
-                let mut fault = fault(error);
-                let demoted = fault.kind == FaultKind::Refused
-                    && Passing::of(&fault.message).is_some_and(|row| row.is_replica)
-                    && self.is_demoted(followed);
-                let dead = fault.kind == FaultKind::TimedOut
-                    && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_TOLERATED;
-                if demoted || dead {
-                    self.timeouts.store(0, Ordering::Relaxed);
-                    self.heal.notify_one();
-                }
-                match fault.kind {
-                    FaultKind::TimedOut => {
-                        // The reason says more than a timeout does, for example that the login was refused.
-                        if let Some((message, trouble)) = self.trouble() {
-                            let has_left = away.is_none_or(|away| away.has_ended(self));
-                            let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
-                            fault = Fault { source: source(trouble), ..Fault::new(kind, message) };
-                        }
-                    }
-                    // A server's own error gets no prefix: it begins with its code.
-                    FaultKind::Lost if !fault.message.starts_with("CLUSTERDOWN") => {
-                        fault.message = format!("{}: {}", self.server, fault.message);
-                    }
-                    _ => {}
-                }
-                Err(fault)
+            Err(error) => Err(self.failed(fault(error), followed, away)),
+        }
+    }
+
+    /// Handles the fault of a command: has the connection replaced if it is dead or if its server was demoted. Returns
+    /// the fault for the caller.
+    fn failed(&self, fault: Fault, followed: u64, away: Option<Away>) -> Fault {
+        let demoted = fault.kind == FaultKind::Refused
+            && Passing::of(&fault.message).is_some_and(|row| row.is_replica)
+            && self.is_demoted(followed);
+        let dead = fault.kind == FaultKind::TimedOut
+            && self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_TOLERATED;
+        if demoted || dead {
+            self.timeouts.store(0, Ordering::Relaxed);
+            self.heal.notify_one();
+        }
+        match fault.kind {
+            // The reason says more than a timeout does, for example that the login was refused.
+            FaultKind::TimedOut if let Some((message, trouble)) = self.trouble() => {
+                let has_left = away.is_none_or(|away| away.has_ended(self));
+                let kind = if has_left { FaultKind::Lost } else { FaultKind::NotSent };
+                Fault { source: source(trouble), ..Fault::new(kind, message) }
             }
+            // A server's own error gets no prefix: it begins with its code.
+            FaultKind::Lost if !fault.message.starts_with("CLUSTERDOWN") => {
+                Fault { message: format!("{}: {}", self.server, fault.message), ..fault }
+            }
+            _ => fault,
         }
     }
 }
@@ -253,7 +252,7 @@ pub(super) async fn keep_connection(
     connection: Arc<Connection>,
     mut reconnects: Receiver<Server>,
     mut errors: ErrorReceiver,
-    listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    listener: ListenerSlot,
     name: Arc<str>,
 ) {
     let mut outage = Outage::default();
@@ -278,9 +277,7 @@ pub(super) async fn keep_connection(
                     *connection.trouble.lock() = None;
                     tokio::spawn(name_connection(connection.client.clone(), Arc::clone(&name)));
                     outage.ends(&listener);
-                    if let Some(listener) = listener.get().and_then(Weak::upgrade) {
-                        listener.reconnected();
-                    }
+                    listener.tell(|listener| listener.reconnected());
                 }
                 Err(RecvError::Closed) => return,
             },

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirection_is_known_not_to_have_run() {
+    fn redirected_command_is_not_in_doubt() {
         let moved = "MOVED 12182 10.0.0.7:6379";
         for (error, text) in [
             (ErrorKind::Cluster, moved),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_operating_system_are_told_by_their_message() {
+    fn system_errors_are_shown_by_their_message() {
         let (system, library) = (std::io::Error::from_raw_os_error(1), std::io::Error::other("no such host"));
         for (error, text) in [(system, "Operation not permitted"), (library, "no such host")] {
             let fault = fault(Error::from(error));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fred_says_of_a_cluster_leaves_the_command_in_doubt() {
+    fn cluster_errors_of_fred_leave_the_command_in_doubt() {
         for text in ["CLUSTERDOWN The cluster is down", "Failed to find cluster hash slot owner."] {
             let fault = fault(Error::new(ErrorKind::Cluster, text));
             assert!(fault.kind == FaultKind::Lost && fault.in_doubt(), "{text}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_says_is_told_apart_from_what_became_of_the_connection() {
+    fn server_errors_are_told_apart_from_connection_errors() {
         for (error, text, expected) in [
             (ErrorKind::InvalidArgument, "WRONGTYPE Operation against a key", FaultKind::Refused),
             (ErrorKind::Auth, "NOAUTH Authentication required.", FaultKind::Refused),

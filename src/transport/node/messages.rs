@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,8 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::connection::name_connection;
 use super::together::MOST;
-use crate::transport::Listener;
-use distlock_wire::Demotions;
+use distlock_wire::{Demotions, ListenerSlot};
 
 /// Channel names are made from `str`s, so nothing is lost.
 pub(super) fn text(channel: &Bytes) -> String {
@@ -43,19 +42,18 @@ pub(super) async fn unsubscribe_from(subscriber: &Client, sharded: bool, channel
 }
 
 /// Passes every message on to the listener. Does nothing else, so it never falls behind for long.
-pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: Arc<OnceLock<Weak<dyn Listener>>>) {
+pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: ListenerSlot) {
     loop {
-        let message = messages.recv().await;
-        let Some(listener) = listener.get() else { continue };
-        let Some(listener) = listener.upgrade() else { return };
-        match message {
-            Ok(message) => listener.message(message.channel.as_bytes(), message.value.as_bytes().unwrap_or_default()),
+        match messages.recv().await {
+            Ok(Message { channel, value, .. }) => drop(listener.tell(|listener| {
+                listener.message(channel.as_bytes(), value.as_bytes().unwrap_or_default());
+            })),
             Err(RecvError::Lagged(missed)) => {
                 tracing::warn!(
                     missed,
                     "messages came in faster than they could be read: every waiter looks for itself"
                 );
-                listener.missed();
+                listener.tell(|listener| listener.missed());
             }
             Err(RecvError::Closed) => return,
         }
@@ -106,7 +104,7 @@ pub(super) async fn keep_listening(
     subscriber: Client,
     mut reconnects: Receiver<Server>,
     channels: Arc<Mutex<HashSet<Bytes>>>,
-    listener: Arc<OnceLock<Weak<dyn Listener>>>,
+    listener: ListenerSlot,
     ping_interval: Duration,
     sharded: bool,
     name: Arc<str>,
@@ -142,9 +140,7 @@ pub(super) async fn keep_listening(
                         tracing::warn!(%error, "could not restore subscriptions after a reconnect");
                         let _ = subscriber.force_reconnection().await;
                     }
-                    if let Some(listener) = listener.get().and_then(Weak::upgrade) {
-                        listener.missed();
-                    }
+                    listener.tell(|listener| listener.missed());
                 }
                 Err(RecvError::Closed) => return,
             },
@@ -165,6 +161,7 @@ mod tests {
     use fred::types::MessageKind;
 
     use super::*;
+    use crate::transport::Listener;
 
     #[derive(Default)]
     struct Heard(Mutex<Vec<Vec<u8>>>, AtomicUsize);
@@ -215,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_begin_and_end_meanwhile_stays_as_they_want_it() {
+    async fn renewing_subscriptions_keeps_the_changes_of_other_tasks() {
         let acts = [None, Some((true, "a")), Some((false, "a")), Some((true, "b")), Some((false, "b"))];
         for n in 0..acts.len().pow(4) {
             let others: Vec<_> = (0..4).map(|at| acts[n / acts.len().pow(at) % acts.len()]).collect();
@@ -234,7 +231,9 @@ mod tests {
         let (sender, messages) = tokio::sync::broadcast::channel(places);
         let heard = Arc::new(Heard::default());
         let listener: Arc<dyn Listener> = Arc::<Heard>::clone(&heard);
-        let task = tokio::spawn(dispatch(messages, Arc::new(OnceLock::from(Arc::downgrade(&listener)))));
+        let slot = ListenerSlot::default();
+        slot.set(Arc::downgrade(&listener));
+        let task = tokio::spawn(dispatch(messages, slot));
         for payload in payloads {
             let message = Message {
                 channel: "x".into(),
@@ -252,13 +251,13 @@ mod tests {
 
     /// On a busy machine the first message may arrive before the task that passes it on has run.
     #[tokio::test]
-    async fn what_came_before_anybody_listened_is_heard() {
+    async fn message_received_before_the_first_poll_is_passed_on() {
         assert_eq!(heard(8, &["0"]).await, (vec![b"0".to_vec()], 0));
     }
 
     /// There are more messages than places: the listener gets the rest, and all waiters are told to ask the server.
     #[tokio::test]
-    async fn what_there_was_no_place_for_has_everybody_look() {
+    async fn dropped_messages_are_reported_as_missed() {
         let (texts, missed) = heard(4, &["0", "1", "2", "3", "4", "5", "6"]).await;
         assert_eq!(texts, ["3", "4", "5", "6"].map(|text| text.as_bytes().to_vec()));
         assert_eq!(missed, 1);

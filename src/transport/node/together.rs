@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crowd_is_a_few_commands_and_each_channel_is_in_one() {
+    async fn crowd_shares_a_few_commands_and_each_channel_is_in_one() {
         let (together, sent) = (Together::new(), Mutex::new(Vec::new()));
         let send = |channels: Vec<Bytes>| {
             sent.lock().push(channels);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_the_one_that_sends_is_dropped_another_sends() {
+    async fn another_call_sends_the_batch_if_the_sender_is_dropped() {
         let together = Together::new();
         let turns = together.free.acquire_many(UNDER_WAY as u32).await;
         let mut first = Box::pin(together.join(channel(1), |_| pending()));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_channel_leaves_the_others_alone() {
+    async fn refused_channel_does_not_fail_the_others() {
         let together = Together::new();
         let turns = together.free.acquire_many(UNDER_WAY as u32).await;
         let send = |channels: Vec<Bytes>| {

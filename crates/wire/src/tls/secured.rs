@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme};
 
 use super::files::Files;
-use super::quoted;
+use super::{UNTRUSTED, quoted};
 use crate::Tls;
 
 #[cfg(feature = "rustls")]
@@ -147,7 +147,7 @@ fn wrong(error: &CertificateError, name: &ServerName<'_>, authorities: &str) -> 
     match error {
         // An impostor with the name of a trusted authority fails by its signature.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            format!("the server's certificate is signed by an authority that is not trusted: trusted are {authorities}")
+            format!("{UNTRUSTED}: trusted are {authorities}")
         }
         CertificateError::Expired => "the server's certificate has expired".to_owned(),
         CertificateError::ExpiredContext { time, not_after } => {

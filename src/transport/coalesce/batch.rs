@@ -1,0 +1,132 @@
+//! A batch: one command for several calls, and the outcome of each.
+
+use std::sync::atomic::Ordering;
+
+use super::Outcome;
+use super::queue::{Core, Queued};
+use crate::error::passing::{Cause, Passing};
+use crate::transport::script::Script;
+use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
+
+/// This many bytes of arguments count as one more unit of work: lists of holds are read word by word.
+const BYTES: usize = 512;
+
+impl Core {
+    /// Sends a batch as one command, and passes the outcomes on.
+    pub(super) async fn run(&self, batch: Vec<Queued>) {
+        if batch.len() == 1 || self.refused.load(Ordering::Relaxed) {
+            self.run_singly(batch).await;
+            return;
+        }
+        let Some(many) = batch.first().map(|first| first.many) else { return };
+        let outcome = self.inner.run(together(many, &batch, self.undeclared.is_none())).await;
+        match outcome {
+            Ok(Reply::List(replies)) if replies.len() == batch.len() => self.answer(batch, replies).await,
+            // Refused before any of it ran. CROSSSLOT is final for this server; NOPERM may be about a single key or
+            // command.
+            Err(fault)
+                if fault.kind == FaultKind::Refused
+                    && ["CROSSSLOT", "NOPERM"].iter().any(|code| fault.message.starts_with(code)) =>
+            {
+                if fault.message.starts_with("CROSSSLOT") {
+                    self.refused.store(true, Ordering::Relaxed);
+                }
+                self.run_singly(batch).await;
+            }
+            Err(fault)
+                if let Some(undeclared) = &self.undeclared
+                    && matches!(fault.kind, FaultKind::Refused | FaultKind::Elsewhere) =>
+            {
+                // Refused before any of it ran, perhaps because it declares no keys.
+                if self.run_singly(batch).await > 0 && !passes(&fault) {
+                    undeclared.was_in_vain();
+                }
+            }
+            outcome => {
+                let fault = outcome
+                    .err()
+                    .unwrap_or_else(|| Fault::new(FaultKind::Lost, format!("ERR unexpected reply of {}", many.name)));
+                for queued in batch {
+                    let _ = queued.answer.send(Err(fault.clone()));
+                }
+            }
+        }
+    }
+
+    /// Passes the replies of a command's steps on. A step whose key is elsewhere or not accessible is sent again by
+    /// itself, for an answer that says where the key is.
+    async fn answer(&self, batch: Vec<Queued>, replies: Vec<Reply>) {
+        let mut elsewhere = Vec::new();
+        for (queued, reply) in batch.into_iter().zip(replies) {
+            match (outcome_of_step(reply), &self.undeclared) {
+                (Err(fault), Some(undeclared)) if undeclared.is_elsewhere(&fault.message) => elsewhere.push(queued),
+                (outcome, undeclared) => {
+                    if let (Ok(_), Some(undeclared)) = (&outcome, undeclared) {
+                        undeclared.worked();
+                    }
+                    // Fails if the caller is gone.
+                    let _ = queued.answer.send(outcome);
+                }
+            }
+        }
+        if elsewhere.is_empty() {
+            return;
+        }
+        let were_here = self.run_singly(elsewhere).await;
+        if let Some(undeclared) = self.undeclared.as_ref().filter(|_| were_here > 0) {
+            undeclared.was_in_vain();
+        }
+    }
+
+    /// Sends each call by itself. Returns how many of them the server carried out.
+    async fn run_singly(&self, batch: Vec<Queued>) -> usize {
+        let all = batch.into_iter().map(|queued| async move {
+            let outcome = self.inner.run(queued.call).await;
+            let is_done = outcome.is_ok();
+            let _ = queued.answer.send(outcome);
+            is_done
+        });
+        futures::future::join_all(all).await.into_iter().filter(|is_done| *is_done).count()
+    }
+}
+
+/// True for a refusal that passes and says nothing about the keys: the server has no room, or serves no commands.
+fn passes(fault: &Fault) -> bool {
+    Passing::of(&fault.message).is_some_and(|row| row.cause != Cause::Slot)
+}
+
+/// Work of one call for the server, in calls of the reentrant lock.
+pub(super) fn work(call: &Call) -> usize {
+    let bytes = call.words.iter().map(|word| if let Arg::Text(text) = word { text.len() } else { 0 });
+    call.script.work + bytes.sum::<usize>() / BYTES
+}
+
+/// Builds one call that runs all of `batch`. `declared`: the call declares its keys.
+fn together(many: &'static Script, batch: &[Queued], declared: bool) -> Call {
+    let keys = if declared { batch.iter().map(|queued| queued.call.keys).sum() } else { 0 };
+    let all: usize = batch.iter().map(|queued| queued.call.words.len() + 3).sum();
+    let mut words = Vec::with_capacity(all);
+    for Queued { call, .. } in batch.iter().filter(|_| declared) {
+        words.extend(call.words[..call.keys].iter().cloned());
+    }
+    let int = |count: usize| Arg::Int(i64::try_from(count).unwrap_or(i64::MAX));
+    for Queued { call, .. } in batch {
+        let number = call.script.many.map_or(0, |(_, number)| number);
+        words.extend([Arg::Int(number), int(call.keys), int(call.words.len() - call.keys)]);
+        words.extend(call.words[if declared { call.keys } else { 0 }..].iter().cloned());
+    }
+    Call { script: many, keys, words }
+}
+
+/// Outcome of one step, from its part of the reply to a shared command.
+fn outcome_of_step(reply: Reply) -> Outcome {
+    match reply {
+        Reply::List(parts) => match parts.as_slice() {
+            [Reply::Text(mark), Reply::Text(text)] if mark == "!" => {
+                Err(Fault::new(FaultKind::Refused, String::from_utf8_lossy(text)))
+            }
+            _ => Ok(Reply::List(parts)),
+        },
+        reply => Ok(reply),
+    }
+}
