@@ -20,7 +20,7 @@ pub(crate) struct Endpoint {
     pub(crate) database: Option<u8>,
 }
 
-/// What a URL and the builder say about one server. Errors never repeat a part of the URL, because it may contain a
+/// One server, as a URL and the builder describe it. Errors never repeat a part of the URL, because it may contain a
 /// password.
 pub(crate) struct Parsed {
     pub(crate) place: Place,

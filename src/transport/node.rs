@@ -52,7 +52,7 @@ pub(crate) struct Node {
     address: String,
 }
 
-/// What the pool does not carry: messages, and calls that replicas must acknowledge.
+/// Connections beside the pool: for messages, and for calls that replicas must acknowledge.
 enum Special {
     /// Connections of our own. They detect that a server has ended or refused a subscription. fred does not report that
     /// a subscription has ended, and gives a refusal to the next command, or to none.

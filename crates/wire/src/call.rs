@@ -1,4 +1,4 @@
-//! What is sent, and what comes back.
+//! Calls and replies.
 
 use std::fmt;
 use std::sync::OnceLock;

@@ -184,8 +184,8 @@ impl Connection {
         });
     }
 
-    /// Changes the state. The callers of commands that end are woken outside of the lock. What `by` returns, such as a
-    /// socket to close, is dropped there by the caller.
+    /// Changes the state. The callers of commands that end are woken outside of the lock. The caller drops the output
+    /// of `by`, such as a socket to close, outside of the lock too.
     fn change<T>(&self, by: impl FnOnce(&mut State, &mut Vec<Waker>) -> T) -> T {
         let mut wakers = Vec::new();
         let output = by(&mut self.state.lock(), &mut wakers);

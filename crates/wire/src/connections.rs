@@ -94,9 +94,8 @@ impl Connections {
                 connection
             })
             .collect();
-        let lanes = Lanes::over(Arc::clone(&dialer), settings, demotions.clone());
-        let messages =
-            messages.map(|sharded| MessageLine::over(dialer, settings, sharded, listener, first.next(), demotions));
+        let lanes = Lanes::over(Arc::clone(&dialer), demotions.clone());
+        let messages = messages.map(|sharded| MessageLine::over(dialer, sharded, listener, first.next(), demotions));
         Ok(Self {
             connections,
             next: AtomicUsize::new(0),

@@ -87,8 +87,8 @@ impl Provider {
         Self(Arc::new(Asked { ask: Box::new(ask), trouble: Mutex::default() }))
     }
 
-    /// Requests credentials. `within` is the time limit for connecting. The request gets three quarters of it, so that
-    /// there is time to report why it failed.
+    /// Requests credentials. `within` is the time limit for connecting. The request gets three quarters of it. The rest
+    /// is for the report of a failure.
     ///
     /// # Cancel safety
     ///

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use super::link::{Place, Reader, Writer, connect};
 use super::resp::Input;
@@ -37,10 +36,7 @@ pub struct Target {
 #[derive(Debug)]
 pub(super) struct Dialer {
     target: Target,
-    pub(super) within: Duration,
-    user_timeout: Duration,
-    /// Name under which the server lists the connection; empty for none.
-    name: String,
+    pub(super) settings: Settings,
     /// The server, as errors name it.
     pub(super) server: String,
     /// True once a connection was up.
@@ -49,14 +45,8 @@ pub(super) struct Dialer {
 
 impl Dialer {
     pub(super) fn new(target: Target, settings: &Settings) -> Self {
-        Self {
-            within: settings.connect_timeout,
-            user_timeout: settings.user_timeout,
-            name: settings.client_name.clone(),
-            server: target.place.to_string(),
-            has_stood: AtomicBool::new(false),
-            target,
-        }
+        let (settings, server) = (settings.clone(), target.place.to_string());
+        Self { target, settings, server, has_stood: AtomicBool::new(false) }
     }
 
     /// Connects, with pauses, until it succeeds. Passes each failure to `report`.
@@ -80,7 +70,7 @@ impl Dialer {
 
     /// Tries to connect once.
     pub(super) async fn open(&self) -> Result<Opened, Trouble> {
-        let opened = tokio::time::timeout(self.within, self.open_unbounded()).await;
+        let opened = tokio::time::timeout(self.settings.connect_timeout, self.open_unbounded()).await;
         let late = || Trouble { hope: Hope::Late, ..Trouble::new("the server does not answer to a login") };
         opened.unwrap_or_else(|_| Err(late())).map_err(|trouble| match trouble.hope {
             // A refusal begins with the server's error code, so no name is put in front of it.
@@ -91,18 +81,19 @@ impl Dialer {
 
     async fn open_unbounded(&self) -> Result<Opened, Trouble> {
         let Target { username, password, credentials, database, .. } = &self.target;
+        let Settings { connect_timeout: within, user_timeout, client_name, .. } = &self.settings;
         let (username, password) = match credentials {
             // Queried before the socket exists, which would idle meanwhile.
             Some(provider) => {
-                let Credentials { username, password } = provider.ask(self.within).await.map_err(Trouble::new)?;
+                let Credentials { username, password } = provider.ask(*within).await.map_err(Trouble::new)?;
                 (username, Some(password))
             }
             None => (username.clone(), password.clone()),
         };
-        let (reader, writer) = connect(&self.target, self.user_timeout, self.within).await?;
+        let (reader, writer) = connect(&self.target, *user_timeout, *within).await?;
         let mut opened = Opened { reader, writer, input: Input::default() };
         let login = (username.as_ref(), password.as_ref());
-        match opened.log_in(login, *database, &self.name).await {
+        match opened.log_in(login, *database, client_name).await {
             Ok(()) => {
                 self.has_stood.store(true, Ordering::Relaxed);
                 Ok(opened)
@@ -150,7 +141,7 @@ pub(super) async fn open_all(dialer: &Dialer, count: usize) -> Result<Vec<Opened
         }
     };
     let all = futures::future::try_join_all((0..count).map(|_| one()));
-    let failed = match tokio::time::timeout(dialer.within, all).await {
+    let failed = match tokio::time::timeout(dialer.settings.connect_timeout, all).await {
         Ok(Ok(opened)) => return Ok(opened),
         Ok(Err(trouble)) => Some(trouble),
         Err(_) => latest.lock().take(),

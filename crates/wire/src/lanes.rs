@@ -41,14 +41,14 @@ pub struct Lanes {
 
 impl Lanes {
     /// Lanes to the server of this dialer. `demotions`: reports of all connections to that server.
-    pub(super) fn over(dialer: Arc<Dialer>, settings: &Settings, demotions: Demotions) -> Self {
-        Self { queue: Arc::new(Queue::new(dialer, settings, demotions)) }
+    pub(super) fn over(dialer: Arc<Dialer>, demotions: Demotions) -> Self {
+        Self { queue: Arc::new(Queue::new(dialer, demotions)) }
     }
 
     /// Creates the lanes to this server. Call it within a runtime of tokio. `demotions`: reports of all connections to
     /// that server.
     pub fn to(target: Target, settings: &Settings, demotions: Demotions) -> Self {
-        Self::over(Arc::new(Dialer::new(target, settings)), settings, demotions)
+        Self::over(Arc::new(Dialer::new(target, settings)), demotions)
     }
 
     /// Runs a call once, and reports how many replicas have what it wrote. Nothing is sent before the first poll.

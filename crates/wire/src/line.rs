@@ -27,22 +27,22 @@ impl MessageLine {
     /// Starts the connection to this server. Call it within a runtime of tokio. `sharded`: each channel belongs to one
     /// slot. `demotions`: reports of the connections for commands.
     pub fn to(target: Target, settings: &Settings, sharded: bool, demotions: Demotions) -> Self {
-        Self::over(Arc::new(Dialer::new(target, settings)), settings, sharded, ListenerSlot::default(), None, demotions)
+        Self::over(Arc::new(Dialer::new(target, settings)), sharded, ListenerSlot::default(), None, demotions)
     }
 
     /// `first`: a connection that is already up.
     pub(super) fn over(
         dialer: Arc<Dialer>,
-        settings: &Settings,
         sharded: bool,
         listener: ListenerSlot,
         first: Option<Opened>,
         demotions: Demotions,
     ) -> Self {
         let (changes, changed) = mpsc::unbounded_channel();
-        let messages = Messages::new(dialer, settings, sharded, listener.clone(), changed, demotions);
+        let subscribe_timeout = dialer.settings.subscribe_timeout;
+        let messages = Messages::new(dialer, sharded, listener.clone(), changed, demotions);
         let task = Mutex::new(Some(tokio::spawn(messages.run(first))));
-        Self { changes, listener, task, subscribe_timeout: settings.subscribe_timeout }
+        Self { changes, listener, task, subscribe_timeout }
     }
 
     /// Subscribes to `channel`. Returns once the server is known to deliver its messages.

@@ -1,4 +1,4 @@
-//! Who hears the messages of a server, and the events of its connections.
+//! The receiver of a server's messages, and the place that holds it.
 
 use std::sync::{Arc, OnceLock, Weak};
 

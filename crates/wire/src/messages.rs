@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep};
 
 use super::dial::{Dialer, Hope, Opened, Pauses, Trouble};
-use crate::{Demotions, ListenerSlot, Outage, Settings};
+use crate::{Demotions, ListenerSlot, Outage};
 use channels::{Channels, Request};
 use standing::{Standing, over};
 use words::{Kind, PLAIN, SHARDED};
@@ -36,9 +36,6 @@ pub(super) struct Messages {
     dialer: Arc<Dialer>,
     listener: ListenerSlot,
     kind: &'static Kind,
-    ping_interval: Duration,
-    /// Time limit for the reply to a `PING`.
-    ping_timeout: Duration,
     changes: mpsc::UnboundedReceiver<Change>,
     /// Reports of demotions by the connections for commands.
     demotions: Demotions,
@@ -51,23 +48,21 @@ impl Messages {
     /// `sharded`: each channel belongs to one slot.
     pub(super) fn new(
         dialer: Arc<Dialer>,
-        settings: &Settings,
         sharded: bool,
         listener: ListenerSlot,
         changes: mpsc::UnboundedReceiver<Change>,
         demotions: Demotions,
     ) -> Self {
+        let deafness = Deafness { after: dialer.settings.deaf_after, timer: None, is_told: false };
         Self {
             dialer,
             listener,
             kind: if sharded { &SHARDED } else { &PLAIN },
-            ping_interval: settings.ping_interval,
-            ping_timeout: settings.command_timeout,
             changes,
             demotions,
             channels: Channels::default(),
             outage: Outage::default(),
-            deafness: Deafness { after: settings.deaf_after, timer: None, is_told: false },
+            deafness,
         }
     }
 
@@ -84,7 +79,7 @@ impl Messages {
                 },
             };
             let (since, answered) = (Instant::now(), self.channels.answered);
-            let mut standing = Standing::new(opened, self.kind, self.ping_timeout);
+            let mut standing = Standing::new(opened, self.kind, self.dialer.settings.command_timeout);
             if is_new {
                 standing.renew(&self.channels);
             }
@@ -124,7 +119,7 @@ impl Messages {
 
     /// Serves a connection until it is gone, or until no changes can be requested any more.
     async fn serve(&mut self, mut standing: Standing) {
-        let mut ping_due = Box::pin(tokio::time::sleep(self.ping_interval));
+        let mut ping_due = Box::pin(tokio::time::sleep(self.dialer.settings.ping_interval));
         while self.step(&mut standing, ping_due.as_mut()).await.is_some() {}
     }
 
@@ -159,7 +154,7 @@ impl Messages {
                 return None;
             }
             () = &mut ping_due => {
-                ping_due.reset(Instant::now() + self.ping_interval);
+                ping_due.reset(Instant::now() + self.dialer.settings.ping_interval);
                 standing.ping();
             }
         }

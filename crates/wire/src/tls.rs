@@ -29,7 +29,7 @@ pub enum Secured {}
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a configuration does nothing by itself"]
 pub struct Tls {
-    /// PEM file of the trusted authorities; `None` for those of the platform.
+    /// PEM file of the trusted authorities; `None` trusts the platform's authorities.
     #[doc(hidden)]
     pub ca_file: Option<PathBuf>,
     /// The chain, and its private key.

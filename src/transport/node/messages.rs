@@ -64,7 +64,7 @@ pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: Listener
 ///
 /// Other tasks change `wanted` meanwhile, and send commands of their own. Their command may have been sent first, and
 /// then the command here undoes it. So each change of `wanted` is followed by one more command.
-async fn subscribe_anew<E, S, U>(
+async fn renew_subscriptions<E, S, U>(
     wanted: &Mutex<HashSet<Bytes>>,
     subscribe: impl Fn(Vec<String>) -> S,
     unsubscribe: impl Fn(Vec<String>) -> U,
@@ -131,7 +131,7 @@ pub(super) async fn keep_listening(
                             Ok(())
                         };
                         let unsubscribe = |ended| unsubscribe_from(&subscriber, sharded, ended);
-                        if subscribe_anew(&channels, subscribe, unsubscribe).await? {
+                        if renew_subscriptions(&channels, subscribe, unsubscribe).await? {
                             subscriber.ping::<Value>(None).await?;
                         }
                         Ok::<_, Error>(())
@@ -219,7 +219,7 @@ mod tests {
             let (wanted, there) = (Mutex::new(HashSet::from([Bytes::from_static(b"a")])), Mutex::default());
             let server = Subscribed { wanted, there, others: Mutex::new(others.clone()) };
             let (on, off) = (|all| server.command(true, all), |all| server.command(false, all));
-            assert_eq!(subscribe_anew(&server.wanted, on, off).await, Ok(true));
+            assert_eq!(renew_subscriptions(&server.wanted, on, off).await, Ok(true));
             let wanted: HashSet<String> = server.wanted.lock().iter().map(text).collect();
             assert_eq!(*server.there.lock(), wanted, "{others:?}");
         }

@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::dial::Dialer;
 use crate::driver::drive;
 use crate::resp::Naming;
-use crate::{Acknowledge, Call, Demotions, Fault, FaultKind, ListenerSlot, Replied, Settings};
+use crate::{Acknowledge, Call, Demotions, Fault, FaultKind, ListenerSlot, Replied};
 
 /// Maximum number of lanes.
 const MOST: usize = 3;
@@ -27,8 +27,6 @@ const BYTES: usize = 64 << 10;
 pub(super) struct Queue {
     dialer: Arc<Dialer>,
     demotions: Demotions,
-    script_cache: bool,
-    command_timeout: Duration,
     runtime: Handle,
     state: Mutex<State>,
     /// Notified when a call is queued.
@@ -66,16 +64,9 @@ impl Drop for Busy<'_> {
 }
 
 impl Queue {
-    pub(super) fn new(dialer: Arc<Dialer>, settings: &Settings, demotions: Demotions) -> Self {
-        Self {
-            dialer,
-            demotions,
-            script_cache: settings.script_cache,
-            command_timeout: settings.command_timeout,
-            runtime: Handle::current(),
-            state: Mutex::default(),
-            came: Notify::new(),
-        }
+    pub(super) fn new(dialer: Arc<Dialer>, demotions: Demotions) -> Self {
+        let (runtime, state, came) = (Handle::current(), Mutex::default(), Notify::new());
+        Self { dialer, demotions, runtime, state, came }
     }
 
     /// Queues a call, and returns its number. Opens another lane if all lanes are busy.
@@ -95,8 +86,8 @@ impl Queue {
     }
 
     /// Time limit of a group whose calls must be acknowledged within this time.
-    pub(super) const fn limit(&self, within: Duration) -> Duration {
-        self.command_timeout.saturating_add(within)
+    pub(super) fn limit(&self, within: Duration) -> Duration {
+        self.dialer.settings.command_timeout.saturating_add(within)
     }
 
     /// The fault after the lanes have ended, with the client or with its runtime.
@@ -187,11 +178,11 @@ impl State {
 
 /// The task of one lane.
 async fn keep(queue: Arc<Queue>) {
-    let connection = Connection::new(queue.command_timeout);
+    let connection = Connection::new(queue.dialer.settings.command_timeout);
     let (dialer, demotions) = (Arc::clone(&queue.dialer), queue.demotions.clone());
     let driving = drive(Arc::clone(&connection), dialer, ListenerSlot::default(), None, demotions);
     let carrying = async {
-        let (naming, mut known) = (Naming::first(queue.script_cache), HashSet::new());
+        let (naming, mut known) = (Naming::first(queue.dialer.settings.script_cache), HashSet::new());
         loop {
             let (group, _busy) = queue.next_group().await;
             let unknown = carry(&queue, &connection, group, naming, &mut known).await;

@@ -63,11 +63,11 @@ async fn command_behind_a_full_socket_counts_as_not_sent() {
     let (cut, next) = tokio::join!(cut, next);
     assert_eq!((cut.unwrap_err().kind, next.unwrap_err().kind), (FaultKind::TimedOut, FaultKind::NotSent));
     // The two timeouts together have the connection replaced.
-    let mut anew = server.accept().await;
+    let mut replacement = server.accept().await;
     let mut last = connections.run(call("last"));
     sent(last.as_mut());
-    assert_eq!(anew.word().await, b"last");
-    anew.say("+OK\r\n").await;
+    assert_eq!(replacement.word().await, b"last");
+    replacement.say("+OK\r\n").await;
     assert_eq!(last.await.unwrap(), Reply::Text(Bytes::from_static(b"OK")));
     let mut rest = Vec::new();
     let _ = commands.0.read_to_end(&mut rest).await;

@@ -43,7 +43,7 @@ fn messages_of(
     demotions: &Demotions,
 ) -> MessageLine {
     let dialer = Arc::new(Dialer::new(server.target(), settings));
-    let line = MessageLine::over(dialer, settings, false, ListenerSlot::default(), None, demotions.clone());
+    let line = MessageLine::over(dialer, false, ListenerSlot::default(), None, demotions.clone());
     line.listen(listener);
     line
 }
