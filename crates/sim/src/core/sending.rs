@@ -1,0 +1,142 @@
+//! How a request leaves a client, with the faults that meet it on its way.
+
+use super::*;
+
+impl Core {
+    pub(in super::super) fn send(&mut self, index: usize, request: Request, now: Instant) -> Sent {
+        let line = &mut self.lines[index];
+        if !matches!(request, Request::Run(_)) {
+            tracing::trace!(link = index, ?request, line.connected, line.partitioned, "sent");
+        }
+        if line.closed {
+            return Sent::Done(Err(Fault::new(FaultKind::Closed, "the link is closed")));
+        }
+        match &request {
+            Request::Subscribe(channel) => drop(line.wanted.insert(channel.clone())),
+            Request::Unsubscribe(channel) => drop(line.wanted.remove(channel)),
+            Request::Run(_) => {}
+        }
+        let number = line.sent;
+        line.sent += 1;
+        let mut mishaps = line.plan.remove(&number).unwrap_or_default();
+        let chaos = line.chaos;
+        let told = |random: &mut Random, yes, no| if random.chance(0.5) { yes } else { no };
+        let late = |random: &mut Random| {
+            random.chance(chaos.late_copy).then(|| random.between(Duration::ZERO, chaos.late_max))
+        };
+        if line.random.chance(chaos.lose_request) {
+            mishaps.push(told(&mut line.random, Mishap::LoseRequest, Mishap::SwallowRequest));
+            mishaps.extend(late(&mut line.random).map(Mishap::LateOnly));
+        }
+        if line.random.chance(chaos.lose_reply) {
+            mishaps.push(told(&mut line.random, Mishap::LoseReply, Mishap::SwallowReply));
+            mishaps.extend(late(&mut line.random).map(Mishap::LateCopy));
+        }
+        if line.random.chance(chaos.duplicate) {
+            mishaps.push(Mishap::DuplicateRequest);
+        }
+        if !chaos.delay_max.is_zero() {
+            let delay = line.random.between(Duration::ZERO, chaos.delay_max);
+            mishaps.push(Mishap::DelayBy(delay));
+        }
+
+        // Subscription changes keep their order: this one has to wait while an earlier one may be in flight.
+        let next = matches!(request, Request::Run(_)) || line.last_change.is_none_or(|last| last < now);
+        let calm = next && mishaps.is_empty() && !line.partitioned && line.stalled.is_none() && line.connected;
+        if calm && line.options.is_instant() && self.frozen.is_none() && !self.down {
+            return Sent::Done(self.execute(index, &request, now));
+        }
+        self.launch(index, request, mishaps, now)
+    }
+
+    fn launch(&mut self, index: usize, request: Request, mishaps: Vec<Mishap>, now: Instant) -> Sent {
+        let (answer, receiver) = oneshot::channel();
+        let down = self.down;
+        self.order += 1;
+        let ticket = self.order;
+        let line = &mut self.lines[index];
+        line.pending.insert(ticket, answer);
+        let sent = Sent::Waiting(ticket, receiver);
+
+        let (changes, ends) = match &request {
+            Request::Run(_) => (false, false),
+            Request::Subscribe(_) => (true, false),
+            Request::Unsubscribe(_) => (true, true),
+        };
+        let (life, refusal, fate) = (line.life, None, Fate::Delivered);
+        let mut parcel = Parcel { line: index, life, ticket, request, refusal, fate, arrived: false, stray: false };
+        let mut at = now + line.latency();
+        let (mut lost, mut swallowed, mut twice, mut late, mut only) = (None, false, false, Vec::new(), false);
+        if down || !line.connected {
+            lost = Some(FaultKind::NotSent);
+        }
+        for mishap in mishaps {
+            match mishap {
+                Mishap::LoseRequest => lost = lost.or(Some(FaultKind::Lost)),
+                Mishap::SwallowRequest => swallowed = true,
+                Mishap::NotSent => lost = Some(FaultKind::NotSent),
+                Mishap::LoseReply => parcel.fate = Fate::Lost,
+                Mishap::SwallowReply => parcel.fate = Fate::Swallowed,
+                Mishap::DuplicateRequest => twice = true,
+                Mishap::DelayBy(span) => at += span,
+                Mishap::LateCopy(span) => late.push(span),
+                Mishap::LateOnly(span) => {
+                    late.push(span);
+                    only = true;
+                }
+                Mishap::Refuse(text) => parcel.refusal = Some(text),
+            }
+        }
+        if only && !swallowed {
+            lost = lost.or(Some(FaultKind::Lost));
+        }
+        // Subscription changes belong to their connection, and a request that was not sent has not left the client.
+        // Neither has late copies.
+        if !changes && lost != Some(FaultKind::NotSent) {
+            for span in late {
+                let (request, fate) = (parcel.request.clone(), Fate::Swallowed);
+                let copy =
+                    Parcel { line: index, life, ticket, request, refusal: None, fate, arrived: false, stray: true };
+                self.schedule(at + span, What::Arrive(copy));
+            }
+        }
+        let line = &mut self.lines[index];
+        if ends && line.connected && (lost.is_some() || swallowed || parcel.refusal.is_some()) {
+            // An unsubscribe can only be lost with its connection. So the client reconnects, and does not subscribe
+            // to this channel again.
+            let (at, life) = (now + line.options.timeout + line.options.reconnect, line.life);
+            self.schedule(at, What::Back { line: index, life });
+        }
+        let line = &mut self.lines[index];
+        if let Some(kind) = lost {
+            let outcome = Err(Fault::new(kind, "the connection broke"));
+            let life = line.life;
+            let at = at + line.latency();
+            self.schedule(at, What::Answer { line: index, life, ticket, outcome, local: true });
+            return sent;
+        }
+        if swallowed {
+            return sent;
+        }
+        if line.options.ordered {
+            at = at.max(line.last_in.unwrap_or(at));
+            line.last_in = Some(at);
+        }
+        if changes {
+            at = at.max(line.last_change.unwrap_or(at));
+            line.last_change = Some(at);
+            twice = false;
+        }
+        let copy = twice.then(|| {
+            let spread = line.options.latency_max * 4;
+            let later = at + line.random.between(Duration::ZERO, spread);
+            let request = parcel.request.clone();
+            (later, Parcel { request, refusal: None, fate: Fate::Swallowed, ..parcel })
+        });
+        self.schedule(at, What::Arrive(parcel));
+        if let Some((later, copy)) = copy {
+            self.schedule(later, What::Arrive(copy));
+        }
+        sent
+    }
+}
