@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 /// Redis.
 const FORKS: [&str; 5] = ["valkey", "keydb", "dragonfly", "kvrocks", "garnet"];
 
-/// Features that the servers of a client support, and permit for its login: [`Client::capabilities`].
+/// Features that the servers of a client support, and permit for its login:
+/// [`Client::capabilities`](crate::Client::capabilities).
 ///
 /// With several servers, the features that all of them support. `None` means unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

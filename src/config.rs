@@ -103,7 +103,7 @@ pub struct Options {
     /// Sentinel: counts a renewal only if most sentinels confirmed the primary within the last lease of the watchdog.
     /// So a primary that is cut off from them keeps no lock for longer than that. The client asks the sentinels every
     /// [`scan_interval`](Self::scan_interval), or six times a lease if that is more often. Without Sentinel,
-    /// connecting fails with [`Error::Config`]. Default false.
+    /// connecting fails with [`Error::Config`](crate::Error::Config). Default false.
     pub confirm_primary: bool,
     /// Probes at connect whether this login may do all that locks need, and warns if not. Default true.
     pub preflight: bool,
