@@ -29,7 +29,9 @@ fn sources() -> Vec<String> {
         }
     }
     let mut found = Vec::new();
-    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../src"), &mut found);
+    for folder in ["../src", "../crates/wire/src"] {
+        walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut found);
+    }
     found
 }
 
