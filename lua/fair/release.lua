@@ -3,29 +3,31 @@
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms of the remaining holds
---        4 the holds that the caller has left, one `,id` each; '' = unknown
---        5 last moment in ms of the server's time, for releasing any hold and for shortening the lease; 0 = none
---        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
+--        4 the caller's remaining holds, one `,id` each; '' = unknown
+--        5 last moment in ms of the server's time, used for hold '*' and when the lease becomes shorter; 0 = none
+--        6 how long our waiters keep their places without a refresh, in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 grace in ms
 --        12 prefix of the waiters' channels
 -- Reply  n         n holds are left
 --        0         free: nobody waited
 --        -1        passed on to the head
---        -2        free, or passed on: the head was served, and must come within the grace time
+--        -2        free or passed on: the head was notified (Java) or granted the lock (ours), and must confirm within
+--                  the grace time
 --        {0, text} free, but the head could not be notified: the server's error
---        {-8, id}  for hold '*': nothing was done; the next command must name this hold. An unlisted hold is released at once
+--        {-8, id}  only for hold '*': nothing was done. Repeat with this id. If '*' means the unlisted hold, it is released
+--                  at once, without this reply
 --        {-7, at}  too late: nothing was done; at = the server's time in ms
 --        nil       the lock was not the owner's. It is free, or was passed on by this script
 --        text      another owner holds the lock: this one
 --        {-2, n}   the hold does not exist, but the owner has n others
--- Idempotent: a repeat replies nil, an owner or {-2, n}. Only for hold '*' this needs its last moment.
--- Same state as Redisson's fair lock, without its unlock latch. A head of ours becomes the owner.
+-- Idempotent: a repeat replies nil, an owner or {-2, n}. Exception: '*' may be repeated only because of its last moment.
+-- Same state as Redisson's fair lock, without its unlock latch. Unlike Redisson, the script makes a head of ours the owner.
 
 take_out()
 local owner, hold = ARGV[1], ARGV[2]
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
--- There is a list although this was the owner's only hold: others have acquired as this owner since, or a command that
--- shortens the lease was noted. The hold is the unlisted one then.
+-- The caller knows one hold only (''), but the owner has a list: others have acquired as this owner since, or a command
+-- that shortens the lease was noted there. So the caller's hold is the unlisted one ('-').
 if hold == '' and found[2] then hold = '-' end
 if hold ~= '' then load_holds() end
 

@@ -78,7 +78,7 @@ pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     let (mut in_time, mut roaming) = (std::pin::pin!(in_time), engine.home().roaming());
     std::future::poll_fn(|context| {
         let polled = roaming.poll(in_time.as_mut(), context);
-        // The release now counts as in flight itself.
+        // The first poll has registered the release as in flight, so this mark is not needed any more.
         under_way = None;
         polled
     })
@@ -93,7 +93,7 @@ fn pending(hold: &Hold, why: Error) -> Error {
 /// The reason why a release was not answered in time.
 fn unanswered(engine: &Engine, hold: &Hold) -> Error {
     match engine.topology.missing(hold.name()) {
-        // A release does not wait for replicas.
+        // Replicas may be missing, but a release does not wait for them.
         Error::Replicas { .. } => Error::timeout(Step::Command).about(&hold.name().as_written),
         error => error,
     }
@@ -156,8 +156,8 @@ struct Answered {
 }
 
 impl GuardRelease {
-    /// Takes a guard out of its hold, so that it causes no more renewals. None if nothing must be sent, because the
-    /// hold was handed over inside this process.
+    /// Takes a guard out of its hold, so that it causes no more renewals. None if the hold was handed over inside this
+    /// process: then no command is needed.
     fn leave_book(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> Option<Self> {
         let now = engine.now();
         let (release, is_last_watched) = {
@@ -197,11 +197,12 @@ impl GuardRelease {
         if !self.was_held || hold.owner.is_known() {
             return None;
         }
-        // A command in flight, or one whose reply was lost, may shorten the lease.
+        // No hand-over while a command of this owner is in flight: it may shorten the lease.
         let _order = hold.in_order_now()?;
         let mut book = hold.book();
         let spare = engine.options.watchdog / 3;
-        // The next holder must have time to use the lock.
+        // Not if the hold has ended, is in doubt, or has other holders. The last condition: the next holder must have time
+        // to use the lock.
         if book.end().is_some()
             || book.is_refuted()
             || book.doubted()
@@ -251,7 +252,8 @@ impl GuardRelease {
             Ok(release) => release,
             Err(error) => {
                 let is_pending = persistence == Persistence::ConfiguredRetries && error.is_retryable();
-                // If another release of this owner waits, it includes this one and retries both.
+                // Continues if the command is in doubt, or if no other release of this owner waits. Another release would
+                // include this one and retry both.
                 let goes_on = is_pending && (doubted || hold.book().ending() <= 1);
                 self.book_failure(owed, over, &error, goes_on);
                 drop(order);
@@ -261,8 +263,8 @@ impl GuardRelease {
                 return Err(if is_pending { pending(hold, error) } else { error });
             }
         };
-        // A late command may still shorten the lease, and a repeat may have found nothing to do. No replica
-        // acknowledges a release, so in the strict modes a release moves no deadline.
+        // The new lease counts only if no command was in doubt, and no earlier command can still shorten it. In the strict
+        // modes it never counts, because replicas do not acknowledge a release.
         let is_counted = !hold.protocol.nature().leases_apart && !engine.options.acks.is_strict();
         let rearms = is_counted && !doubted && sent.as_nanos() >= cut_until;
         let released = self.book_answer(Answered { release, sent, rearms, clean: !acquire_doubted && !doubted })?;

@@ -1,4 +1,4 @@
-//! What ends a guard: releasing its lock, turning a write hold into a read hold, and keeping the hold without a guard.
+//! The three ends of a guard: release the lock, turn a write hold into a read hold, or keep the hold without a guard.
 
 use futures::future::BoxFuture;
 

@@ -20,8 +20,8 @@ use crate::state::Released;
 /// Member guards that count as one lock while at least `needed` of them are held. When dropped, each member is
 /// released in the background.
 ///
-/// While the group counts as held, no other owner can hold enough members, provided that any two sets of `needed`
-/// members share one. Once fewer than `needed` are held, the group is lost for good, and no further guard joins.
+/// Any two sets of `needed` members must share one. Then no other owner can hold enough members while this group counts
+/// as held. Once fewer than `needed` are held, the group is lost for good, and no further guard joins.
 /// The remaining guards are released at once: they are of no use any more, and renewing them would only block
 /// others.
 pub(crate) struct Held {
@@ -49,7 +49,7 @@ struct Inside {
 #[derive(Clone)]
 struct Loss {
     why: Error,
-    /// The last known members, none of them held.
+    /// The members at that time, all marked as not held.
     members: Vec<Member>,
 }
 
@@ -97,7 +97,7 @@ impl Held {
         let freed = futures::future::join_all(left.into_iter().map(Guard::unlocking)).map(drop).boxed();
         inside.lost = Some(Loss { why, members });
         drop(inside);
-        // Notify before the releases: the watch of a released guard never completes.
+        // Watchers are notified first: the watch of a released guard never completes.
         self.changed.notify_waiters();
         drop(over);
         Some(freed)
@@ -151,12 +151,12 @@ impl Held {
         if let Some(guards) = inside.guards.as_mut().filter(|guards| self.counts(guards)) {
             guards.push(guard);
             drop(inside);
-            // Unlocked first: a waker is foreign code, and may look at the guards.
+            // The mutex is released first, because a waker may call back into this group.
             self.changed.notify_waiters();
         }
     }
 
-    /// Completes when fewer than `needed` members are held, or have more than `early` of their leases left.
+    /// Completes when fewer than `needed` members are held with more than `early` of their leases left.
     pub(crate) fn watch(
         self: &Arc<Self>,
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
@@ -172,8 +172,8 @@ impl Held {
             loop {
                 let mut news = std::pin::pin!(changed.notified());
                 news.as_mut().enable();
-                // Includes guards that joined in between. Once the guards are released, their watches never
-                // complete.
+                // Guards may have joined meanwhile, so their watches are collected again. After a release there are no
+                // guards; the old watches stay, and never complete.
                 if let Some(held) = weak.upgrade() {
                     if let Some(lost) = held.lost() {
                         return lost.why;
@@ -270,8 +270,8 @@ impl Drop for Held {
     }
 }
 
-/// Result of releasing a group of `size` locks that is held by `needed`. Free if so many members are free that the
-/// rest is fewer than `needed`; otherwise the least number of holds left of the members still held.
+/// Result of releasing a group of `size` members, of which `needed` make it held. `Free` if fewer than `needed` members
+/// can still be held. Otherwise `StillHeld` with the smallest count among the members that are still held.
 pub(crate) fn released(each: &[Released], size: usize, needed: usize) -> Released {
     let left = each.iter().filter_map(|released| match released {
         Released::StillHeld(left) => Some(*left),

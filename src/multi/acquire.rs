@@ -174,7 +174,7 @@ impl Acquiring<'_> {
         Ok(Continue(()))
     }
 
-    /// Extends all leases: those of locks that were held during the wait for another one have partly run out.
+    /// Extends all leases. Locks that were held during the wait for another one have used up a part of theirs.
     async fn extend(&self, lease: Duration) -> Result<()> {
         let older = self.got.values().map(|guard| guard.extending(lease)).collect::<FuturesUnordered<_>>();
         let extended = enough(older, self.lock.locks.len(), true);

@@ -40,7 +40,7 @@ pub struct Script {
     pub source: &'static str,
     /// Name of the command that is sent instead of a script.
     pub command: Option<&'static str>,
-    /// Decides by the reply whether the call has written something that replicas must acknowledge.
+    /// Decides by the reply whether the call has written something that replicas must acknowledge. `None`: never.
     pub gains: Option<fn(&Reply) -> bool>,
     sha: OnceLock<Bytes>,
 }
@@ -117,7 +117,7 @@ pub struct Replied {
     /// The reply.
     pub reply: Reply,
     /// Resolves to the number of replicas that have acknowledged, once enough have or the time is up. `None` if the
-    /// call neither acquired nor prolonged a hold, so there is nothing to acknowledge. May be dropped.
+    /// call has written nothing that must be acknowledged ([`Script::gains`]). May be dropped.
     pub acknowledged: Option<BoxFuture<'static, Result<usize, Fault>>>,
 }
 

@@ -6,7 +6,9 @@
 //! 1. A call is queued. If all lanes are busy, another one is opened.
 //! 2. A free lane takes a group: the queued calls, and one `WAIT` behind them, written at once.
 //! 3. Each reply is passed on as it arrives, before the `WAIT` has ended.
-//! 4. The number of replicas from `WAIT` is passed on to the calls that acquired or prolonged a hold.
+//! 4. The number of replicas from `WAIT` is passed on to the calls whose writes must be acknowledged ([`Script::gains`]).
+//!
+//! [`Script::gains`]: crate::Script::gains
 //!
 //! ```text
 //!    calls ──► queue ──► lane 1   EVALSHA EVALSHA EVALSHA WAIT │ next group
@@ -40,13 +42,13 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// Lanes to the server of this dialer. `demotions`: reports of all connections to that server.
+    /// Lanes to the server of this dialer. `demotions` is shared by all connections to that server.
     pub(super) fn over(dialer: Arc<Dialer>, demotions: Demotions) -> Self {
         Self { queue: Arc::new(Queue::new(dialer, demotions)) }
     }
 
-    /// Creates the lanes to this server. Call it within a runtime of tokio. `demotions`: reports of all connections to
-    /// that server.
+    /// Creates the lanes to this server. Call it within a runtime of tokio. `demotions` is shared by all connections to
+    /// that server: they report there that it became a replica.
     pub fn to(target: Target, settings: &Settings, demotions: Demotions) -> Self {
         Self::over(Arc::new(Dialer::new(target, settings)), demotions)
     }
@@ -61,7 +63,7 @@ impl Lanes {
     ///
     /// # Errors
     ///
-    /// [`FaultKind::NotSent`] also if no lane takes the call in time.
+    /// Those of a command ([`FaultKind`]). [`FaultKind::NotSent`] also means that no lane took the call in time.
     pub fn run(
         &self,
         call: Call,
@@ -78,7 +80,7 @@ impl Lanes {
                 if queue.give_up(number) {
                     return Err(Fault::new(FaultKind::NotSent, "what was sent before is not acknowledged yet"));
                 }
-                // A lane has taken the call, perhaps just now. The call has the time limit of its group.
+                // A lane has taken the call, perhaps just now. So the time limit starts again, with that of the group.
                 outcome = within(limit, replied).await;
             }
             match outcome {

@@ -1,20 +1,25 @@
-//! Turns among processes: after a release, the process that held the lock lets the others try first.
+//! Turns among processes: after a release, the process that held the lock yields to the others.
 //!
 //! All contenders hear of a release at the same time, and the fastest acquires the lock. Without turns that would be the
-//! releasing process, again and again, and a process with a slower client would starve.
+//! releasing process, again and again, and a process with a slower client would starve. A *way* is a pause in which this
+//! process yields.
 //!
-//! 1. A release that n other clients heard starts a *way*: this process waits for n more releases before it asks.
-//! 2. If no release is heard for [`WAY`], it asks anyway, and continues to count.
-//! 3. Not every receiver competes, because subscriptions linger. So each way teaches how many turns the others took, and
-//!    the next one waits for no more. From time to time a *trial* waits for all receivers again. A trial that fails costs
-//!    one [`WAY`], and failed trials become rare ([`RAREST`]).
+//! Reentrant, fenced and plain locks count turns by messages:
 //!
-//! Read-write locks have no turns. While Java competes, readers and writers that were woken by a message, and writers
-//! right after a release of this process, pause for a random part of a [`WINDOW`]. Java is noticed when it holds the
-//! lock. Until then all processes of ours start a way at the first message of each [`UNSEEN`] of the server's time. So
-//! they let a waiter of Java try at the same moment, without a message of their own.
+//! 1. A release that n other clients heard starts a way: this process waits for n more releases before it asks.
+//! 2. If no release is heard for [`WAY`], it asks anyway. Later messages still count.
+//! 3. Not every receiver competes, because subscriptions linger. So each way records how many turns the others took. The
+//!    next way waits for that many, and for new receivers. From time to time a *trial* waits for all receivers again.
+//!    After each trial the pause before the next one doubles, up to [`RAREST`].
 //!
-//! Nothing relies on turns, because anybody may send messages.
+//! Spin locks send no messages: while another holder was seen lately, the lock is left free for a random time.
+//!
+//! Read-write locks count no turns. While Java competes, two kinds of attempt first pause for a random part of a
+//! [`WINDOW`]: an attempt after a message, and a writer's attempt right after a release of this process. Java is noticed
+//! when it holds the lock. Until then a Java waiter could lose every race. So while a lock is busy, all our processes
+//! yield at the first message of each [`PERIOD`]. They agree on the moment by the server's clock, without messages.
+//!
+//! Correctness does not depend on turns, because any client can send a message.
 
 mod way;
 
@@ -23,47 +28,49 @@ use std::time::Duration;
 use crate::world::Moment;
 use way::{Learnt, Way};
 
-/// Silence after which a process that lets others first asks anyway. It is twice as long while a known competitor is
-/// missing. A message and an attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with
-/// Redisson's client. On a busy machine they take several times as long.
+/// A process that yields asks anyway after this long without a message. Doubled while fewer turns were taken than last
+/// time. A message and an attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with Redisson's client. On a busy machine
+/// they take several times as long.
 pub(super) const WAY: Duration = Duration::from_millis(10);
 
-/// How long the lock is handed over inside this process while other processes compete. Short, because in Redisson's
-/// processes each thread competes for itself.
+/// How long the lock is handed over inside this process while other processes compete. Short, to be fair to
+/// Redisson, where each thread competes for itself and no lock is handed over.
 const SHARED_TURN: Duration = Duration::from_millis(4);
-/// The same if the others poll. Longer, because one contender of ours polls beside all threads of Java.
+/// The same if the others poll. Longer, because this process polls with one contender, and Java with every thread.
 const SHARED_TURN_POLLING: Duration = Duration::from_millis(8);
-/// Length of this process's turn if the lock is not handed over. Longer, because each section is won in a race.
+/// Length of this process's turn if the lock is not handed over. Longer than [`SHARED_TURN`], because each acquire in the
+/// turn must win a race.
 const CONTESTED_TURN: Duration = Duration::from_millis(12);
 
-/// Time for which another holder counts as a contender, if releases of the lock are not announced.
+/// For how long another holder that was seen counts as a competitor, if releases of the lock send no message.
 const SEEN: Duration = Duration::from_secs(1);
 
-/// For how long a client of Java that was seen to hold a lock counts as a contender.
+/// For how long a Java client that was seen to hold a lock counts as a competitor.
 const JAVA_STAYS: Duration = Duration::from_secs(5);
 
 /// A task that races clients of Java for a lock pauses for a random part of this time before it asks, because it answers
 /// a message faster than they do.
 const WINDOW: Duration = Duration::from_millis(1);
 
-/// While Java is not seen, all processes start one [`WAY`] in this much of the server's time, in ms. A waiter of Java
-/// that loses every race is seen then.
-const UNSEEN: i64 = 640;
+/// While no Java client was seen, our processes yield once in this much of the server's time, in ms. A Java waiter that
+/// loses every race can acquire the lock in that pause, and is then seen.
+const PERIOD: i64 = 640;
 
-/// Least number of messages in one [`UNSEEN`] for which processes start a way in the next one.
-const STEADY: u32 = 2;
+/// If a period has at least this many messages, processes yield at the start of the next one. Between rarer releases,
+/// Java has time enough to acquire the lock.
+const BUSY: u32 = 2;
 
 /// Longest pause between two trials.
 const RAREST: Duration = WAY.saturating_mul(64);
 /// Longest way, however many messages arrive.
 const LONGEST: Duration = WAY.saturating_mul(20);
 
-/// How other processes are let first after a release. It depends on how they learn of the release.
+/// How this process yields to others after a release. It depends on how they learn of the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Courtesy {
     /// Not at all: waiters enter together, or queue in Redis.
     None,
-    /// By taking turns. Messages count the turns.
+    /// By taking turns. Each message counts as one turn.
     ByMessage,
     /// By leaving the lock free for a random time, from half of this to all of it, because the others poll. Random, so
     /// that several processes do not ask again at the same moment.
@@ -104,7 +111,7 @@ pub(super) struct Turns {
     left: Option<Moment>,
     /// True if other clients heard that release.
     has_others: bool,
-    /// The [`UNSEEN`] in which the last message arrived, and how many have arrived in it.
+    /// Number of the [`PERIOD`] in which the last message arrived, and how many have arrived in it.
     period: (i64, u32),
     /// Boxed, because most names have one process only.
     way: Option<Box<Way>>,
@@ -114,8 +121,9 @@ pub(super) struct Turns {
 /// A release in flight.
 #[derive(Clone, Copy, Debug)]
 struct Releasing {
-    /// Number of messages when it began, and that moment.
+    /// [`Turns::heard`] when it was sent.
     heard: u64,
+    /// When it was sent.
     since: Moment,
     /// True if this process's turn is not over, so its next task may ask already.
     goes_on: bool,
@@ -138,8 +146,8 @@ impl Turns {
         }
     }
 
-    /// A release was answered. Returns true if nobody is let first. `lonely`: at the last new names nobody took a turn,
-    /// so a new name starts without a way.
+    /// A release was answered. Returns true if this process need not yield. `lonely`: for the last few new names no other
+    /// process took a turn, so this process does not yield for a new name at first.
     pub(super) fn released(&mut self, given: ReleaseInfo, lonely: bool, now: Moment) -> bool {
         let before = self.releasing.take().map_or(self.heard, |releasing| releasing.heard);
         let end = now + LONGEST;
@@ -147,8 +155,8 @@ impl Turns {
             Courtesy::None => None,
             Courtesy::ByWindow => {
                 (self.left, self.has_others) = (Some(now), given.receivers > u32::from(given.listens));
-                // This release's own message may have started it.
-                self.way.take().map(|way| *way)
+                // The message of this release may have started a way before the reply arrived.
+                self.way.take().map(|way| *way).filter(|way| now < way.end)
             }
             Courtesy::ByMessage => {
                 let own = before + u64::from(given.listens);
@@ -173,17 +181,17 @@ impl Turns {
             }
             Courtesy::ByPolling(length) => {
                 let seen = self.seen.is_some_and(|seen| now.since(seen) < SEEN);
-                let (own, until) = (u64::MAX, u64::MAX);
                 // The clock's last digits are random enough.
                 let chance = (now.as_nanos() % 1024) as f64 / 1024.0;
-                let length = length.mul_f64(1.0 - chance / 2.0);
-                seen.then_some(Way { own, until, known: 0, receivers: 0, is_trial: true, since: now, length, end })
+                seen.then(|| Way::timed(now, length.mul_f64(1.0 - chance / 2.0)))
             }
         };
         self.shared = way.is_some() || given.courtesy == Courtesy::ByWindow && self.races_java(now);
         self.is_polled_for = matches!(given.courtesy, Courtesy::ByPolling(_));
         self.way = None;
-        if given.wanted && self.has_turn(now) && (way.is_none() || given.courtesy != Courtesy::ByWindow) {
+        // The pause for an unseen Java waiter counts also in this process's own turn: all processes keep it.
+        let is_for_java = given.courtesy == Courtesy::ByWindow && way.is_some();
+        if given.wanted && self.has_turn(now) && !is_for_java {
             return true;
         }
         self.began = None;
@@ -206,14 +214,11 @@ impl Turns {
     pub(super) fn heard(&mut self, at: Option<i64>, now: Moment) -> bool {
         self.heard += 1;
         if let Some(at) = at {
-            let (now_in, (last, count)) = (at / UNSEEN, self.period);
+            let (now_in, (last, count)) = (at / PERIOD, self.period);
             self.period = if now_in == last { (last, count.saturating_add(1)) } else { (now_in, 1) };
-            // With fewer messages, Java has time enough to be first.
-            let is_steady = now_in == last + 1 && count >= STEADY;
-            if is_steady && !self.races_java(now) {
-                let (own, until, since, length, end) = (u64::MAX, u64::MAX, now, WAY, now + WAY);
-                self.way =
-                    Some(Box::new(Way { own, until, known: 0, receivers: 0, is_trial: true, since, length, end }));
+            let was_busy = now_in == last + 1 && count >= BUSY;
+            if was_busy && !self.races_java(now) {
+                self.way = Some(Box::new(Way::timed(now, WAY)));
                 return false;
             }
         }
@@ -223,7 +228,7 @@ impl Turns {
             return false;
         }
         if way.is_trial {
-            // All receivers compete.
+            // The trial reached its full count: all receivers compete, so the learnt number is dropped.
             self.learnt = None;
         }
         self.way = None;
@@ -240,8 +245,8 @@ impl Turns {
         self.java = Some(now);
     }
 
-    /// The longest pause before an attempt that races clients of Java; None if there is no such race: none was seen
-    /// lately, or the attempt follows neither a message (`woken`) nor a release of this process.
+    /// Upper limit of the random pause before an attempt. None unless Java held the lock lately, and the attempt follows a
+    /// message (`woken`) or a release of this process.
     pub(super) fn window(&self, woken: bool, now: Moment) -> Option<Duration> {
         let has_just_left = self.left.is_some_and(|left| now.since(left) < WINDOW);
         (self.races_java(now) && (woken || has_just_left)).then_some(WINDOW)
@@ -252,7 +257,8 @@ impl Turns {
         self.java.is_some_and(|seen| now.since(seen) < JAVA_STAYS)
     }
 
-    /// Remaining time for others if no message arrives, and the number of messages so far. None if nobody is let first.
+    /// For how long this process still yields if no message arrives, and the number of messages so far. None if it does
+    /// not yield.
     pub(super) fn way(&self, now: Moment) -> Option<(Duration, u64)> {
         let left = match (self.releasing, &self.way) {
             (Some(releasing), _) if releasing.goes_on => return None,
@@ -268,14 +274,14 @@ impl Turns {
 
     /// True if the turns of others are counted by messages.
     pub(super) fn counts_messages(&self) -> bool {
-        self.way.as_ref().is_some_and(|way| way.until != u64::MAX)
+        self.way.as_ref().is_some_and(|way| way.counts_messages())
     }
 
     /// A task of this process acquired the lock. Returns the outcome of the way.
     pub(super) fn acquired(&mut self, now: Moment) -> Option<Taken> {
         self.releasing = None;
         self.began.get_or_insert(now);
-        let way = self.way.take().filter(|way| way.until != u64::MAX)?;
+        let way = self.way.take().filter(|way| way.counts_messages())?;
         let turns = self.heard.saturating_sub(way.own);
         let taken = Taken { by_others: turns > 0, is_first: self.learnt.is_none() };
         let (trial, pause) = match &self.learnt {
@@ -289,7 +295,7 @@ impl Turns {
         Some(taken)
     }
 
-    /// True while other processes are let first. The slot must not be removed then.
+    /// True while this process yields. The slot must not be removed then.
     pub(super) const fn is_giving_way(&self) -> bool {
         self.way.is_some()
     }

@@ -1,4 +1,4 @@
-//! What a release reads from the owner's book, and what its answer changes there.
+//! The part of a release that reads and changes the owner's book.
 
 use super::*;
 

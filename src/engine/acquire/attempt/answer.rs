@@ -1,4 +1,4 @@
-//! What the reply to an attempt means for the book and for the acquire.
+//! Reads the reply to an attempt, and changes the owner's book by it.
 
 use super::*;
 

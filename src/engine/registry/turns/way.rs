@@ -1,4 +1,4 @@
-//! The time in which others are let first, and what a process learns from it.
+//! A way: the pause in which this process yields to others. And what it learns from that.
 
 use std::time::Duration;
 
@@ -7,11 +7,13 @@ use crate::world::Moment;
 /// The result of the last finished way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Learnt {
-    /// Number of turns that the others took, and number of receivers besides this process.
+    /// Number of turns that the others took.
     pub(super) turns: u64,
+    /// Number of receivers besides this process.
     pub(super) receivers: u64,
-    /// When the next trial is due, and its distance from the last one.
+    /// Time of the next trial.
     pub(super) trial: Moment,
+    /// Pause between the last trial and the next one.
     pub(super) pause: Duration,
 }
 
@@ -22,7 +24,7 @@ impl Learnt {
     }
 }
 
-/// The time in which others are let first.
+/// The pause in which this process yields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     /// The message count once this process's own release has been heard.
@@ -31,19 +33,32 @@ pub(super) struct Way {
     pub(super) until: u64,
     /// The message count after as many turns as were taken last time.
     pub(super) known: u64,
-    /// Number of other receivers, and whether this way waits for all of them.
+    /// Number of other receivers.
     pub(super) receivers: u64,
+    /// True if this way waits for all receivers.
     pub(super) is_trial: bool,
-    /// When the last release was heard, and for how long the lock is left alone from then on.
+    /// When the last release was heard.
     pub(super) since: Moment,
+    /// For how long this process leaves the lock alone from then on.
     pub(super) length: Duration,
     /// When the way ends, however many messages arrive.
     pub(super) end: Moment,
 }
 
 impl Way {
-    /// How long the lock may stay free after this number of messages. Twice as long while fewer turns were taken than
-    /// last time: a process whose turn is missing may itself be waiting for others.
+    /// A way of this length, whatever messages arrive.
+    pub(super) fn timed(now: Moment, length: Duration) -> Self {
+        let (own, until, known, receivers, is_trial) = (u64::MAX, u64::MAX, 0, 0, true);
+        Self { own, until, known, receivers, is_trial, since: now, length, end: now + length }
+    }
+
+    /// True if messages count the turns of others.
+    pub(super) const fn counts_messages(&self) -> bool {
+        self.until != u64::MAX
+    }
+
+    /// The longest silence after this number of messages. Doubled while fewer turns were taken than last time: a process
+    /// whose turn is missing may itself be waiting for others.
     pub(super) fn length_after(&self, heard: u64) -> Duration {
         if heard < self.known { 2 * self.length } else { self.length }
     }

@@ -1,4 +1,4 @@
-//! What a shutdown waits for, and what it releases.
+//! A shutdown waits for guards, and releases the remaining holds.
 
 use futures::FutureExt as _;
 use tokio::time::Instant;
