@@ -1,6 +1,8 @@
-//! One private server, its clients, and rounds of measurements in which the subjects take turns.
+//! One private server, its clients, and the measurements of them.
 
-use std::collections::{BTreeMap, HashMap};
+mod rounds;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock_support::peer::Peer;
@@ -9,18 +11,15 @@ use serde_json::json;
 
 use crate::args::Args;
 use crate::benches::HOLD;
-use crate::cpu;
 use crate::drive::{Kind, Plan, Sample, Timed};
 use crate::java::{Java, told};
 use crate::report::Row;
 use crate::subject::{Any, LEASE, Who};
 use crate::worker::Worker;
+pub use rounds::{By, commands};
 
 /// Number of processes in the benches with several processes.
 pub const PROCESSES: usize = 8;
-
-/// Time limit of a measurement, including its waits for the lock.
-const SAMPLE_WITHIN: Duration = Duration::from_secs(120);
 
 /// A subject that is ready to be measured.
 pub enum Side {
@@ -94,23 +93,6 @@ pub struct Bed {
     pub urls: Vec<String>,
     /// Number of processes in the benches with several processes.
     pub processes: usize,
-}
-
-/// The results of a subject's rounds.
-#[derive(Default)]
-struct Rounds {
-    samples: Vec<Sample>,
-    commands: Vec<f64>,
-    scripts: Vec<f64>,
-    /// Processor time per pair in µs: of the clients, and of the server.
-    cpu: Vec<(f64, f64)>,
-}
-
-/// The figure by which a bench ranks its rounds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    Rate,
-    Median,
 }
 
 impl Bed {
@@ -273,138 +255,4 @@ impl Bed {
             side.close().await;
         }
     }
-
-    /// Measures all sides in turn, round by round, after a warm-up round. Returns a row for each side: its median
-    /// round.
-    pub async fn rounds(
-        &self,
-        bench: &'static str,
-        processes: usize,
-        sides: &mut [(Who, Side)],
-        plan: &Plan,
-        rounds: usize,
-        by: By,
-    ) -> Vec<Row> {
-        let mut found: HashMap<Who, Rounds> = HashMap::new();
-        for round in 0..=rounds {
-            // Alternate the order, so that no side always runs before its neighbour.
-            let mut order: Vec<usize> = (0..sides.len()).collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for index in order {
-                let (who, side) = &mut sides[index];
-                let kind = if *who == Who::Reentrant { Kind::Reentrant } else { plan.kind };
-                let mut plan = Plan { kind, name: format!("{bench}:{}", who.name()), ..plan.clone() };
-                if round == 0 {
-                    plan.length = (plan.length / 3).clamp(Duration::from_millis(100), Duration::from_millis(500));
-                }
-                let before = self.stats().await;
-                let (pids, servers) = (side.pids(), self.servers());
-                let (cpu, server_cpu) = (cpu::seconds_of(&pids), cpu::seconds_of(&servers));
-                let sample = tokio::time::timeout(SAMPLE_WITHIN, side.run(&plan)).await;
-                let sample = sample.unwrap_or_else(|_| panic!("{bench}: {} does not end", who.name()));
-                let used = (cpu::seconds_of(&pids) - cpu, cpu::seconds_of(&servers) - server_cpu);
-                let after = self.stats().await;
-                if round > 0 {
-                    let rounds = found.entry(*who).or_default();
-                    let pairs = sample.pairs() as f64;
-                    rounds.commands.push(commands(*who, &before, &after) as f64 / pairs);
-                    rounds.scripts.push(scripts(&before, &after) as f64 / pairs);
-                    rounds.cpu.push((used.0 * 1e6 / pairs, used.1 * 1e6 / pairs));
-                    rounds.samples.push(sample);
-                }
-            }
-        }
-        let level = plan.tasks;
-        let scores: HashMap<Who, Vec<f64>> = found
-            .iter_mut()
-            .map(|(who, rounds)| (*who, rounds.samples.iter_mut().map(|sample| score(sample, by)).collect()))
-            .collect();
-        let ours = scores.get(&Who::Distlock);
-        let mut rows = Vec::new();
-        for (who, _) in sides.iter() {
-            let Some(mut rounds) = found.remove(who) else { continue };
-            let mut order: Vec<usize> = (0..rounds.samples.len()).collect();
-            order.sort_by(|a, b| scores[who][*a].total_cmp(&scores[who][*b]));
-            let median = order[order.len() / 2];
-            let ahead = ours.map(|ours| {
-                let mut ratios: Vec<f64> = ours.iter().zip(&scores[who]).map(|(our, its)| our / its).collect();
-                ratios.sort_by(f64::total_cmp);
-                ratios[ratios.len() / 2]
-            });
-            let (commands_per_op, cpu) = (rounds.commands[median], rounds.cpu[median]);
-            let sample = &mut rounds.samples[median];
-            let [p50_us, p99_us, worst_us] = sample.times_us();
-            let (share_min, share_max) = sample.shares();
-            let pooled = matches!(who, Who::Distlock | Who::Direct | Who::Raw | Who::Reentrant);
-            rows.push(Row {
-                bench,
-                subject: *who,
-                processes,
-                tasks: level,
-                ops_per_s: sample.rate(),
-                p50_us,
-                p99_us,
-                worst_us,
-                share_min,
-                share_max,
-                commands_per_op,
-                scripts_per_op: Some(rounds.scripts[median]),
-                cpu_us_per_op: cpu.0,
-                server_cpu_us_per_op: Some(cpu.1),
-                pool: pooled.then_some(self.args.pool),
-                distlock_ahead: ahead,
-                held: None,
-                fleet: None,
-            });
-        }
-        rows
-    }
-}
-
-/// Scores a sample; a higher score is better.
-fn score(sample: &mut Sample, by: By) -> f64 {
-    match by {
-        By::Rate => sample.rate(),
-        By::Median => 1e6 / sample.times_us()[0].max(0.001),
-    }
-}
-
-/// Returns the number of scripts that clients ran between two readings of the server's counters.
-fn scripts(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
-    let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
-    calls("eval") + calls("evalsha")
-}
-
-/// Returns the number of commands that clients sent between two readings of the server's counters. The counters
-/// include the commands that scripts call, so a command that the subject calls only in scripts is left out.
-pub fn commands(who: Who, before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> u64 {
-    let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
-    let mut names = vec![
-        "eval",
-        "evalsha",
-        "fcall",
-        "subscribe",
-        "unsubscribe",
-        "ssubscribe",
-        "sunsubscribe",
-        "psubscribe",
-        "punsubscribe",
-        "script|load",
-        "script|exists",
-        "wait",
-        "ping",
-    ];
-    let mut sum = 0;
-    match who {
-        // These acquire with a plain SET, and their scripts call no SET.
-        Who::Rslock | Who::Rlock | Who::Redsync | Who::RedisPy => names.push("set"),
-        // Redisson deletes its latch after each release. The release script itself calls DEL once and PUBLISH once.
-        Who::Redisson => sum += calls("del").saturating_sub(calls("publish")),
-        // Our plain lock acquires with a plain SET too, except for waiters.
-        Who::Distlock | Who::Direct if calls("set") > 0 => names.push("set"),
-        Who::Distlock | Who::Direct | Who::Raw | Who::Reentrant | Who::Redlock => {}
-    }
-    sum + names.iter().map(|name| calls(name)).sum::<u64>()
 }

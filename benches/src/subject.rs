@@ -1,18 +1,19 @@
 //! The subjects: clients that stay connected, and their locks of one kind.
 
+mod ours;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::ValueEnum;
 use distlock::DistLock;
-use distlock_support::Numbers;
 use distlock_support::peer::Library;
 use futures::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::{self, Kind, Plan, Sample};
 use crate::raw::Raw;
+use ours::{Fair, Made, Mixed, Plain};
 
 /// The lease for libraries that need one. It is the default of distlock and Redisson.
 pub const LEASE: Duration = Duration::from_secs(30);
@@ -97,130 +98,6 @@ pub trait Lock: Send + 'static {
 
     fn acquire(&mut self) -> impl Future<Output = Self::Guard> + Send;
     fn release(&mut self, guard: Self::Guard) -> impl Future<Output = ()> + Send;
-}
-
-impl Subject for distlock::Client {
-    type Lock = distlock::ReentrantLock;
-
-    fn lock(&self, name: String) -> Self::Lock {
-        self.reentrant(&name)
-    }
-}
-
-impl Lock for distlock::ReentrantLock {
-    type Guard = distlock::Guard;
-
-    async fn acquire(&mut self) -> Self::Guard {
-        Self::lock(self).await.unwrap_or_else(|error| panic!("distlock: lock: {error}"))
-    }
-
-    async fn release(&mut self, guard: Self::Guard) {
-        guard.unlock().await.map_or_else(|error| panic!("distlock: unlock: {error}"), drop);
-    }
-}
-
-struct Plain(distlock::Client);
-
-impl Subject for Plain {
-    type Lock = distlock::PlainLock;
-
-    fn lock(&self, name: String) -> Self::Lock {
-        self.0.plain(&name)
-    }
-}
-
-impl Lock for distlock::PlainLock {
-    type Guard = distlock::Guard;
-
-    async fn acquire(&mut self) -> Self::Guard {
-        Self::lock(self).await.unwrap_or_else(|error| panic!("distlock: plain lock: {error}"))
-    }
-
-    async fn release(&mut self, guard: Self::Guard) {
-        guard.unlock().await.map_or_else(|error| panic!("distlock: plain unlock: {error}"), drop);
-    }
-}
-
-struct Fair(distlock::Client);
-
-impl Subject for Fair {
-    type Lock = distlock::FairLock;
-
-    fn lock(&self, name: String) -> Self::Lock {
-        self.0.fair(&name)
-    }
-}
-
-impl Lock for distlock::FairLock {
-    type Guard = distlock::Guard;
-
-    async fn acquire(&mut self) -> Self::Guard {
-        Self::lock(self).await.unwrap_or_else(|error| panic!("distlock: fair lock: {error}"))
-    }
-
-    async fn release(&mut self, guard: Self::Guard) {
-        guard.unlock().await.map_or_else(|error| panic!("distlock: fair unlock: {error}"), drop);
-    }
-}
-
-/// Makes read-write locks; the number is the percentage of acquires that read.
-struct Mixed(distlock::Client, u8);
-
-/// Both halves of one lock.
-struct Halves {
-    read: distlock::ReadLock,
-    write: distlock::WriteLock,
-    reads: u8,
-    numbers: Numbers,
-}
-
-impl Subject for Mixed {
-    type Lock = Halves;
-
-    fn lock(&self, name: String) -> Self::Lock {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let lock = self.0.rw(&name);
-        let seed = u64::from(std::process::id()) << 32 | NEXT.fetch_add(1, Ordering::Relaxed);
-        Halves { read: lock.read(), write: lock.write(), reads: self.1, numbers: Numbers::new(seed) }
-    }
-}
-
-impl Lock for Halves {
-    type Guard = distlock::Guard;
-
-    async fn acquire(&mut self) -> Self::Guard {
-        let reads = self.numbers.below(100) < u64::from(self.reads);
-        let taken = if reads { self.read.lock().await } else { self.write.lock().await };
-        taken.unwrap_or_else(|error| panic!("distlock: read-write lock: {error}"))
-    }
-
-    async fn release(&mut self, guard: Self::Guard) {
-        guard.unlock().await.map_or_else(|error| panic!("distlock: read-write unlock: {error}"), drop);
-    }
-}
-
-/// Makes our locks of any other kind.
-struct Made<F>(F);
-
-impl<F: Fn(&str, bool) -> Arc<dyn DistLock> + Send + Sync + 'static> Subject for Made<F> {
-    type Lock = Arc<dyn DistLock>;
-
-    fn lock(&self, name: String) -> Self::Lock {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        (self.0)(&name, NEXT.fetch_add(1, Ordering::Relaxed) % 2 == 1)
-    }
-}
-
-impl Lock for Arc<dyn DistLock> {
-    type Guard = distlock::Guard;
-
-    async fn acquire(&mut self) -> Self::Guard {
-        DistLock::lock(&**self).await.unwrap_or_else(|error| panic!("distlock: {}: {error}", self.name()))
-    }
-
-    async fn release(&mut self, guard: Self::Guard) {
-        guard.unlock().await.map_or_else(|error| panic!("distlock: unlock: {error}"), drop);
-    }
 }
 
 impl Subject for rslock::LockManager {

@@ -23,19 +23,18 @@ mod doubt;
 mod force;
 mod send;
 
-use aftermath::{lock_is_free, nothing_is_left, warn_unannounced};
 pub(crate) use by_owner::{by_owner, give_up};
 use doubt::look_again;
 pub(crate) use doubt::{give_back_ended, undo, waits_in_redis};
 pub(crate) use force::force;
-use send::{lease_left, send};
+use send::send;
 
 use super::Engine;
 use super::clock::harmless_from;
-use super::hold::{Grant, Hold, drift_margin, valid_until};
+use super::hold::{Grant, Hold, drift_margin};
 use super::ledger::{End, Entry as _};
-use super::protocol::{HoldId, LeaseLeft, MUST_CONFIRM, Release};
-use crate::error::{Error, NotHeld, Result, Step};
+use super::protocol::{HoldId, LeaseLeft, Release};
+use crate::error::{Error, Result, Step};
 use crate::runtime::reaper::{Finished, Job};
 use crate::runtime::standstill::within;
 use crate::state::Released;

@@ -108,7 +108,9 @@ impl Settings {
     pub fn into_builder(self) -> Builder {
         let Self { url, options, server } = self;
         let client_certificate = server.tls_client_certificate.zip(server.tls_client_key);
-        let tls = Tls { ca_file: server.tls_ca_file, client_certificate, server_name: server.tls_server_name };
+        let mut tls = Tls::new();
+        (tls.ca_file, tls.client_certificate, tls.server_name) =
+            (server.tls_ca_file, client_certificate, server.tls_server_name);
         let mut builder = Client::builder(&url.0).options(options).direct(server.direct.unwrap_or_default());
         builder = builder.address_map(server.address_map.unwrap_or_default());
         builder.target.username = server.username.map(Secret);

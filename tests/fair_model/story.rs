@@ -1,6 +1,7 @@
 //! One sequence of acts, and the rules that must always hold.
 
 mod acts;
+mod endings;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};

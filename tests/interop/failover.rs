@@ -1,6 +1,8 @@
 //! Compares how long a failover blocks callers of this crate and of Redisson, with the same sentinels and failovers.
 //! Also compares the number of locks per second with acknowledging replicas.
 
+mod times;
+
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +16,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::rig::{connect, ms, replied, until};
+use times::{Cost, longest};
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -115,23 +118,6 @@ impl Party {
         });
         waiters.collect()
     }
-}
-
-#[derive(Default)]
-struct Cost {
-    /// The longest time without an acquire.
-    gap: Times,
-    /// Time from the promotion to the acquires of locks whose leases ended while there was no primary.
-    ended: Times,
-    /// Time from a release at the new primary to the acquires of waiters that waited since before the failover.
-    released: Times,
-}
-
-/// Returns the longest interval between two successive times.
-fn longest(mut had: Vec<u64>) -> (u64, u64) {
-    had.sort_unstable();
-    let gaps = had.windows(2).map(|two| (two[0], two[1]));
-    gaps.max_by_key(|(from, to)| to - from).expect("several locks")
 }
 
 fn names(party: &Party, what: &str, round: usize) -> Vec<String> {
@@ -329,38 +315,4 @@ async fn sentinel_locks_a_second_are_no_fewer_than_redissons() {
     replied(java.call(json!({"op": "ping"}))).await;
     ours.shutdown(Duration::from_secs(10)).await.expect("shutdown");
     java.close().await;
-}
-
-#[derive(Debug, Default)]
-struct Times(Vec<u64>);
-
-impl Times {
-    fn note(&mut self, from: u64, to: u64) {
-        self.0.push(to.saturating_sub(from));
-    }
-
-    fn at(&self, part: f64) -> Duration {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        let last = sorted.len() - 1;
-        Duration::from_nanos(sorted[((last as f64) * part).ceil() as usize])
-    }
-
-    fn median(&self) -> Duration {
-        self.at(0.5)
-    }
-
-    fn worst(&self) -> Duration {
-        self.at(1.0)
-    }
-
-    fn tell(&self, what: &str) {
-        println!(
-            "{what}: {} times, median {:?}, p99 {:?}, worst {:?}",
-            self.0.len(),
-            self.median(),
-            self.at(0.99),
-            self.worst()
-        );
-    }
 }

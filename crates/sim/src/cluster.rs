@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::events::What;
 use super::faults::LinkOptions;
-use super::place::{self, Gossip, Moving, Peer, Place, SLOTS};
+use super::place::{self, Gossip, Peer, Place, SLOTS};
 use super::random::Random;
 use super::reply::SimReply;
 use super::server::SimServer;

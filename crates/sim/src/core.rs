@@ -1,24 +1,23 @@
 //! The state of a simulated server and its clients' connections, as one event queue in virtual time.
 
-mod sending;
+mod send;
 
 use std::collections::{BinaryHeap, VecDeque};
-use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::commands;
 use super::events::{Event, What};
-use super::faults::{LinkOptions, Mishap};
+use super::faults::LinkOptions;
 use super::line::Line;
 use super::lua::{self, Word};
 use super::place::Gossip;
 use super::random::Random;
 use super::reply::SimReply;
 use super::store::{Entry, FxMap, Store};
-use distlock::transport::{Call, Fault, FaultKind, Reply};
+use distlock::transport::{Call, Fault, Reply};
+pub(super) use send::Sent;
 
 /// The server's wall clock at its creation, in microseconds: some day in November 2023.
 const EPOCH: i64 = 1_700_000_000_000_000;
@@ -54,12 +53,6 @@ pub(super) struct Parcel {
     pub(super) arrived: bool,
     /// The request travels apart from its connection, which may break or be replaced before the request arrives.
     pub(super) stray: bool,
-}
-
-/// The result of sending a request: done at once, or in flight.
-pub(super) enum Sent {
-    Done(Outcome),
-    Waiting(u64, oneshot::Receiver<Outcome>),
 }
 
 /// Returns the end of each word in the concatenation of all words.

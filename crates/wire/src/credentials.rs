@@ -22,6 +22,7 @@ impl fmt::Debug for Secret {
 
 /// A user name and password from a credentials provider. Neither appears in `Debug`.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Credentials {
     /// The user; `None` for the default user.
     #[doc(hidden)]

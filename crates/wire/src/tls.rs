@@ -28,6 +28,7 @@ pub enum Secured {}
 /// Open connections stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a configuration does nothing by itself"]
+#[non_exhaustive]
 pub struct Tls {
     /// PEM file of the trusted authorities; `None` trusts the platform's authorities.
     #[doc(hidden)]

@@ -1,5 +1,7 @@
 //! The state, and every event that can follow it.
 
+mod server;
+
 use super::rules::{LAWFUL, Op, Play, Sent, Switch, What};
 
 /// Clients 0 and 1 act as one owner, client 2 as another.
@@ -195,102 +197,22 @@ impl World {
 
     /// A command reaches the server, and its reply reaches the client if `heard` is set.
     fn arrive(&mut self, sent: &Sent, heard: bool, play: &Play) -> Result<(), String> {
-        let late = self.now > sent.sent + LAWFUL;
-        let switch = play.switch;
-        let other = sent.client as usize == CLIENTS - 1;
-        let listed = |key: &Option<Key>, id: u8| key.is_some_and(|key| key.ids & bit(id) != 0);
-        let answer = match sent.what {
-            What::Acquire { .. } if late && switch != Switch::AcquireLate => Answer::Late,
-            What::Acquire { id, earlier, lease } => match &mut self.key {
-                Some(key) if key.other != other => Answer::Busy,
-                Some(key) => {
-                    let again = key.ids & bit(id) != 0;
-                    if earlier.is_some_and(|earlier| key.ids & bit(earlier) == 0) {
-                        Answer::Gone
-                    } else {
-                        key.count += u8::from(!again || switch == Switch::CountAgain);
-                        key.ids |= bit(id);
-                        key.until = key.until.max(self.now + lease);
-                        Answer::Done
-                    }
-                }
-                None if earlier.is_some() => Answer::Gone,
-                free => {
-                    *free =
-                        Some(Key { other, ids: bit(id), count: 1, until: self.now + lease, cuts: Default::default() });
-                    Answer::Done
-                }
-            },
-            What::Release { id, mine, rest } => {
-                // The acquire was sent before this release, so the acquire's last moment has passed too.
-                if late {
-                    self.given_back |= bit(id);
-                }
-                match &mut self.key {
-                    Some(key) if key.other == other && (key.ids & bit(id) != 0 || switch == Switch::ReleaseAny) => {
-                        key.count -= 1;
-                        key.cuts[id as usize] = 0;
-                        key.ids = if key.ids & bit(id) != 0 { key.ids & !bit(id) } else { key.ids & (key.ids - 1) };
-                        if key.count == 0 {
-                            self.key = None;
-                        } else {
-                            let shorter = match switch {
-                                Switch::ReleaseShortens => key.ids & !mine == 0,
-                                Switch::ReleaseByNumber => u32::from(key.count) == mine.count_ones(),
-                                _ => false,
-                            };
-                            let until = self.now + rest;
-                            key.until = if shorter { until } else { key.until.max(until) };
-                        }
-                        Answer::Done
-                    }
-                    _ => Answer::Gone,
-                }
-            }
-            What::Extend { .. } if late && switch != Switch::ExtendLate => Answer::Late,
-            What::Extend { id, mine, lease, number } => match &mut self.key {
-                Some(key) if key.other == other && key.ids & bit(id) != 0 => {
-                    let until = self.now + lease;
-                    let all = match switch {
-                        Switch::ExtendOthers => true,
-                        Switch::ExtendByNumber => u32::from(key.count) == mine.count_ones(),
-                        _ => key.ids & !mine == 0,
-                    };
-                    let again = number > 0 && key.cuts[id as usize] >= number && switch != Switch::ExtendTwice;
-                    let cuts = all && number > 0;
-                    if number > 0 && !again && (cuts || switch != Switch::ExtendUnnoted) {
-                        key.cuts[id as usize] = number;
-                    }
-                    if !again {
-                        key.until = if cuts { until } else { key.until.max(until) };
-                    }
-                    Answer::Done
-                }
-                _ => Answer::Gone,
-            },
-            What::Force if late && switch != Switch::ForceLate => Answer::Late,
-            What::Force => {
-                if !late {
-                    for guard in self.clients.iter_mut().flat_map(|client| &mut client.guards).flatten() {
-                        guard.excused = true;
-                    }
-                }
-                self.key = None;
-                Answer::Done
-            }
-        };
-        if !heard {
-            return Ok(());
-        }
+        let answer = self.serve(sent, play.switch);
+        if heard { self.hear(sent, answer, play.switch) } else { Ok(()) }
+    }
+
+    /// The client gets the reply that it waits for.
+    fn hear(&mut self, sent: &Sent, answer: Answer, switch: Switch) -> Result<(), String> {
         let now = self.now;
         let begun = if switch == Switch::CountFromReply { now + 1 } else { sent.sent };
         let key = self.key;
+        let listed = |id: u8| key.is_some_and(|key| key.ids & bit(id) != 0);
         let client = &mut self.clients[sent.client as usize];
         match (sent.what, answer) {
             (What::Acquire { id, lease, .. }, Answer::Done) => {
                 for (slot, guard) in client.guards.iter().enumerate() {
                     let earlier = (sent.client as usize * SLOTS + slot) as u8;
-                    if guard.is_some_and(|guard| now < guard.until) && !listed(&key, earlier) {
+                    if guard.is_some_and(|guard| now < guard.until) && !listed(earlier) {
                         return Err(format!(
                             "hold {id} came in again beside {earlier}, which the server does not have"
                         ));

@@ -6,23 +6,17 @@ mod request;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
-use super::Request;
 use super::admission::Admitted;
 use super::undo::Undo;
 use crate::config::millis;
 use crate::engine::clock::Refusals;
-use crate::engine::hold::{Grant, Hold, Order, Target, lease_until, valid_until};
-use crate::engine::ledger::{End, Entry as _};
-use crate::engine::protocol::{Answer, Ask, Busy, HoldId, MUST_CONFIRM, Protocol, Queueing};
+use crate::engine::hold::{Grant, Order, Target, lease_until};
+use crate::engine::ledger::Entry as _;
+use crate::engine::protocol::{Answer, Ask, Busy, HoldId, Protocol, Queueing};
 use crate::engine::queue::EntryHandle;
-use crate::engine::release;
-use crate::engine::wait::GRACE;
 use crate::error::{Deadlock, Error, Result};
 use crate::names::LockName;
 use crate::runtime::home::EndsWithRuntime;
-use crate::runtime::reaper::Finished;
 use crate::topology::{Answered, ServerClock};
 use crate::transport::FaultKind;
 use crate::world::Moment;

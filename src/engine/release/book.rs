@@ -1,6 +1,18 @@
 //! The part of a release that reads and changes the owner's book.
 
-use super::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::aftermath::{lock_is_free, nothing_is_left, warn_unannounced};
+use super::send::lease_left;
+use super::{Answered, GuardRelease, Plan};
+use crate::engine::hold::valid_until;
+use crate::engine::ledger::{End, Entry as _};
+use crate::engine::metrics;
+use crate::engine::protocol::{MUST_CONFIRM, Release};
+use crate::error::{Error, NotHeld, Result};
+use crate::state::Released;
+use crate::world::{Moment, nanos};
 
 impl GuardRelease {
     /// Builds the command from the book. An error if the hold has ended.
@@ -41,7 +53,7 @@ impl GuardRelease {
     /// its hold depends on the time.
     pub(super) fn note_failed(&self) {
         if self.was_held {
-            crate::engine::metrics::release_failed(self.hold.protocol.flavour());
+            metrics::release_failed(self.hold.protocol.flavour());
         }
     }
 

@@ -2,19 +2,16 @@
 //! left.
 
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use distlock::{Acquire, Builder, Client, DistLock, Error, Flavour, Guard, Owner, Result, Step};
-use distlock_support::cluster::SLOTS;
+use distlock::{Builder, Client, DistLock, Error, Flavour};
 use distlock_support::proxy::Proxy;
 use distlock_support::{Admin, Baseline, Cluster, RedisServer, assert_nothing_left};
 use futures::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
-use tokio::task::JoinHandle;
 
 pub mod cost;
 pub mod dropped;
@@ -23,14 +20,20 @@ pub mod fault;
 pub mod harm;
 #[cfg(test)]
 mod lints;
+mod locks;
 pub mod pest;
 mod place;
 pub mod scripts;
 pub mod session;
 mod tape;
+mod topology;
+mod wait;
 pub mod wire;
 
+pub use locks::{Counter, FLAVOURS, deadline, enter, freed, moved, passer, text, waiter};
 pub use place::Place;
+pub use topology::{Topology, apart, cluster_node, is_cluster, kin, on_each};
+pub use wait::{PATIENCE, becomes, ends, eventually, idle, in_vain, refusal, waits_in_vain, with_longer_waits};
 
 /// Time limit of a whole test body: ten waits of [`PATIENCE`], and more than all rounds of two [`refusal`]s.
 pub const LIMIT: Duration = Duration::from_secs(900);
@@ -182,85 +185,6 @@ pub fn is_direct() -> bool {
     std::env::var_os("DISTLOCK_TRANSPORT").is_some_and(|transport| transport == "direct")
 }
 
-/// Topology of the servers: `DISTLOCK_TOPOLOGY` in the environment. Tests that move slots or fail servers over are in
-/// `tests/cluster` and `tests/sentinel`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topology {
-    /// Variable unset: one server.
-    Single,
-    /// `cluster`: three primaries, or one node if a test inspects its server ([`at_one`]).
-    Cluster,
-    /// `sentinel`: a primary with two replicas, watched by three sentinels.
-    Sentinel,
-    /// `replicated`: a primary with two replicas, without sentinels.
-    Replicated,
-}
-
-impl Topology {
-    /// The topology that tests run over.
-    ///
-    /// # Panics
-    /// When the environment names an unknown one.
-    pub fn of_tests() -> Self {
-        match std::env::var("DISTLOCK_TOPOLOGY").as_deref() {
-            Err(_) | Ok("" | "single") => Self::Single,
-            Ok("cluster") => Self::Cluster,
-            Ok("sentinel") => Self::Sentinel,
-            Ok("replicated") => Self::Replicated,
-            Ok(other) => panic!("DISTLOCK_TOPOLOGY={other}: single, cluster, sentinel or replicated"),
-        }
-    }
-}
-
-pub fn is_cluster() -> bool {
-    Topology::of_tests() == Topology::Cluster
-}
-
-/// A cluster of one node, which has every slot.
-pub async fn cluster_node() -> RedisServer {
-    let server = RedisServer::builder().arg("--cluster-enabled", "yes").start();
-    let admin = Admin::connect(&server).await;
-    distlock_support::cluster::add_slots(&admin, 0..=SLOTS - 1).await;
-    let deadline = Instant::now() + PATIENCE;
-    while !admin.cmd::<String>(&["CLUSTER", "INFO"]).await.contains("cluster_state:ok") {
-        assert!(Instant::now() < deadline, "the cluster is not up");
-        tokio::time::sleep(ms(5)).await;
-    }
-    server
-}
-
-/// A name with a shared hash tag, so that all such names are in one cluster slot and can be batched.
-pub fn kin(name: &str) -> String {
-    if is_cluster() { format!("{{kin}}{name}") } else { name.to_owned() }
-}
-
-/// A name for each primary; one name if there is one server.
-pub fn on_each(name: &str) -> Vec<String> {
-    if is_cluster() { apart(name).into() } else { vec![name.to_owned()] }
-}
-
-/// Three names. In a cluster each is at another primary.
-pub fn apart(name: &str) -> [String; 3] {
-    if is_cluster() {
-        [0, 8_000, 16_000].map(|slot| distlock_support::cluster::key_in(slot, name))
-    } else {
-        [1, 2, 3].map(|n| format!("{name}{n}"))
-    }
-}
-
-/// Waits until a client holds nothing, waits for nothing and has nothing in flight.
-pub async fn idle(client: &Client) {
-    let start = Instant::now();
-    loop {
-        let stats = client.stats();
-        if (stats.holds, stats.waiting, stats.under_way) == (0, 0, 0) {
-            return;
-        }
-        assert!(start.elapsed() < PATIENCE, "the client is not idle within {PATIENCE:?}: {stats:?}");
-        tokio::time::sleep(ms(2)).await;
-    }
-}
-
 /// The watchdog of [`Bed::quick`].
 pub const QUICK: Duration = Duration::from_millis(3600);
 
@@ -351,158 +275,6 @@ async fn run_over(place: Place, make: Make, body: impl AsyncFnOnce(&Bed)) {
     bed.end().await;
 }
 
-/// Time limit of every wait for an event. So long that a slow machine does not fail a test, only an event that never
-/// happens.
-pub const PATIENCE: Duration = Duration::from_secs(90);
-
-/// Waits until `condition` holds, checking every 2 ms.
-///
-/// # Panics
-/// After [`PATIENCE`]; the message names `what`. [`becomes`] also shows the last state.
-pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !condition().await {
-        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        tokio::time::sleep(ms(2)).await;
-    }
-}
-
-/// Waits until `probe` returns `expected`, checking every 2 ms.
-///
-/// # Panics
-/// After [`PATIENCE`], with the last value that the probe returned.
-pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mut probe: impl AsyncFnMut() -> T) {
-    let start = Instant::now();
-    loop {
-        let seen = probe().await;
-        if seen == expected {
-            return;
-        }
-        assert!(start.elapsed() < PATIENCE, "{what}: expected {expected:?} within {PATIENCE:?}, still {seen:?}");
-        tokio::time::sleep(ms(2)).await;
-    }
-}
-
-/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` if the wait was too short, and
-/// must release its locks before it does.
-///
-/// # Panics
-/// After seven rounds, because no machine is 64 times too slow for its first wait; or after a wait of [`PATIENCE`] or
-/// more.
-pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration) -> Option<T>) -> T {
-    let mut wait = first;
-    for _ in 0..7 {
-        if let Some(outcome) = round(wait).await {
-            return outcome;
-        }
-        if wait >= PATIENCE {
-            break;
-        }
-        wait *= 2;
-    }
-    panic!("no wait from {first:?} to {wait:?} was long enough")
-}
-
-/// Waits for a lock that another owner holds, until the wait runs out. On a slow machine a command may be in flight at
-/// that moment. Then the outcome is a command timeout, and the wait is repeated with twice the time.
-///
-/// # Panics
-/// With any other outcome, and when no wait is long enough.
-pub async fn waits_in_vain(first: Duration, attempt: impl AsyncFn(Duration) -> Result<Option<Guard>>) {
-    with_longer_waits(first, async |wait| match attempt(wait).await {
-        Ok(None) => Some(()),
-        outcome if in_vain(&outcome) => None,
-        outcome => panic!("a wait of {wait:?} for a lock that somebody else holds: {outcome:?}"),
-    })
-    .await;
-}
-
-/// Returns the error of a connect that must fail. If the machine was too slow for the expected error, connects again
-/// with twice the time.
-///
-/// # Panics
-/// When the connect succeeds, or when five rounds do not return the expected error. Each round prints its error.
-pub async fn refusal(builder: &Builder, is_expected: impl Fn(&Error) -> bool) -> Error {
-    with_longer_waits(secs(6), async |wait| {
-        let connecting = builder.clone().connect_timeout(wait).connect();
-        let ended = tokio::time::timeout(wait + PATIENCE, connecting).await;
-        let error = ended.expect("connecting ends in time").expect_err("connecting fails");
-        let may_be_slowness = matches!(error, Error::Timeout { .. } | Error::Connection { .. });
-        println!("within {wait:?}: {error}");
-        (is_expected(&error) || !may_be_slowness).then_some(error)
-    })
-    .await
-}
-
-/// Waits for a future that must end by itself.
-///
-/// # Panics
-/// After [`PATIENCE`]; the message names `what`.
-pub async fn ends<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("{what}: did not end within {PATIENCE:?}"),
-    }
-}
-
-/// The owner's text in Redis. `as_str()` would mark the owner as shared, and its holds would be counted differently.
-pub fn text(owner: &Owner) -> String {
-    let debug = format!("{owner:?}");
-    debug.strip_prefix("Owner(").and_then(|rest| rest.strip_suffix(')')).unwrap().to_owned()
-}
-
-pub async fn enter(lock: &(impl DistLock + ?Sized), owner: &Owner) -> Guard {
-    match lock.acquire(Acquire::new().owner(owner)).await {
-        Ok(Some(guard)) => guard,
-        outcome => panic!("acquire {:?} as {owner:?}: {outcome:?}", lock.name()),
-    }
-}
-
-/// Waits for a lock. The task returns the guard, and when it had it.
-pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
-    tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock: {error:?}"));
-        (guard, Instant::now())
-    })
-}
-
-/// Waits for a lock, and unlocks it at once.
-pub fn passer(lock: impl DistLock + 'static) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock: {error:?}"));
-        guard.unlock().await.unwrap_or_else(|error| panic!("unlock: {error:?}"));
-    })
-}
-
-pub async fn freed(lock: &Arc<dyn DistLock>) {
-    eventually("the lock is free", async || !lock.is_locked().await.unwrap()).await;
-}
-
-/// True if a short wait ended without the lock, or by a command timeout, because a busy machine may not answer within
-/// the wait. If only the end of the wait is right, use [`waits_in_vain`].
-pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
-    match outcome {
-        Ok(None) | Err(Error::Timeout { step: Step::Command, .. }) => true,
-        Err(Error::NoQuorum { why, .. }) => matches!(**why, Error::Timeout { step: Step::Command, .. }),
-        _ => false,
-    }
-}
-
-/// When a guard's lease ends. `Guard::deadline` converts between two clocks and may be slightly early, so this takes
-/// the latest of ten reads.
-pub fn deadline(guard: &Guard) -> Instant {
-    (0..10).map(|_| guard.deadline()).max().expect("ten looks")
-}
-
-/// How far a guard's deadline has moved since an earlier read by [`deadline`].
-pub fn moved(guard: &Guard, before: Instant) -> Duration {
-    deadline(guard).saturating_duration_since(before)
-}
-
-/// Every flavour that is a single lock.
-pub const FLAVOURS: [Flavour; 7] =
-    [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
-
 /// Shuts a client down once it is idle.
 pub async fn end(client: Client) {
     idle(&client).await;
@@ -525,31 +297,4 @@ pub const fn ms(n: u64) -> Duration {
 
 pub const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
-}
-
-/// A counter that panics when two tasks are inside at once.
-#[derive(Debug, Default)]
-pub struct Counter {
-    count: AtomicU64,
-    inside: AtomicU64,
-}
-
-impl Counter {
-    /// Increments in steps that are not atomic together, with a pause in between.
-    pub async fn bump(&self, pause: Duration) {
-        let others = self.inside.fetch_add(1, Ordering::SeqCst);
-        let seen = self.count.load(Ordering::SeqCst);
-        if pause.is_zero() {
-            tokio::task::yield_now().await;
-        } else {
-            tokio::time::sleep(pause).await;
-        }
-        self.count.store(seen + 1, Ordering::SeqCst);
-        self.inside.fetch_sub(1, Ordering::SeqCst);
-        assert_eq!(others, 0, "exclusion broken: another holder was inside");
-    }
-
-    pub fn get(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
-    }
 }

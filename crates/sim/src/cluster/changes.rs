@@ -1,6 +1,8 @@
 //! Changes of a cluster: slots that move, failovers, servers that fail, are cut off or start.
 
-use super::*;
+use super::{NODE_TIMEOUT, REJOINS_AFTER, SERVES_AFTER, SimCluster};
+use crate::events::What;
+use crate::place::{self, Gossip, Moving};
 
 impl SimCluster {
     /// Begins to move a slot key by key: `SETSLOT IMPORTING` and `SETSLOT MIGRATING`. Does nothing if `to` owns the

@@ -1,6 +1,15 @@
 //! Reads the reply to an attempt, and changes the owner's book by it.
 
-use super::*;
+use std::time::Duration;
+
+use super::{Attempt, Before, Failed, InQueue, Tried};
+use crate::engine::acquire::undo::Undo;
+use crate::engine::hold::{Grant, Target, valid_until};
+use crate::engine::ledger::End;
+use crate::engine::protocol::{Answer, Busy, MUST_CONFIRM, Queueing};
+use crate::engine::release;
+use crate::error::{Deadlock, Error};
+use crate::world::Moment;
 
 impl Attempt {
     /// Schedules a check of a fair lock if this attempt may have passed it on to a head that must confirm.

@@ -1,6 +1,16 @@
 //! How a request makes its attempts: the hold it asks for, its admission, and its time limit.
 
-use super::*;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Attempt, Attempted, Failed, Manner, Tried};
+use crate::engine::acquire::Request;
+use crate::engine::acquire::admission::Admitted;
+use crate::engine::hold::{Hold, Target};
+use crate::engine::protocol::HoldId;
+use crate::engine::wait::GRACE;
+use crate::runtime::reaper::Finished;
 
 impl Request {
     pub(in crate::engine::acquire) fn target(&self) -> Arc<Target> {

@@ -1,9 +1,11 @@
 //! One connection through the proxy. Two readers split the streams into frames and decide what to do with each. Two
 //! writers write the frames in order and on time.
 
+mod frames;
+
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -14,9 +16,9 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::awaited::{Awaited, Fate, Request};
-use super::resp::{self, Reply};
-use super::rules::{Action, Flag};
+use super::awaited::Awaited;
+use super::resp;
+use super::rules::Flag;
 use super::{Direction, Mode, Shared};
 
 /// How a connection ends, as seen by the client.
@@ -179,119 +181,6 @@ impl Conn {
         if mode != Mode::Drop && !bytes.is_empty() {
             send(steps, self.shared.due(mode), Work::Write(bytes));
         }
-    }
-
-    /// Handles a request. Returns false if no request may follow.
-    fn request(&self, frame: Bytes, steps: &Steps) -> bool {
-        let words = resp::words(&frame);
-        let Some(name) = words.first() else {
-            // The server does not reply to an empty line or array.
-            send(steps, None, Work::Write(frame));
-            return true;
-        };
-        let command = String::from_utf8_lossy(name).to_ascii_uppercase();
-        let mode = self.shared.control.borrow().mode(Direction::Up);
-        let number = self.shared.count(&command);
-        if mode == Mode::Drop {
-            self.log(format!("{command} #{number}: dropped"));
-            return true;
-        }
-        let (action, flag) = self.shared.rules.lock().hit(&command, &frame).unzip();
-        match action {
-            Some(action) => self.log(format!("{command} #{number}: {action:?}")),
-            None => self.log(format!("{command} #{number}")),
-        }
-        let confirms = resp::is_subscription(&command).then(|| words.len().max(2) - 1);
-        if confirms.is_some() {
-            self.subscriber.store(true, Ordering::Relaxed);
-        }
-        if command == "HELLO" {
-            let resp3 = words.get(1).is_some_and(|version| *version == b"3");
-            self.resp3.store(resp3, Ordering::Relaxed);
-        }
-        let mut at = self.shared.due(mode);
-        let expect = |fate, flag| {
-            self.awaited.lock().push(Request { command: command.clone(), confirms, fate, flag });
-        };
-        let raise = |flag: Option<Flag>| flag.iter().for_each(Flag::raise);
-        let closing = |how, flag| send(steps, at, Work::End(how, flag));
-        match action {
-            None => expect(Fate::Forward, None),
-            Some(Action::SwallowReply) => expect(Fate::Swallow, flag),
-            Some(Action::SwallowReplyClose) => expect(Fate::SwallowThen(End::Close), flag),
-            Some(Action::SwallowReplyRst) => expect(Fate::SwallowThen(End::Rst), flag),
-            Some(Action::HangReply) => expect(Fate::Hang, flag),
-            Some(Action::DelayReply(d)) => expect(Fate::Delay(d), flag),
-            Some(Action::DropRequest) => {
-                raise(flag);
-                return true;
-            }
-            Some(Action::CloseBefore) => {
-                closing(End::Close, flag);
-                return false;
-            }
-            Some(Action::Rst) => {
-                closing(End::Rst, flag);
-                return false;
-            }
-            Some(Action::CloseAfter) => {
-                expect(Fate::Swallow, None);
-                send(steps, at, Work::Write(frame));
-                closing(End::Close, flag);
-                return false;
-            }
-            Some(Action::Duplicate) => {
-                expect(Fate::Forward, None);
-                expect(Fate::Swallow, flag);
-                send(steps, at, Work::Write(frame.clone()));
-            }
-            Some(Action::Delay(d)) => {
-                at = Some(at.unwrap_or_else(Instant::now) + d);
-                expect(Fate::Forward, None);
-                raise(flag);
-            }
-        }
-        send(steps, at, Work::Write(frame));
-        true
-    }
-
-    fn reply(&self, frame: Bytes, steps: &Steps) -> Next {
-        let resp2_subscriber = self.subscriber.load(Ordering::Relaxed) && !self.resp3.load(Ordering::Relaxed);
-        let kind = resp::reply(&frame, resp2_subscriber);
-        let mode = self.shared.control.borrow().mode(Direction::Down);
-        let mut at = self.shared.due(mode);
-        let (fate, flag) = match self.awaited.lock().answered(kind, &frame) {
-            Some(a) => {
-                if !matches!(a.fate, Fate::Forward) {
-                    self.log(format!("reply to {}: {:?}", a.command, a.fate));
-                }
-                (a.fate, a.flag)
-            }
-            None => (Fate::Forward, None),
-        };
-        match fate {
-            Fate::SwallowThen(end) => {
-                send(steps, at, Work::End(end, flag));
-                return Next::Finish;
-            }
-            Fate::Hang => {
-                flag.iter().for_each(Flag::raise);
-                return Next::Hang;
-            }
-            Fate::Swallow => {
-                flag.iter().for_each(Flag::raise);
-                return Next::GoOn;
-            }
-            Fate::Delay(d) => at = Some(at.unwrap_or_else(Instant::now) + d),
-            Fate::Forward => {}
-        }
-        flag.iter().for_each(Flag::raise);
-        if mode == Mode::Drop || mode == Mode::DropMessages && kind == Reply::Push {
-            self.log(format!("{kind:?}: dropped"));
-        } else {
-            send(steps, at, Work::Write(frame));
-        }
-        Next::GoOn
     }
 
     async fn write(&self, way: Direction, mut to: WriteHalf<'_>, mut steps: mpsc::UnboundedReceiver<Step>) -> Ending {

@@ -1,83 +1,17 @@
 //! The proxy in front of a real server: each fault does what it promises, and nothing else.
 
+mod rig;
+
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use distlock_support::{Action, Admin, Matcher, Mode, Proxy, RedisServer};
+use distlock_support::{Action, Matcher, Mode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+
+use rig::{Client, Rig};
 
 const MS: Duration = Duration::from_millis(1);
-const PATIENCE: Duration = Duration::from_secs(90);
-
-struct Rig {
-    server: RedisServer,
-    admin: Admin,
-    proxy: Proxy,
-}
-
-impl Rig {
-    async fn new() -> Self {
-        let server = RedisServer::start();
-        let admin = Admin::connect(&server).await;
-        let proxy = Proxy::start(server.addr());
-        Self { server, admin, proxy }
-    }
-
-    async fn client(&self) -> Client {
-        let stream = TcpStream::connect(self.proxy.addr()).await;
-        let stream = stream.expect("connect");
-        stream.set_nodelay(true).expect("nodelay");
-        Client(stream)
-    }
-
-    /// Waits until the server has executed the client's commands.
-    async fn until_x(&self, value: i64) {
-        crate::until("an execution", async || self.x().await == Some(value)).await;
-    }
-
-    async fn until_seen(&self, command: &str, n: usize) {
-        crate::until(&format!("{n} of {command}"), async || self.proxy.requests_seen(command) >= n).await;
-    }
-
-    async fn x(&self) -> Option<i64> {
-        self.admin.cmd(&["GET", "x"]).await
-    }
-}
-
-struct Client(TcpStream);
-
-impl Client {
-    async fn send(&mut self, text: &str) {
-        self.0.write_all(text.as_bytes()).await.expect("write");
-    }
-
-    async fn cmd(&mut self, line: &str) {
-        self.send(&format!("{line}\r\n")).await;
-    }
-
-    async fn expect(&mut self, expected: &str) {
-        let mut got = vec![0; expected.len()];
-        let read = self.0.read_exact(&mut got);
-        let read = timeout(PATIENCE, read).await;
-        let n = read.unwrap_or_else(|_| panic!("no {expected:?} within {PATIENCE:?}"));
-        n.expect("read");
-        assert_eq!(String::from_utf8_lossy(&got), expected);
-    }
-
-    async fn silent_for(&mut self, time: Duration) {
-        let read = timeout(time, self.0.read(&mut [0; 64])).await;
-        assert!(read.is_err(), "not silent: {read:?}");
-    }
-
-    /// The result of a read at the end of the connection.
-    async fn end(&mut self) -> std::io::Result<usize> {
-        let read = timeout(PATIENCE, self.0.read(&mut [0; 64])).await;
-        read.expect("still open after 90 s")
-    }
-}
-
 #[tokio::test]
 async fn swallowed_reply_was_executed() {
     let rig = Rig::new().await;
@@ -181,14 +115,12 @@ async fn resets() {
     assert_eq!(rig.x().await, Some(1));
 
     let mut client = rig.client().await;
-    client.cmd("PING").await;
-    client.expect("+PONG\r\n").await;
+    client.ping().await;
     rig.proxy.rst_all();
     reset(client.end().await);
 
     let mut client = rig.client().await;
-    client.cmd("PING").await;
-    client.expect("+PONG\r\n").await;
+    client.ping().await;
     rig.proxy.close_all();
     assert_eq!(client.end().await.expect("a clean end"), 0);
 
@@ -234,8 +166,7 @@ async fn delays_are_latencies() {
 async fn blackhole_swallows_nothing_and_closes_nothing() {
     let rig = Rig::new().await;
     let mut client = rig.client().await;
-    client.cmd("PING").await;
-    client.expect("+PONG\r\n").await;
+    client.ping().await;
     rig.proxy.blackhole(true);
     client.cmd("INCR x").await;
     let mut late = rig.client().await;
@@ -357,8 +288,7 @@ async fn disarmed_actions_stay_away_and_foreign_bytes_pass() {
     let armed = rig.proxy.on_request(Matcher::command("PING"), Action::CloseBefore);
     armed.disarm();
     let mut client = rig.client().await;
-    client.cmd("PING").await;
-    client.expect("+PONG\r\n").await;
+    client.ping().await;
     assert!(!armed.has_fired());
     let echo = tokio::net::TcpListener::bind("127.0.0.1:0").await;
     let echo = echo.expect("bind");

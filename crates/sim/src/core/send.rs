@@ -1,9 +1,65 @@
-//! How a request leaves a client, with the faults that meet it on its way.
+//! Sends a request on a connection, and decides what befalls it on its way to the server.
 
-use super::*;
+use std::time::Duration;
+
+use distlock::transport::{Fault, FaultKind};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{Core, Fate, Outcome, Parcel, Request};
+use crate::events::What;
+use crate::faults::Mishap;
+use crate::random::Random;
+
+/// The result of sending a request: done at once, or in flight.
+pub(crate) enum Sent {
+    Done(Outcome),
+    Waiting(u64, oneshot::Receiver<Outcome>),
+}
+
+/// What befalls a request on its way.
+#[derive(Default)]
+struct Way {
+    /// How the client is notified that the request did not arrive.
+    lost: Option<FaultKind>,
+    swallowed: bool,
+    twice: bool,
+    delay: Duration,
+    /// Delays of copies that arrive apart from the connection.
+    late: Vec<Duration>,
+}
+
+impl Way {
+    /// Sums up the mishaps. Those of the reply are noted in the parcel.
+    fn of(mishaps: Vec<Mishap>, is_connected: bool, parcel: &mut Parcel) -> Self {
+        let mut way = Self { lost: (!is_connected).then_some(FaultKind::NotSent), ..Self::default() };
+        let mut only = false;
+        for mishap in mishaps {
+            match mishap {
+                Mishap::LoseRequest => way.lost = way.lost.or(Some(FaultKind::Lost)),
+                Mishap::SwallowRequest => way.swallowed = true,
+                Mishap::NotSent => way.lost = Some(FaultKind::NotSent),
+                Mishap::LoseReply => parcel.fate = Fate::Lost,
+                Mishap::SwallowReply => parcel.fate = Fate::Swallowed,
+                Mishap::DuplicateRequest => way.twice = true,
+                Mishap::DelayBy(span) => way.delay += span,
+                Mishap::LateCopy(span) => way.late.push(span),
+                Mishap::LateOnly(span) => {
+                    way.late.push(span);
+                    only = true;
+                }
+                Mishap::Refuse(text) => parcel.refusal = Some(text),
+            }
+        }
+        if only && !way.swallowed {
+            way.lost = way.lost.or(Some(FaultKind::Lost));
+        }
+        way
+    }
+}
 
 impl Core {
-    pub(in super::super) fn send(&mut self, index: usize, request: Request, now: Instant) -> Sent {
+    pub(crate) fn send(&mut self, index: usize, request: Request, now: Instant) -> Sent {
         let line = &mut self.lines[index];
         if !matches!(request, Request::Run(_)) {
             tracing::trace!(link = index, ?request, line.connected, line.partitioned, "sent");
@@ -51,7 +107,6 @@ impl Core {
 
     fn launch(&mut self, index: usize, request: Request, mishaps: Vec<Mishap>, now: Instant) -> Sent {
         let (answer, receiver) = oneshot::channel();
-        let down = self.down;
         self.order += 1;
         let ticket = self.order;
         let line = &mut self.lines[index];
@@ -65,38 +120,16 @@ impl Core {
         };
         let (life, refusal, fate) = (line.life, None, Fate::Delivered);
         let mut parcel = Parcel { line: index, life, ticket, request, refusal, fate, arrived: false, stray: false };
-        let mut at = now + line.latency();
-        let (mut lost, mut swallowed, mut twice, mut late, mut only) = (None, false, false, Vec::new(), false);
-        if down || !line.connected {
-            lost = Some(FaultKind::NotSent);
-        }
-        for mishap in mishaps {
-            match mishap {
-                Mishap::LoseRequest => lost = lost.or(Some(FaultKind::Lost)),
-                Mishap::SwallowRequest => swallowed = true,
-                Mishap::NotSent => lost = Some(FaultKind::NotSent),
-                Mishap::LoseReply => parcel.fate = Fate::Lost,
-                Mishap::SwallowReply => parcel.fate = Fate::Swallowed,
-                Mishap::DuplicateRequest => twice = true,
-                Mishap::DelayBy(span) => at += span,
-                Mishap::LateCopy(span) => late.push(span),
-                Mishap::LateOnly(span) => {
-                    late.push(span);
-                    only = true;
-                }
-                Mishap::Refuse(text) => parcel.refusal = Some(text),
-            }
-        }
-        if only && !swallowed {
-            lost = lost.or(Some(FaultKind::Lost));
-        }
+        let at = now + line.latency();
+        let is_connected = !self.down && line.connected;
+        let Way { lost, swallowed, twice, delay, late } = Way::of(mishaps, is_connected, &mut parcel);
+        let at = at + delay;
         // Subscription changes belong to their connection, and a request that was not sent has not left the client.
         // Neither has late copies.
         if !changes && lost != Some(FaultKind::NotSent) {
             for span in late {
                 let (request, fate) = (parcel.request.clone(), Fate::Swallowed);
-                let copy =
-                    Parcel { line: index, life, ticket, request, refusal: None, fate, arrived: false, stray: true };
+                let copy = Parcel { request, refusal: None, fate, stray: true, ..parcel };
                 self.schedule(at + span, What::Arrive(copy));
             }
         }
@@ -104,20 +137,23 @@ impl Core {
         if ends && line.connected && (lost.is_some() || swallowed || parcel.refusal.is_some()) {
             // An unsubscribe can only be lost with its connection. So the client reconnects, and does not subscribe
             // to this channel again.
-            let (at, life) = (now + line.options.timeout + line.options.reconnect, line.life);
+            let at = now + line.options.timeout + line.options.reconnect;
             self.schedule(at, What::Back { line: index, life });
         }
-        let line = &mut self.lines[index];
         if let Some(kind) = lost {
             let outcome = Err(Fault::new(kind, "the connection broke"));
-            let life = line.life;
-            let at = at + line.latency();
+            let at = at + self.lines[index].latency();
             self.schedule(at, What::Answer { line: index, life, ticket, outcome, local: true });
-            return sent;
+        } else if !swallowed {
+            self.deliver(parcel, at, changes, twice);
         }
-        if swallowed {
-            return sent;
-        }
+        sent
+    }
+
+    /// Schedules the arrival of a request, and of a copy if it arrives `twice`. Subscription changes keep their order,
+    /// and have no copies.
+    fn deliver(&mut self, parcel: Parcel, mut at: Instant, changes: bool, twice: bool) {
+        let line = &mut self.lines[parcel.line];
         if line.options.ordered {
             at = at.max(line.last_in.unwrap_or(at));
             line.last_in = Some(at);
@@ -125,9 +161,8 @@ impl Core {
         if changes {
             at = at.max(line.last_change.unwrap_or(at));
             line.last_change = Some(at);
-            twice = false;
         }
-        let copy = twice.then(|| {
+        let copy = (twice && !changes).then(|| {
             let spread = line.options.latency_max * 4;
             let later = at + line.random.between(Duration::ZERO, spread);
             let request = parcel.request.clone();
@@ -137,6 +172,5 @@ impl Core {
         if let Some((later, copy)) = copy {
             self.schedule(later, What::Arrive(copy));
         }
-        sent
     }
 }
