@@ -6,10 +6,15 @@
 //! 2. If renewals fail, retry rounds follow every tenth of that period, until the leases end.
 //! 3. One bad entry of a batch never stops the others.
 //!
+//! [`plan`] decides which holds are due and which of them share a command. [`send`] sends the commands. [`settle`] books
+//! the outcome of each hold.
+//!
 //! Holds with an explicit lease are not renewed. After a reconnect, a promotion or a slot move the server may lack
 //! them, so they are *confirmed*: the same scripts run with a lease of 0, which leaves the lease unchanged.
 
-mod batch;
+mod plan;
+mod send;
+mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
@@ -25,9 +30,9 @@ use tokio::time::Instant;
 
 use super::Engine;
 use super::hold::Hold;
-use super::ledger::Book;
 use crate::topology::{MemberId, Placement};
-pub(crate) use batch::at_positions;
+pub(crate) use plan::Which;
+pub(crate) use settle::at_positions;
 
 /// Result of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,9 +45,12 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    fn fails(&mut self, cause: &str) {
-        self.failed += 1;
-        self.cause = Some(Arc::from(cause));
+    fn lost(guards: usize) -> Self {
+        Self { lost: guards, ..Self::default() }
+    }
+
+    fn failed(cause: impl Into<Arc<str>>) -> Self {
+        Self { failed: 1, cause: Some(cause.into()), ..Self::default() }
     }
 }
 
@@ -53,32 +61,6 @@ impl AddAssign for Round {
         self.lost += part.lost;
         self.cause = part.cause.or_else(|| self.cause.take());
     }
-}
-
-/// Selects the holds of a round. A regular round also renews long explicit leases that others may cut short. `Held`
-/// and `Unconfirmed` also confirm holds with explicit leases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Which {
-    All,
-    /// `All`, and holds with an explicit lease, because another server may answer for them now.
-    Held,
-    /// Watched holds whose last renewal is more than a sixth of the watchdog ago.
-    Due,
-    /// `Due`, and all holds not renewed or confirmed since this time (ns of the local clock), at which another server
-    /// took over.
-    Unconfirmed(u64),
-    /// Watched holds with less than half of the watchdog's lease left. A regular round never leaves so little, so
-    /// these locks were passed on with a short first lease.
-    Short,
-}
-
-/// A hold, and where its lock lived when the round began. Names may move meanwhile.
-#[derive(Clone)]
-struct Placed {
-    placement: Placement,
-    hold: Arc<Hold>,
-    /// True if the command only confirms the hold and leaves its lease unchanged.
-    only_confirms: bool,
 }
 
 /// Requests to renew or confirm holds at once.
@@ -94,13 +76,6 @@ struct Kicked {
     members: BTreeSet<MemberId>,
     /// Slots that have moved to another server.
     slots: BTreeSet<u16>,
-}
-
-impl Which {
-    /// True if holds with explicit leases are confirmed too.
-    const fn confirms(self) -> bool {
-        matches!(self, Self::Held | Self::Unconfirmed(_))
-    }
 }
 
 impl Kick {
@@ -159,6 +134,9 @@ struct Done {
     began: u64,
     round: Round,
 }
+
+/// The holds of a round at one server, and where each lock lived when the round began.
+type Part = Vec<(Placement, Arc<Hold>)>;
 
 type UnderWay = FuturesUnordered<BoxFuture<'static, Done>>;
 
@@ -279,21 +257,20 @@ fn begin_rounds(
 }
 
 /// Starts a round for these holds at one server.
-fn begin(
-    engine: &Arc<Engine>,
-    member: MemberId,
-    part: Vec<Placed>,
-    which: Which,
-    of_slots: bool,
-) -> BoxFuture<'static, Done> {
+fn begin(engine: &Arc<Engine>, member: MemberId, part: Part, which: Which, of_slots: bool) -> BoxFuture<'static, Done> {
     let (engine, began) = (Arc::clone(engine), engine.now().as_nanos());
-    Box::pin(async move { Done { member, of_slots, began, round: batch::renew(&engine, part, which).await } })
+    Box::pin(async move { Done { member, of_slots, began, round: send::renew(&engine, part, which).await } })
 }
 
 /// Runs one round at all servers.
 pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     let parts = collect(engine, which, |_, _| true).into_values();
-    let mut parts: FuturesUnordered<_> = parts.map(|part| batch::renew(engine, part, which)).collect();
+    at_once(parts.map(|part| send::renew(engine, part, which))).await
+}
+
+/// Runs parts of a round at once.
+async fn at_once(parts: impl Iterator<Item: Future<Output = Round>>) -> Round {
+    let mut parts: FuturesUnordered<_> = parts.collect();
     let mut round = Round::default();
     while let Some(part) = parts.next().await {
         round += part;
@@ -302,29 +279,13 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
 }
 
 /// The holds of a round, by server.
-fn collect(
-    engine: &Engine,
-    which: Which,
-    is_meant: impl Fn(&Hold, Placement) -> bool,
-) -> BTreeMap<MemberId, Vec<Placed>> {
+fn collect(engine: &Engine, which: Which, is_meant: impl Fn(&Hold, Placement) -> bool) -> BTreeMap<MemberId, Part> {
     let now = engine.now();
-    let is_leased = |book: &Book| !book.is_watched() && book.lasts(now.as_nanos());
-    let due = (now - engine.options.watchdog / 6).as_nanos();
-    let short = (now + engine.options.watchdog / 2).as_nanos();
-    let holds = engine.holds.collect(|book| match which {
-        Which::All => book.is_watched() || book.lasts(short),
-        Which::Held => book.is_watched() || is_leased(book),
-        Which::Due => book.is_watched() && book.renewed_at() <= due,
-        Which::Unconfirmed(since) => {
-            book.is_watched() && book.renewed_at() <= due.max(since) || is_leased(book) && book.confirmed_at() <= since
-        }
-        Which::Short => book.is_watched() && book.watched() <= short,
-    });
-    let mut parts: BTreeMap<MemberId, Vec<Placed>> = BTreeMap::new();
-    for hold in holds {
+    let mut parts: BTreeMap<MemberId, Part> = BTreeMap::new();
+    for hold in engine.holds.collect(|book| which.includes(book, now, engine.options.watchdog)) {
         let placement = engine.topology.placement(hold.name());
         if is_meant(&hold, placement) {
-            parts.entry(placement.member).or_default().push(Placed { placement, hold, only_confirms: false });
+            parts.entry(placement.member).or_default().push((placement, hold));
         }
     }
     parts

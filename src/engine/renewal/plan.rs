@@ -1,0 +1,219 @@
+//! The plan of a round: which holds are due, and which of them share a command. Pure: no I/O, no clock, no locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::hold::Hold;
+use crate::engine::ledger::Book;
+use crate::engine::protocol::Renewal;
+use crate::topology::Placement;
+use crate::world::Moment;
+
+/// Selects the holds of a round. A regular round also renews long explicit leases that others may cut short. `Held`
+/// and `Unconfirmed` also confirm holds with explicit leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Which {
+    All,
+    /// `All`, and holds with an explicit lease, because another server may answer for them now.
+    Held,
+    /// Watched holds whose last renewal is more than a sixth of the watchdog ago.
+    Due,
+    /// `Due`, and all holds not renewed or confirmed since this time (ns of the local clock), at which another server
+    /// took over.
+    Unconfirmed(u64),
+    /// Watched holds with less than half of the watchdog's lease left. A regular round never leaves so little, so
+    /// these locks were passed on with a short first lease.
+    Short,
+}
+
+impl Which {
+    /// True if the round includes a hold with this book.
+    pub(super) fn includes(self, book: &Book, now: Moment, watchdog: Duration) -> bool {
+        let (due, short) = ((now - watchdog / 6).as_nanos(), (now + watchdog / 2).as_nanos());
+        let is_leased = || !book.is_watched() && book.lasts(now.as_nanos());
+        match self {
+            Self::All => book.is_watched() || book.lasts(short),
+            Self::Held => book.is_watched() || is_leased(),
+            Self::Due => book.is_watched() && book.renewed_at() <= due,
+            Self::Unconfirmed(since) => {
+                book.is_watched() && book.renewed_at() <= due.max(since) || is_leased() && book.confirmed_at() <= since
+            }
+            Self::Short => book.is_watched() && book.watched() <= short,
+        }
+    }
+
+    /// Whether the round only confirms a hold with this book. `None` if it sends nothing for the hold.
+    pub(super) fn only_confirms(self, book: &Book, leases_apart: bool) -> Option<bool> {
+        // Explicit leases that others may cut short are renewed too.
+        let is_renewed = book.is_watched() || leases_apart && !book.is_idle();
+        let confirms = matches!(self, Self::Held | Self::Unconfirmed(_));
+        (is_renewed || confirms && !book.is_idle()).then_some(!is_renewed)
+    }
+}
+
+/// A hold that is due.
+#[derive(Debug)]
+pub(super) struct Due<H = Arc<Hold>, P = Placement> {
+    /// Where the lock lived when the round began. Names may move meanwhile.
+    pub(super) placement: P,
+    pub(super) renewal: &'static Renewal,
+    /// True if the command only confirms the hold and leaves its lease unchanged.
+    pub(super) only_confirms: bool,
+    pub(super) hold: H,
+}
+
+/// The holds of one command. Never empty.
+#[derive(Debug)]
+pub(super) struct Batch<H = Arc<Hold>, P = Placement> {
+    pub(super) holds: Vec<Due<H, P>>,
+    /// True if the holds are in several slots, so that the command cannot declare its keys.
+    pub(super) over_slots: bool,
+}
+
+/// Divides the holds of one server into commands of at most `most` holds.
+///
+/// 1. A command either renews or confirms, and its holds are of one kind.
+/// 2. Its holds have equal placements: one slot, or a server outside a cluster.
+/// 3. Rule 2 does not apply if the server accepts undeclared keys (`spans_slots`), except to scripts that touch other
+///    keys than those of their locks.
+pub(super) fn plan<H, P: Copy + Ord>(mut due: Vec<Due<H, P>>, most: usize, spans_slots: bool) -> Vec<Batch<H, P>> {
+    let kind = |due: &Due<H, P>| (std::ptr::from_ref(due.renewal) as usize, due.only_confirms);
+    due.sort_by_key(|due| (kind(due), due.placement));
+    let mut batches: Vec<Batch<H, P>> = Vec::new();
+    for next in due {
+        let spans_slots = spans_slots && !next.renewal.script.reaches_beyond;
+        let has_room = |batch: &Batch<H, P>| {
+            let first = &batch.holds[0];
+            let may_share = spans_slots || first.placement == next.placement;
+            batch.holds.len() < most && kind(first) == kind(&next) && may_share
+        };
+        match batches.last_mut().filter(|batch| has_room(batch)) {
+            Some(batch) => {
+                batch.over_slots |= batch.holds[0].placement != next.placement;
+                batch.holds.push(next);
+            }
+            None => batches.push(Batch { holds: vec![next], over_slots: false }),
+        }
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::script::Script;
+
+    static SCRIPT: Script = Script::new("test/renew", "");
+    static FAR: Script = Script::new("test/far", "").reaching_beyond();
+    static HASH: Renewal = Renewal { script: &SCRIPT, about: |_, _| (), notes_cuts: false };
+    static OTHER: Renewal = Renewal { script: &SCRIPT, about: |_, _| (), notes_cuts: true };
+    static BEYOND: Renewal = Renewal { script: &FAR, about: |_, _| (), notes_cuts: true };
+
+    /// Reads holds like `a1 b2?`: their kind, their placement, and `?` if they are only confirmed.
+    fn due(text: &'static str) -> Vec<Due<&'static str, u32>> {
+        let hold = |hold: &'static str| Due {
+            placement: hold[1..].trim_end_matches('?').parse().unwrap(),
+            renewal: match &hold[..1] {
+                "a" => &HASH,
+                "b" => &OTHER,
+                _ => &BEYOND,
+            },
+            only_confirms: hold.ends_with('?'),
+            hold,
+        };
+        text.split_whitespace().map(hold).collect()
+    }
+
+    /// The commands in alphabetical order. `*`: over several slots.
+    fn planned(holds: &'static str, most: usize, spans_slots: bool) -> Vec<String> {
+        let text = |batch: &Batch<&str, u32>| {
+            let names: Vec<_> = batch.holds.iter().map(|due| due.hold).collect();
+            format!("{}{}", names.join(" "), if batch.over_slots { " *" } else { "" })
+        };
+        let mut batches: Vec<_> = plan(due(holds), most, spans_slots).iter().map(text).collect();
+        batches.sort();
+        batches
+    }
+
+    #[test]
+    fn holds_share_a_command_if_kind_purpose_and_placement_allow_it() {
+        for (holds, most, spans_slots, expected) in [
+            ("", 9, true, &[][..]),
+            ("a1", 9, true, &["a1"]),
+            ("a1 a1 a1", 9, false, &["a1 a1 a1"]),
+            ("a1 a1 a1", 2, false, &["a1", "a1 a1"]),
+            ("a1 a1", 1, true, &["a1", "a1"]),
+            // Equal placements, unless the server accepts undeclared keys.
+            ("a2 a1 a2", 9, false, &["a1", "a2 a2"]),
+            ("a2 a1 a2", 9, true, &["a1 a2 a2 *"]),
+            // A command whose holds are all in one slot declares its keys.
+            ("a2 a1 a2 a1", 2, true, &["a1 a1", "a2 a2"]),
+            ("a1 a2 a3", 2, true, &["a1 a2 *", "a3"]),
+            // One kind and one purpose.
+            ("a1 b1 a1 b1", 9, true, &["a1 a1", "b1 b1"]),
+            ("a1 a1? a1 a2?", 9, true, &["a1 a1", "a1? a2? *"]),
+            // These scripts touch keys outside the slot.
+            ("c1 c2 c2", 9, true, &["c1", "c2 c2"]),
+        ] {
+            assert_eq!(planned(holds, most, spans_slots), expected, "{holds:?} {most} {spans_slots}");
+        }
+    }
+
+    #[test]
+    fn a_server_gets_one_command_for_a_hundred_holds() {
+        for (holds, commands) in [(1, 1), (100, 1), (101, 2), (1_050, 11)] {
+            let due = (0..holds).map(|n| Due { placement: n, renewal: &HASH, only_confirms: false, hold: () });
+            let batches = plan(due.collect(), 100, true);
+            assert_eq!(batches.len(), commands, "{holds}");
+            assert_eq!(batches.iter().map(|batch| batch.holds.len()).sum::<usize>(), holds);
+        }
+    }
+
+    const SEC: u64 = 1_000_000_000;
+
+    /// The book of a hold that was acquired `age` seconds before 100 s. `lease` in seconds; `None`: watched.
+    fn book(age: u64, lease: Option<u64>) -> Book {
+        let (mut book, sent) = (Book::default(), (100 - age) * SEC);
+        book.open(sent, 0, lease.map(|lease| lease * SEC), sent, sent + lease.unwrap_or(30) * SEC);
+        book
+    }
+
+    #[test]
+    fn a_round_includes_what_it_is_for() {
+        let rounds = [Which::All, Which::Held, Which::Due, Which::Unconfirmed(97 * SEC), Which::Short];
+        for (age, lease, expected) in [
+            (1, None, [true, true, false, false, false]),
+            (4, None, [true, true, false, true, false]),
+            (5, None, [true, true, true, true, false]),
+            (15, None, [true, true, true, true, true]),
+            (1, Some(10), [false, true, false, false, false]),
+            (4, Some(10), [false, true, false, true, false]),
+            (4, Some(600), [true, true, false, true, false]),
+            // The lease is over.
+            (20, Some(20), [false, false, false, false, false]),
+        ] {
+            let book = book(age, lease);
+            let included =
+                rounds.map(|which| which.includes(&book, Moment::from_nanos(100 * SEC), Duration::from_secs(30)));
+            assert_eq!(included, expected, "{age} s old, lease {lease:?}");
+        }
+    }
+
+    #[test]
+    fn explicit_leases_are_renewed_only_if_others_may_cut_them_short() {
+        let (watched, leased, idle) = (book(1, None), book(1, Some(10)), Book::default());
+        for (which, book, leases_apart, expected) in [
+            (Which::All, &watched, false, Some(false)),
+            (Which::Held, &watched, false, Some(false)),
+            (Which::All, &leased, false, None),
+            (Which::All, &leased, true, Some(false)),
+            (Which::Due, &leased, false, None),
+            (Which::Held, &leased, false, Some(true)),
+            (Which::Unconfirmed(0), &leased, false, Some(true)),
+            (Which::Held, &leased, true, Some(false)),
+            (Which::Held, &idle, true, None),
+        ] {
+            assert_eq!(which.only_confirms(book, leases_apart), expected, "{which:?} {leases_apart} {book:?}");
+        }
+    }
+}

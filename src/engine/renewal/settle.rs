@@ -1,0 +1,168 @@
+//! What follows from a renewal, for one hold at a time.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Round;
+use super::plan::Due;
+use crate::engine::Engine;
+use crate::engine::hold::{Hold, valid_until};
+use crate::engine::ledger::Entry as _;
+use crate::transport::Reply;
+use crate::world::Moment;
+
+/// What the client knows about one hold after its renewal.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The server has the owner's holds, except those with these numbers, which were released elsewhere.
+    Renewed { gone: Vec<u64> },
+    /// The server has none of the holds. `wrong_type`: the lock's key is not a lock any more.
+    Lost { wrong_type: bool },
+    /// The renewal counts for nothing, and is retried soon.
+    Unanswered(Cause),
+}
+
+/// Why a renewal counts for nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The whole command failed.
+    Failed(Arc<str>),
+    /// The server refused to renew this hold.
+    Refused(String),
+    /// The lock has moved to another server. The server that replied may have lost the lock before.
+    Moved,
+}
+
+/// State of one hold when a renewal was sent. The reply is about this state: by then, holds may have been released and
+/// acquired again.
+pub(super) struct Asked {
+    sent: Moment,
+    tenure: u32,
+    pub(super) watched: bool,
+    numbers: Vec<u64>,
+    /// True if the command names only the owner, which has no other holds.
+    only: bool,
+}
+
+impl Asked {
+    pub(super) fn of(Due { hold, only_confirms, .. }: &Due, sent: Moment) -> Self {
+        let book = hold.book();
+        let numbers: Vec<u64> = book.holds().collect();
+        let only = !hold.owner.is_known() && numbers.iter().all(|number| *number == 0);
+        Self { sent, tenure: book.tenure(), watched: !only_confirms && book.is_watched(), numbers, only }
+    }
+
+    /// The ids of the holds, for the command.
+    pub(super) fn ids(&self, engine: &Engine, hold: &Hold) -> Bytes {
+        if self.only { Bytes::new() } else { engine.hold_ids(&hold.owner, &self.numbers) }
+    }
+
+    /// Reads the hold's entry in a reply.
+    pub(super) fn read(&self, entry: Reply) -> Outcome {
+        match entry {
+            Reply::Int(1) => Outcome::Renewed { gone: Vec::new() },
+            Reply::List(gone) => Outcome::Renewed { gone: at_positions(&self.numbers, &gone) },
+            Reply::Int(0) => Outcome::Lost { wrong_type: false },
+            Reply::Text(text) if text.starts_with(b"WRONGTYPE") => Outcome::Lost { wrong_type: true },
+            Reply::Text(text) => Outcome::Unanswered(Cause::Refused(String::from_utf8_lossy(&text).into_owned())),
+            odd => Outcome::Unanswered(Cause::Refused(format!("{odd:?}"))),
+        }
+    }
+
+    /// Books the outcome: moves the deadline, ends lost holds and notifies their guards, or requests a retry.
+    pub(super) fn settle(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, outcome: Outcome) -> Round {
+        match outcome {
+            Outcome::Renewed { gone } => {
+                let lost = if gone.is_empty() { 0 } else { self.lose(engine, hold, &gone) };
+                let mut round = self.extend(engine, hold);
+                round.lost += lost;
+                round
+            }
+            // The lease is over by the local clock too, so this is no loss.
+            Outcome::Lost { wrong_type: false } if !self.watched && !hold.book().lasts(engine.now().as_nanos()) => {
+                Round::default()
+            }
+            Outcome::Lost { wrong_type: false } => Round::lost(self.lose(engine, hold, &self.numbers)),
+            Outcome::Lost { wrong_type: true } => Round::lost(engine.refuted(hold, self.tenure)),
+            Outcome::Unanswered(Cause::Failed(cause)) => Round::failed(cause),
+            Outcome::Unanswered(Cause::Refused(cause)) => {
+                if let Some(left_out) = engine.warnings.due("refused renewal", &cause) {
+                    let name = &hold.name().as_written;
+                    tracing::warn!(lock.name = %name, %cause, left_out, "the server refused to renew this lock");
+                }
+                Round::failed(cause)
+            }
+            Outcome::Unanswered(Cause::Moved) => {
+                engine.kick.renew_at(engine.topology.placement(hold.name()).member);
+                Round::failed("the lock has moved to another server")
+            }
+        }
+    }
+
+    /// Moves the deadline: the server has the hold.
+    fn extend(&self, engine: &Arc<Engine>, hold: &Arc<Hold>) -> Round {
+        let mut book = hold.book();
+        book.confirm(self.sent.as_nanos());
+        let now = engine.now().as_nanos();
+        // Nothing to book if the hold was released or has ended, or if the command extended no lease: a watched guard
+        // may have been added since.
+        if !self.watched || !book.is_watched() {
+            return Round::default();
+        }
+        let until = valid_until(engine.counted(self.sent), engine.options.watchdog).as_nanos();
+        if until <= now {
+            return Round::failed("the reply took longer than the lease");
+        }
+        let in_time = book.renewed(now, self.sent.as_nanos(), until);
+        drop(book);
+        if !in_time {
+            return Round::lost(engine.expire(hold));
+        }
+        hold.changed.notify_waiters();
+        Round { renewed: 1, ..Round::default() }
+    }
+
+    /// Ends these holds, but none that the owner acquired since. Returns how many guards lost their hold.
+    fn lose(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, gone: &[u64]) -> usize {
+        // The book must not be locked while the holds are ended.
+        let tenure = hold.book().tenure();
+        if tenure == self.tenure { engine.lose_holds(hold, gone) } else { 0 }
+    }
+}
+
+/// The elements of `numbers` at these positions, counted from 1. A renewal's reply names gone holds by position.
+pub(crate) fn at_positions(numbers: &[u64], positions: &[Reply]) -> Vec<u64> {
+    let at = |position: &Reply| match position {
+        Reply::Int(position) => numbers.get(usize::try_from(*position).ok()?.checked_sub(1)?).copied(),
+        _ => None,
+    };
+    positions.iter().filter_map(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_a_reply_is_read_as_one_of_three_outcomes() {
+        let asked =
+            Asked { sent: Moment::from_nanos(0), tenure: 1, watched: true, numbers: vec![7, 8, 9], only: false };
+        let text = |text: &'static str| Reply::Text(Bytes::from_static(text.as_bytes()));
+        let list = |positions: &[i64]| Reply::List(positions.iter().copied().map(Reply::Int).collect());
+        let renewed = |gone: &[u64]| Outcome::Renewed { gone: gone.to_vec() };
+        let refused = |cause: &str| Outcome::Unanswered(Cause::Refused(cause.to_owned()));
+        for (entry, expected) in [
+            (Reply::Int(1), renewed(&[])),
+            (list(&[3, 1]), renewed(&[9, 7])),
+            (list(&[0, 4, -1]), renewed(&[])),
+            (Reply::Int(0), Outcome::Lost { wrong_type: false }),
+            (text("WRONGTYPE Operation"), Outcome::Lost { wrong_type: true }),
+            (text("OOM"), refused("OOM")),
+            (Reply::Int(7), refused("Int(7)")),
+            (Reply::Nil, refused("Nil")),
+        ] {
+            assert_eq!(asked.read(entry.clone()), expected, "{entry:?}");
+        }
+    }
+}
