@@ -37,99 +37,146 @@ enum Wait {
     Refused(usize, Error),
 }
 
+/// What an acquire knows between its votes.
+struct Attempts {
+    request: Request,
+    /// Number of servers that may be away while the rest is a majority.
+    most_away: usize,
+    late: LateVotes,
+    looks: Looks,
+    most: Duration,
+    patience: Patience,
+    splits: u32,
+    refusals: u32,
+}
+
+/// How the wait after a failed vote has ended.
+enum Turn {
+    /// The next vote is due. The server has granted the lock already, if any.
+    Next(Option<(usize, Guard)>),
+    /// The time is over.
+    RanOut,
+}
+
 impl RedLock {
     pub(super) async fn carry_out(&self, asked: Acquire) -> Result<Option<Guard>> {
         asked.check()?;
         self.check()?;
         let deadline = deadline(&self.nodes, &asked);
         let owner = asked.owner.clone().or_else(Owner::current);
-        let request = Request { owner, asked, deadline: deadline.clone() };
-        let needed = self.quorum();
-        let most_away = self.nodes.len() - needed;
-        let (mut late, mut looks) = (LateVotes::default(), Looks::default());
-        let mut first = None;
         let most = patience(&self.nodes);
-        let mut patience = Patience::new(most);
-        let (mut splits, mut refusals) = (0_u32, 0_u32);
-        let mut owner = request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
+        let mut attempts = Attempts {
+            request: Request { owner, asked, deadline: deadline.clone() },
+            most_away: self.nodes.len() - self.quorum(),
+            late: LateVotes::default(),
+            looks: Looks::default(),
+            most,
+            patience: Patience::new(most),
+            splits: 0,
+            refusals: 0,
+        };
+        let mut first = None;
+        let mut owner = self.next_owner(&attempts.request);
         // False while a server may still have a grant of a failed vote: the next vote would take it for another
         // owner's hold.
         let mut is_clean = true;
         loop {
-            let mut votes = self.vote(&request, &owner, first.take(), &mut late).await?;
-            if votes.held() >= needed {
-                return Ok(Some(self.held(owner, votes, late)));
+            let mut votes = self.vote(&attempts.request, &owner, first.take(), &mut attempts.late).await?;
+            if votes.held() >= self.quorum() {
+                return Ok(Some(self.held(owner, votes, attempts.late)));
             }
-            if votes.cut_off && looks.known_busy {
+            if votes.cut_off && attempts.looks.known_busy {
                 return self.ran_out(&deadline, None).await;
             }
-            let (granted, away) = (std::mem::take(&mut votes.granted), votes.are_away(most_away));
+            let (granted, away) = (std::mem::take(&mut votes.granted), votes.are_away(attempts.most_away));
             let granted_by = granted.len();
             if deadline.is_once() || deadline.is_over() {
                 // Dropped votes are released in the background.
-                let is_busy = !away && is_clean && votes.are_busy(most_away);
+                let is_busy = !away && is_clean && votes.are_busy(attempts.most_away);
                 return if is_busy { Ok(None) } else { Err(self.no_quorum(granted_by, votes.why)) };
             }
-            let was_clean = std::mem::replace(&mut is_clean, self.give_back(granted, &mut late, &deadline).await);
-            let another = || request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes));
-            let mut next = another();
+            let was_clean =
+                std::mem::replace(&mut is_clean, self.give_back(granted, &mut attempts.late, &deadline).await);
+            owner = self.next_owner(&attempts.request);
             if !away {
                 // A server that failed may be free. Busy means that more than `most_away` servers reported a
                 // holder.
-                looks.known_busy = was_clean && votes.are_busy(most_away);
-                if votes.busy.len() <= most_away {
-                    // The other servers would be a majority, so other callers are asking at the same time. If all
-                    // callers retried at once, none would get through.
-                    let rest = deadline.world().jitter(grown(BACKOFF, splits));
-                    splits += 1;
-                    late.beside(tokio::time::sleep(deadline.at_most(rest))).await;
-                }
-                if !votes.busy.is_empty() {
-                    let began = deadline.elapsed();
-                    first = self.wait_at_one(&mut votes, &request, &next, &mut looks, &mut late).await?;
-                    if first.is_none() && deadline.is_over() {
-                        let unknown = (!looks.known_busy).then_some((granted_by, votes.why));
+                attempts.looks.known_busy = was_clean && votes.are_busy(attempts.most_away);
+                match self.wait_for_turn(&mut attempts, &mut votes, &mut owner).await? {
+                    Turn::Next(grant) => first = grant,
+                    Turn::RanOut => {
+                        let unknown = (!attempts.looks.known_busy).then_some((granted_by, votes.why));
                         return self.ran_out(&deadline, unknown).await;
                     }
-                    if first.is_none() {
-                        // An abandoned wait may still be granted, and is then released. The next vote must not meet
-                        // that grant.
-                        next = another();
-                    }
-                    if votes.busy.is_empty() && !votes.are_away(most_away) {
-                        // Servers that have not answered yet may decide the next vote.
-                        let pause = pause(&**deadline.world(), PAUSES, refusals);
-                        refusals += 1;
-                        late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
-                    } else {
-                        refusals = 0;
-                    }
-                    // A failing wait lasts as long as its own patience. A wait of twice that time had answers
-                    // before.
-                    if deadline.elapsed().saturating_sub(began) > most * 2 {
-                        patience.answered();
-                    }
                 }
             }
-            if !votes.are_away(most_away) {
-                patience.answered();
+            if votes.are_away(attempts.most_away) {
+                self.pause_for_servers(&mut attempts, granted_by, votes.why).await?;
             } else {
-                let came_late = votes.why.as_ref().is_some_and(Error::is_too_late);
-                let error = self.no_quorum(granted_by, votes.why);
-                looks.known_busy = false;
-                let pause = pause(&**deadline.world(), PAUSES, patience.failures());
-                let now = deadline.elapsed();
-                let enough = if came_late { patience.came_late(now) } else { patience.failed(now) };
-                if enough || !error.is_retryable() {
-                    return Err(error);
-                }
-                late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
-                if deadline.is_over() {
-                    return Err(error);
-                }
+                attempts.patience.answered();
             }
-            owner = next;
         }
+    }
+
+    /// The owner of the next vote: the user's, or a fresh one.
+    fn next_owner(&self, request: &Request) -> Owner {
+        request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes))
+    }
+
+    /// After a vote that others have won: backs off, then waits at one busy server. Replaces the owner if its wait may
+    /// have left something.
+    async fn wait_for_turn(&self, attempts: &mut Attempts, votes: &mut Votes, owner: &mut Owner) -> Result<Turn> {
+        let Attempts { request, most_away, late, looks, most, patience, splits, refusals } = attempts;
+        let deadline = &request.deadline;
+        if votes.busy.len() <= *most_away {
+            // The other servers would be a majority, so other callers are asking at the same time. If all callers
+            // retried at once, none would get through.
+            let rest = deadline.world().jitter(grown(BACKOFF, *splits));
+            *splits += 1;
+            late.beside(tokio::time::sleep(deadline.at_most(rest))).await;
+        }
+        if votes.busy.is_empty() {
+            return Ok(Turn::Next(None));
+        }
+        let began = deadline.elapsed();
+        let first = self.wait_at_one(votes, request, owner, looks, late).await?;
+        if first.is_none() && deadline.is_over() {
+            return Ok(Turn::RanOut);
+        }
+        if first.is_none() {
+            // An abandoned wait may still be granted, and is then released. The next vote must not meet that grant.
+            *owner = self.next_owner(request);
+        }
+        if votes.busy.is_empty() && !votes.are_away(*most_away) {
+            // Servers that have not answered yet may decide the next vote.
+            let pause = pause(&**deadline.world(), PAUSES, *refusals);
+            *refusals += 1;
+            late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
+        } else {
+            *refusals = 0;
+        }
+        // A failing wait lasts as long as its own patience. A wait of twice that time had answers before.
+        if deadline.elapsed().saturating_sub(began) > *most * 2 {
+            patience.answered();
+        }
+        Ok(Turn::Next(first))
+    }
+
+    /// Pauses because too many servers are away. An error if the patience or the time is used up.
+    async fn pause_for_servers(&self, attempts: &mut Attempts, granted: usize, why: Option<Error>) -> Result<()> {
+        let Attempts { request, late, looks, patience, .. } = attempts;
+        let deadline = &request.deadline;
+        let came_late = why.as_ref().is_some_and(Error::is_too_late);
+        let error = self.no_quorum(granted, why);
+        looks.known_busy = false;
+        let pause = pause(&**deadline.world(), PAUSES, patience.failures());
+        let now = deadline.elapsed();
+        let enough = if came_late { patience.came_late(now) } else { patience.failed(now) };
+        if enough || !error.is_retryable() {
+            return Err(error);
+        }
+        late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
+        if deadline.is_over() { Err(error) } else { Ok(()) }
     }
 
     /// Result at the end of the wait. It ran out (`Ok(None)`), unless too few servers answered lately to know

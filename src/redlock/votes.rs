@@ -70,6 +70,40 @@ impl Votes {
         failed > 0 && failed + self.in_own_way > most_away
     }
 
+    /// True if the owner itself may hold the lock at a majority, once all servers have answered.
+    fn may_be_own(&self, needed: usize) -> bool {
+        self.in_own_way > 0 && self.in_own_way + self.asking.len() >= needed
+    }
+
+    /// True if the lock is held, or if it cannot be held and the reason is known: others hold the lock, the owner itself
+    /// does, or too many servers are away. `needed`: grants that are needed of this many `nodes`.
+    fn are_decided(&self, needed: usize, nodes: usize) -> bool {
+        let (held, unheard, most_away) = (self.held(), self.asking.len(), nodes - needed);
+        // Servers without an answer may still show that the lock is busy.
+        let may_be_busy = !self.are_busy(most_away) && self.busy.len() + self.in_own_way + unheard > most_away;
+        let is_split = !self.may_be_away(most_away, unheard) && !may_be_busy;
+        let is_known =
+            !self.may_be_own(needed) && (self.are_away(most_away) || self.busy.len() > most_away || is_split);
+        held >= needed || (held + unheard < needed && is_known)
+    }
+
+    /// True if other callers ask too, and our grants keep everyone out. Then silent servers get only a little longer than
+    /// the others took, unless their answers decide the result of the acquire (`decides`).
+    fn are_split(&self, needed: usize, nodes: usize, decides: bool) -> bool {
+        let most_away = nodes - needed;
+        let none_away = !self.may_be_away(most_away, self.asking.len());
+        !self.busy.is_empty() && none_away && !self.may_be_own(needed) && (!decides || self.are_busy(most_away))
+    }
+
+    /// Counts grants whose lease ended before the majority was complete as failed.
+    fn note_expired(&mut self) {
+        let expired = self.granted.len() - self.held();
+        if expired > 0 {
+            self.failed += expired;
+            self.why = Some(Error::too_late());
+        }
+    }
+
     /// Notes the error of one server. Returns it if it holds for all servers. `WouldDeadlock` does so only from a
     /// majority, which means the whole lock: a single server may still have a part of a failed vote or wait that is
     /// being released.
@@ -130,6 +164,32 @@ impl LateVotes {
 }
 
 impl RedLock {
+    /// Sends the questions of a vote. Returns also the servers that were asked.
+    fn ask_all(
+        &self,
+        request: &Request,
+        owner: &Owner,
+        first: Option<(usize, Guard)>,
+        late: &LateVotes,
+    ) -> (Votes, HashSet<usize>) {
+        let (mut failed, mut asked, asking) = (0, HashSet::new(), FuturesUnordered::new());
+        for (at, lock) in self.nodes.iter().enumerate() {
+            if first.as_ref().is_some_and(|(first, _)| *first == at) {
+                continue;
+            }
+            if late.away.contains(&at) {
+                failed += 1;
+                continue;
+            }
+            let how = how(&owner.at(at), &request.asked, &request.deadline).wait(Duration::ZERO);
+            asked.insert(at);
+            asking.push(ask(lock, at, how));
+        }
+        let granted = first.into_iter().collect();
+        let votes = Votes { granted, busy: Vec::new(), in_own_way: 0, failed, cut_off: false, why: None, asking };
+        (votes, asked)
+    }
+
     /// Asks all servers at once, except the server that has granted the lock already, and servers that have not
     /// answered an earlier vote.
     pub(super) async fn vote(
@@ -141,29 +201,7 @@ impl RedLock {
     ) -> Result<Votes> {
         late.sweep();
         let needed = self.quorum();
-        let mut votes = Votes {
-            granted: Vec::new(),
-            busy: Vec::new(),
-            in_own_way: 0,
-            failed: 0,
-            cut_off: false,
-            why: None,
-            asking: FuturesUnordered::new(),
-        };
-        let mut open = HashSet::new();
-        for (at, lock) in self.nodes.iter().enumerate() {
-            if first.as_ref().is_some_and(|(first, _)| *first == at) {
-                continue;
-            }
-            if late.away.contains(&at) {
-                votes.failed += 1;
-                continue;
-            }
-            let how = how(&owner.at(at), &request.asked, &request.deadline).wait(Duration::ZERO);
-            open.insert(at);
-            votes.asking.push(ask(lock, at, how));
-        }
-        votes.granted.extend(first);
+        let (mut votes, mut open) = self.ask_all(request, owner, first, late);
         let deadline = &request.deadline;
         let left = deadline.left_to_answer().filter(|_| !deadline.is_once());
         let limit = left.map_or(self.node_timeout, |left| left.min(self.node_timeout));
@@ -171,23 +209,11 @@ impl RedLock {
         let (began, mut heard) = (deadline.elapsed(), Duration::ZERO);
         let elapsed = || deadline.elapsed().saturating_sub(began);
         loop {
-            let held = votes.held();
-            // If the vote cannot succeed, the reason must be known: others hold the lock, the owner itself does, or
-            // too many servers are away.
-            let (unheard, most_away) = (votes.asking.len(), self.nodes.len() - needed);
-            let none_away = !votes.may_be_away(most_away, unheard);
-            let own = votes.in_own_way > 0 && votes.in_own_way + unheard >= needed;
-            // Servers without an answer may still show that the lock is busy.
-            let may_be_busy = !votes.are_busy(most_away) && votes.busy.len() + votes.in_own_way + unheard > most_away;
-            let is_split = none_away && !may_be_busy;
-            let known = !own && (votes.are_away(most_away) || votes.busy.len() > most_away || is_split);
-            if held >= needed || (held + unheard < needed && known) {
+            if votes.are_decided(needed, self.nodes.len()) {
                 break;
             }
-            // A split vote: other callers ask too, and our grants keep everyone out. So silent servers get only a
-            // little longer than the others took, unless their answers decide the result of the acquire.
             let tells = deadline.is_once() || deadline.is_over();
-            let split = !votes.busy.is_empty() && none_away && !own && (!tells || votes.are_busy(most_away));
+            let split = votes.are_split(needed, self.nodes.len(), tells);
             let soon = tokio::time::sleep(silence(heard).saturating_sub(elapsed().saturating_sub(heard)));
             tokio::select! {
                 biased;
@@ -215,14 +241,8 @@ impl RedLock {
                 }
             }
         }
-        let held = votes.held();
-        if held < needed {
-            // A grant whose lease ended before the majority was complete does not count.
-            let over = votes.granted.len() - held;
-            if over > 0 {
-                votes.failed += over;
-                votes.why = Some(Error::too_late());
-            }
+        if votes.held() < needed {
+            votes.note_expired();
             late.take(&open, std::mem::take(&mut votes.asking));
         }
         Ok(votes)

@@ -156,20 +156,23 @@ impl Core {
                 line.listener.clone().filter(|_| heard).map(|listener| News::Ended(listener, channel))
             }
             What::Heard(_) => None,
-            What::Back { .. } => {
-                if self.down {
-                    return None;
-                }
-                // Subscription changes of the broken connection are void, even if they wait at a frozen server.
-                if let Some(waiting) = &mut self.frozen {
-                    waiting.retain(|parcel| parcel.line != index || matches!(parcel.request, Request::Run(_)));
-                }
-                self.join(index, now);
-                let line = &mut self.lines[index];
-                let told = std::mem::take(&mut line.told_broken);
-                line.listener.clone().map(|listener| News::Back(listener, told))
-            }
+            What::Back { .. } => self.line_is_back(index, now),
         }
+    }
+
+    /// The broken connection is established again.
+    fn line_is_back(&mut self, index: usize, now: Instant) -> Option<News> {
+        if self.down {
+            return None;
+        }
+        // Subscription changes of the broken connection are void, even if they wait at a frozen server.
+        if let Some(waiting) = &mut self.frozen {
+            waiting.retain(|parcel| parcel.line != index || matches!(parcel.request, Request::Run(_)));
+        }
+        self.join(index, now);
+        let line = &mut self.lines[index];
+        let told = std::mem::take(&mut line.told_broken);
+        line.listener.clone().map(|listener| News::Back(listener, told))
     }
 
     fn arrive(&mut self, mut parcel: Parcel, now: Instant) {

@@ -18,7 +18,7 @@ use crate::error::{Deadlock, Error, Result};
 use crate::names::LockName;
 use crate::runtime::home::EndsWithRuntime;
 use crate::topology::{Answered, ServerClock};
-use crate::transport::FaultKind;
+use crate::transport::{Fault, FaultKind};
 use crate::world::Moment;
 
 pub(super) enum Tried {
@@ -202,6 +202,14 @@ impl Attempt {
         }
     }
 
+    fn fault(&self, fault: &Fault) -> Failed {
+        let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true).leased(self.lease));
+        let error = Error::of_fault(fault, &self.protocol().name().as_written);
+        // The lock is held, but too few replicas have the hold. It is undone at once, so that other clients may acquire.
+        let spent = matches!(fault.kind, FaultKind::Unacknowledged { .. });
+        Failed { doubt: doubt.filter(|_| !spent), spent, ..error.into() }
+    }
+
     /// Sends the acquire, and retries it if the estimate of the server's clock was too inaccurate. Returns when it was
     /// sent.
     async fn send(&self, before: &Before) -> Result<(Moment, Answer), Failed> {
@@ -238,14 +246,7 @@ impl Attempt {
                 })
             };
             let answered = engine.topology.run_timed(protocol.name(), call).await;
-            let Answered { reply, placement, clock } = answered.map_err(|fault| {
-                let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true).leased(self.lease));
-                let error = Error::of_fault(&fault, &protocol.name().as_written);
-                // The lock is held, but too few replicas have the hold. It is undone at once, so that other clients
-                // may acquire.
-                let spent = matches!(fault.kind, FaultKind::Unacknowledged { .. });
-                Failed { doubt: doubt.filter(|_| !spent), spent, ..error.into() }
-            })?;
+            let Answered { reply, placement, clock } = answered.map_err(|fault| self.fault(&fault))?;
             match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
                 // The command did nothing: the server's clock was unknown, or it stepped.
                 Answer::TooLate(at) => refusals.add(&clock, at, engine.now())?,

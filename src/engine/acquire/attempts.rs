@@ -11,6 +11,7 @@ use crate::engine::hold::{Grant, Hold, Target};
 use crate::engine::protocol::Queueing;
 use crate::engine::wait::{News, Patience, Pause};
 use crate::error::{Error, Result};
+use crate::topology::Placement;
 
 /// Longest pause before a retry at the name's new server. Random below that, because other waiters retry at the same
 /// time.
@@ -75,70 +76,80 @@ impl<'a> Attempts<'a> {
 
     /// Makes one attempt. If it does not succeed, [`Attempts::pause`] says how to wait for the next one.
     pub(super) async fn ask(&mut self) -> Result<Option<Grant>> {
-        let request = self.request;
-        let placement = || request.engine.topology.placement(request.protocol.name());
-        let asked_at = placement();
         self.found = Found::Usual;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
             // This waiter has yielded to the waiters of the other half for `hold_back`. It yields no more.
             self.manner.gives_way = false;
         }
+        let asked_at = self.placement();
+        let tried = self.attempt().await;
+        self.manner.looks = true;
+        match tried {
+            Ok(tried) => Ok(self.answered(tried, held_back)),
+            Err(failed) => self.failed(failed, asked_at).map(|()| None),
+        }
+    }
+
+    fn placement(&self) -> Placement {
+        self.request.engine.topology.placement(self.request.protocol.name())
+    }
+
+    async fn attempt(&self) -> std::result::Result<Tried, Failed> {
+        let request = self.request;
         // Admission limits only newcomers. An owner that has a queue entry or holds the lock must not wait for it,
         // because others may wait for that owner.
         let joins = self.manner.queueing == Queueing::Join && self.entry.is_none() && !request.is_in();
-        let admitted = if joins { request.admitted().await } else { Ok(None) };
-        let tried = match admitted {
-            Ok(admitted) => {
-                let attempt = request.attempt(&self.target, self.doubt.is_some(), self.manner, admitted);
-                request.bounded(attempt).await
-            }
-            Err(failed) => Err(failed),
-        };
-        self.manner.looks = true;
-        if tried.as_ref().is_ok_and(|tried| !matches!(tried, Tried::Gone)) {
+        let admitted = if joins { request.admitted().await? } else { None };
+        request.bounded(request.attempt(&self.target, self.doubt.is_some(), self.manner, admitted)).await
+    }
+
+    /// The server has answered. Returns the grant if the lock was acquired.
+    fn answered(&mut self, tried: Tried, held_back: Option<Duration>) -> Option<Grant> {
+        let request = self.request;
+        if !matches!(tried, Tried::Gone) {
             // A lost queue entry is no evidence of a holder.
-            self.has_seen_busy |= !matches!(tried, Ok(Tried::Displaced));
+            self.has_seen_busy |= !matches!(tried, Tried::Displaced);
             self.failed = None;
             self.patience.answered();
         }
         match tried {
-            Ok(Tried::Held(grant)) => {
+            Tried::Held(grant) => {
                 self.disarm_all();
-                return Ok(Some(grant));
+                return Some(grant);
             }
-            Ok(Tried::Passed(grant)) => {
+            Tried::Passed(grant) => {
                 self.found = Found::Passed;
                 self.disarm_all();
-                return Ok(Some(grant));
+                return Some(grant);
             }
-            Ok(Tried::Queued(queued)) => {
+            Tried::Queued(queued) => {
                 self.pause_for = request.engine.options.poll_cap;
                 self.entered(queued);
             }
-            Ok(Tried::Marked(busy, mark)) => {
+            Tried::Marked(busy, mark) => {
                 self.by_java = busy.by_java;
                 self.pause_for = request.until_free(busy.ttl);
                 Undo::replace_mark(&mut self.mark, mark);
             }
-            Ok(Tried::HeldBack) => {
+            Tried::HeldBack => {
                 self.found = Found::HeldBack;
                 self.pause_for = held_back.unwrap_or(Duration::MAX).min(request.engine.options.poll_cap);
             }
-            Ok(Tried::Displaced) => {
+            Tried::Displaced => {
                 self.found = Found::Displaced;
             }
-            Ok(Tried::OwnerTaken) => {
+            Tried::OwnerTaken => {
                 // This gives up the queue entry.
                 self.entry = None;
                 self.found = Found::Displaced;
             }
-            Ok(Tried::Busy(busy)) => {
+            Tried::Busy(busy) => {
                 self.announced = busy.announced;
                 self.by_java = busy.by_java;
                 self.pause_for = request.until_free(busy.ttl);
             }
-            Ok(Tried::Gone) => {
+            Tried::Gone => {
                 // The release of the earlier hold may still be in flight. So the next attempt uses the hold in the
                 // table, even for a fresh owner.
                 let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
@@ -147,52 +158,60 @@ impl<'a> Attempts<'a> {
                 self.pause_for = Duration::from_millis(1);
                 self.found = Found::Gone;
             }
-            Err(Failed { error, doubt, would_repeat, spent, cut_off }) => {
-                if spent {
-                    // The spent hold is being released, and that release also covers a late copy of the acquire.
-                    self.doubt.take().into_iter().for_each(Undo::disarm);
-                    let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
-                    self.target = request.target_of(hold, request.engine.hold_number());
-                }
-                match doubt {
-                    Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
-                    Some(known) => known.disarm(),
-                    None => {}
-                }
-                if self.doubt.is_some() {
-                    // The command may have joined the queue.
-                    self.manner.queueing = Queueing::Stay;
-                }
-                if cut_off {
-                    // The error of an earlier attempt says more than "cut off". Without an earlier error, this counts
-                    // as a wait that ran out if another holder was seen.
-                    let earlier = self.failed.take();
-                    let ran_out = earlier.is_none() && self.has_seen_busy;
-                    request.ran_out.store(ran_out, Ordering::Relaxed);
-                    return Err(earlier.unwrap_or(error));
-                }
-                self.pause_for = if placement() != asked_at {
-                    // The name has moved to another server. Retry there soon.
-                    ELSEWHERE - request.engine.jitter(ELSEWHERE * 9 / 10)
-                } else if matches!(error, Error::Replicas { .. }) {
-                    // After this pause the grant is undone, and other waiters have had their chance.
-                    request.engine.pause(self.patience.failures().max(1))
-                } else {
-                    request.engine.pause(self.patience.failures())
-                };
-                let now = request.deadline.elapsed();
-                let enough = match error {
-                    Error::Replicas { .. } => self.patience.came_undone(now),
-                    _ if error.is_too_late() => self.patience.came_late(now),
-                    _ => self.patience.failed(now),
-                };
-                if would_repeat || enough || !error.is_retryable() || request.deadline.is_over() {
-                    return Err(error);
-                }
-                self.failed = Some(error);
-            }
         }
-        Ok(None)
+        None
+    }
+
+    /// The attempt has failed. An error if the acquire ends with it.
+    fn failed(
+        &mut self,
+        Failed { error, doubt, would_repeat, spent, cut_off }: Failed,
+        asked_at: Placement,
+    ) -> Result<()> {
+        let request = self.request;
+        if spent {
+            // The spent hold is being released, and that release also covers a late copy of the acquire.
+            self.doubt.take().into_iter().for_each(Undo::disarm);
+            let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
+            self.target = request.target_of(hold, request.engine.hold_number());
+        }
+        match doubt {
+            Some(undo) if self.doubt.is_none() => self.doubt = Some(undo),
+            Some(known) => known.disarm(),
+            None => {}
+        }
+        if self.doubt.is_some() {
+            // The command may have joined the queue.
+            self.manner.queueing = Queueing::Stay;
+        }
+        if cut_off {
+            // The error of an earlier attempt says more than "cut off". Without an earlier error, this counts as a
+            // wait that ran out if another holder was seen.
+            let earlier = self.failed.take();
+            let ran_out = earlier.is_none() && self.has_seen_busy;
+            request.ran_out.store(ran_out, Ordering::Relaxed);
+            return Err(earlier.unwrap_or(error));
+        }
+        self.pause_for = if self.placement() != asked_at {
+            // The name has moved to another server. Retry there soon.
+            ELSEWHERE - request.engine.jitter(ELSEWHERE * 9 / 10)
+        } else if matches!(error, Error::Replicas { .. }) {
+            // After this pause the grant is undone, and other waiters have had their chance.
+            request.engine.pause(self.patience.failures().max(1))
+        } else {
+            request.engine.pause(self.patience.failures())
+        };
+        let now = request.deadline.elapsed();
+        let enough = match error {
+            Error::Replicas { .. } => self.patience.came_undone(now),
+            _ if error.is_too_late() => self.patience.came_late(now),
+            _ => self.patience.failed(now),
+        };
+        if would_repeat || enough || !error.is_retryable() || request.deadline.is_over() {
+            return Err(error);
+        }
+        self.failed = Some(error);
+        Ok(())
     }
 
     /// Remaining time in which waiters of the other half come first. None if the lock has no halves.

@@ -18,6 +18,7 @@ use crate::owner::Owner;
 use crate::runtime::reaper::Finished;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
+use crate::world::Moment;
 
 static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/multi/acquire.lua")).gaining(is_held);
 
@@ -60,11 +61,6 @@ pub(crate) fn batch(
             protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
         // Undoes the command, whether or not it ran.
         let undo = || targets.iter().for_each(|target| drop(Undo::new(target, true).leased(lease)));
-        // None of our scripts gives such a reply, so the command may have run.
-        let odd = |reply: &Reply| {
-            undo();
-            Error::odd_reply(ALL.name, reply)
-        };
         let sent = engine.now();
         let (reply, asked_at) = engine.topology.run_placed(&name, call).await.map_err(|fault| {
             if fault.in_doubt() {
@@ -77,34 +73,59 @@ pub(crate) fn batch(
             undo();
             return Err(Error::moved());
         }
-        match &reply {
-            Reply::Nil => {}
-            Reply::List(parts) => {
-                let at = |at: &i64| usize::try_from(*at - 1).ok().filter(|at| *at < targets.len());
-                let refused = |text: &Bytes| Fault::new(FaultKind::Refused, String::from_utf8_lossy(text));
-                return match parts.as_slice() {
-                    [Reply::Int(n), Reply::Int(_)] => at(n).map(|at| Ok(Batch::Busy(at))),
-                    [Reply::Int(n), Reply::Text(text)] => {
-                        at(n).map(|at| Err(Error::of_fault(&refused(text), &targets[at].hold.name().as_written)))
-                    }
-                    _ => None,
-                }
-                .unwrap_or_else(|| Err(odd(&reply)));
+        match refusal(&reply, &targets) {
+            Some(Refusal::Busy(at)) => Ok(Batch::Busy(at)),
+            Some(Refusal::Failed(error)) => Err(error),
+            Some(Refusal::Odd) => {
+                // None of our scripts gives such a reply, so the command may have run.
+                undo();
+                Err(Error::odd_reply(ALL.name, &reply))
             }
-            reply => return Err(odd(reply)),
+            None => granted(&engine, &targets, lease, sent).map(Batch::Held),
         }
-        let until = valid_until(sent, span);
-        let grants: Vec<Grant> = targets.iter().map(|target| target.granted(lease, sent, until, false)).collect();
-        // Closing ends all holds in the table. Holds granted later are released here, by the drop of `grants`.
-        engine.check_open()?;
-        if engine.now() >= until {
-            // The grants came after their lease. Their drop releases them.
-            drop(grants);
-            return Err(Error::too_late());
-        }
-        for grant in &grants {
-            metrics::acquired(grant.hold.protocol.flavour(), || engine.now().since(sent));
-        }
-        Ok(Batch::Held(grants))
     })
+}
+
+/// Why a batch was not acquired.
+enum Refusal {
+    Busy(usize),
+    Failed(Error),
+    Odd,
+}
+
+/// Reads the reply. `None`: all locks are held.
+fn refusal(reply: &Reply, targets: &[Arc<Target>]) -> Option<Refusal> {
+    let parts = match reply {
+        Reply::Nil => return None,
+        Reply::List(parts) => parts.as_slice(),
+        _ => return Some(Refusal::Odd),
+    };
+    let at = |n: &i64| usize::try_from(*n - 1).ok().filter(|at| *at < targets.len());
+    let refused = |at: usize, text: &Bytes| {
+        let fault = Fault::new(FaultKind::Refused, String::from_utf8_lossy(text));
+        Refusal::Failed(Error::of_fault(&fault, &targets[at].hold.name().as_written))
+    };
+    let read = match parts {
+        [Reply::Int(n), Reply::Int(_)] => at(n).map(Refusal::Busy),
+        [Reply::Int(n), Reply::Text(text)] => at(n).map(|at| refused(at, text)),
+        _ => None,
+    };
+    Some(read.unwrap_or(Refusal::Odd))
+}
+
+/// Books the holds of a batch that was acquired. The command was sent at `sent`.
+fn granted(engine: &Arc<Engine>, targets: &[Arc<Target>], lease: Option<Duration>, sent: Moment) -> Result<Vec<Grant>> {
+    let until = valid_until(sent, lease.unwrap_or(engine.options.watchdog));
+    let grants: Vec<Grant> = targets.iter().map(|target| target.granted(lease, sent, until, false)).collect();
+    // Closing ends all holds in the table. Holds granted later are released here, by the drop of `grants`.
+    engine.check_open()?;
+    if engine.now() >= until {
+        // The grants came after their lease. Their drop releases them.
+        drop(grants);
+        return Err(Error::too_late());
+    }
+    for grant in &grants {
+        metrics::acquired(grant.hold.protocol.flavour(), || engine.now().since(sent));
+    }
+    Ok(grants)
 }

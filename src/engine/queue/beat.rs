@@ -195,6 +195,20 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     })
 }
 
+/// Notifies a waiter that the lock was passed on to it with this first lease. `sent`: when the refresh was sent that
+/// says so.
+fn was_passed_on(engine: &Engine, one: &Arc<QueueEntry>, sent: Moment, lease: Duration) {
+    let mut wakes = None;
+    let entries = engine.queues.entries.lock();
+    // Under the lock, and only for the same entry: the owner may have held the lock and joined the queue again since.
+    if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
+        wakes = Some(engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) }));
+    }
+    drop(entries);
+    // Dropped after the entries are unlocked, because a waker may lock them.
+    drop(wakes);
+}
+
 /// Books the reply to a refresh. Returns the time in which no deadline ends in its queues.
 fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: &Reply) -> Result<Duration, Error> {
     let odd = || Error::odd_reply(queue.refresh.name, reply);
@@ -242,19 +256,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
                 Some(Reply::Int(1)) => one.confirm(sent, *at),
                 // The entry is gone. Its waiter finds that out by asking, in order with its other commands.
                 Some(Reply::Int(0)) => engine.registry.wake(&one.inbox),
-                Some(Reply::Int(left)) => {
-                    let lease = Duration::from_millis(left.unsigned_abs());
-                    let mut wakes = None;
-                    let entries = engine.queues.entries.lock();
-                    // Under the lock, and only for the same entry: the owner may have held the lock and joined the
-                    // queue again since.
-                    if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
-                        wakes = Some(engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) }));
-                    }
-                    drop(entries);
-                    // Dropped after the entries are unlocked, because a waker may lock them.
-                    drop(wakes);
-                }
+                Some(Reply::Int(left)) => was_passed_on(engine, one, sent, Duration::from_millis(left.unsigned_abs())),
                 _ => return Err(odd()),
             }
         }

@@ -49,8 +49,8 @@ impl GuardRelease {
         }
     }
 
-    /// Counts a release that failed or found no hold. A guard that was lost before its release counts as lost only: whether the server still has
-    /// its hold depends on the time.
+    /// Counts a release that failed or found no hold. A guard that was lost before its release counts as lost only:
+    /// whether the server still has its hold depends on the time.
     pub(super) fn note_failed(&self) {
         if self.was_held {
             metrics::release_failed(self.hold.protocol.flavour());
@@ -60,22 +60,10 @@ impl GuardRelease {
     /// Books the server's answer, updates the table and notifies waiters.
     pub(super) fn book_answer(&self, answer: Answered) -> Result<Released> {
         let Self { engine, hold, tenure, .. } = self;
-        let (name, sent) = (Arc::clone(&hold.name().as_written), answer.sent);
+        let name = Arc::clone(&hold.name().as_written);
         match answer.release {
             Release::Left(left) => {
-                let mut book = hold.book();
-                let none_left = book.counted_down(*tenure);
-                let counted = engine.counted(sent);
-                let until = |lease| valid_until(counted, Duration::from_nanos(lease)).as_nanos();
-                if answer.rearms {
-                    book.rearmed(engine.now().as_nanos(), sent.as_nanos(), until, nanos(engine.options.watchdog));
-                }
-                drop(book);
-                hold.changed.notify_waiters();
-                if none_left {
-                    // The remaining holds belong to other clients under the same owner.
-                    nothing_is_left(engine, hold);
-                }
+                self.count_down(answer.sent, answer.rearms);
                 Ok(Released::StillHeld(left))
             }
             Release::Others => {
@@ -122,8 +110,26 @@ impl GuardRelease {
                 if hold.book().counted_down(*tenure) {
                     lock_is_free(engine, hold, 0);
                 }
-                Err(Error::odd_reply("release", &odd).about(&self.hold.name().as_written))
+                Err(Error::odd_reply("release", &odd).about(&name))
             }
+        }
+    }
+
+    /// Books that the owner still has other holds. `rearms`: the release has restarted their lease.
+    fn count_down(&self, sent: Moment, rearms: bool) {
+        let Self { engine, hold, tenure, .. } = self;
+        let mut book = hold.book();
+        let none_left = book.counted_down(*tenure);
+        let counted = engine.counted(sent);
+        let until = |lease| valid_until(counted, Duration::from_nanos(lease)).as_nanos();
+        if rearms {
+            book.rearmed(engine.now().as_nanos(), sent.as_nanos(), until, nanos(engine.options.watchdog));
+        }
+        drop(book);
+        hold.changed.notify_waiters();
+        if none_left {
+            // The remaining holds belong to other clients under the same owner.
+            nothing_is_left(engine, hold);
         }
     }
 }

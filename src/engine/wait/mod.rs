@@ -161,20 +161,11 @@ async fn contend<A: Awaited>(
         let listening = waiter.is_listening();
         let mut pause = match awaited.pause_before_asking(waiter, woken, was_listening && listening) {
             Some(pause) => pause,
-            None => {
-                if let Some(window) = waiter.window(woken) {
-                    waiter.park(deadline.at_most(engine.jitter(window)), Until::Handed).await;
-                    if let Some(output) = awaited.received(waiter) {
-                        return Ok(Waited::Done(output));
-                    }
-                }
-                pace.spend(engine.now());
-                match awaited.ask(waiter, listening).await? {
-                    Asked::Done(output) => return Ok(Waited::Done(output)),
-                    Asked::Displaced => return Ok(Waited::Displaced),
-                    Asked::Busy(pause) => pause,
-                }
-            }
+            None => match attempt(engine, deadline, waiter, awaited, woken, &mut pace).await? {
+                Asked::Done(output) => return Ok(Waited::Done(output)),
+                Asked::Displaced => return Ok(Waited::Displaced),
+                Asked::Busy(pause) => pause,
+            },
         };
         was_listening = listening;
         waiter.sit();
@@ -200,6 +191,26 @@ async fn contend<A: Awaited>(
             return Ok(over(engine, deadline, waiter, awaited).await);
         }
     }
+}
+
+/// Makes one attempt, after a short pause if clients of Java compete.
+async fn attempt<A: Awaited>(
+    engine: &Engine,
+    deadline: &Deadline,
+    waiter: &mut Waiter,
+    awaited: &mut A,
+    woken: bool,
+    pace: &mut Pace,
+) -> Result<Asked<A::Output>> {
+    let listening = waiter.is_listening();
+    if let Some(window) = waiter.window(woken) {
+        waiter.park(deadline.at_most(engine.jitter(window)), Until::Handed).await;
+        if let Some(output) = awaited.received(waiter) {
+            return Ok(Asked::Done(output));
+        }
+    }
+    pace.spend(engine.now());
+    awaited.ask(waiter, listening).await
 }
 
 /// Sleeps until there is news or the pause is over. True if the waiter should ask at once: there is news, or the wait

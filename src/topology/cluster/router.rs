@@ -42,96 +42,106 @@ impl Cluster {
         let (slot, until) = (name.slot(), Instant::now() + self.settings.command_timeout);
         let (mut redirects, mut pause) = (0, SHORTEST_PAUSE);
         loop {
-            let at = {
-                let state = self.state.read();
-                state.at(slot).ok().map(|(member, placement)| (Arc::clone(member), placement))
-            };
-            if let Some((member, placement)) = &at
-                && member.gate().is_shut()
-                && Instant::now() < until
-            {
-                let seen = Some(placement.generation);
-                let is_over = || !member.gate().is_shut() || self.is_news(slot, seen);
-                self.suspicion.pause(until - Instant::now(), is_over).await;
-                continue;
-            }
-            let (fault, at) = match at {
-                Some((member, _)) if member.gate().is_shut() => return Err(shut(member.host())),
+            let at = self.open_member(slot, until).await?;
+            let fault = match &at {
+                None => unowned(slot),
                 Some((member, placement)) => {
                     let outcome = member.run(world, call(member.clock())).await;
                     member.note(&outcome);
                     match outcome {
-                        Ok(reply) => return Ok(Answered { reply, placement, clock: MemberClock(member) }),
-                        Err(fault) => (fault, Some((member, placement))),
+                        Ok(reply) => {
+                            let clock = MemberClock(Arc::clone(member));
+                            return Ok(Answered { reply, placement: *placement, clock });
+                        }
+                        Err(fault) => fault,
                     }
                 }
-                None => (unowned(slot), None),
             };
             if self.closed.load(Ordering::Relaxed) {
                 return Err(fault);
             }
-            let (host, placement) = at.as_ref().map_or(("", None), |(member, at)| (member.host(), Some(*at)));
-            let redirect = Redirect::of(&fault.message, host);
-            if let (Redirect::Down, Some((member, _))) = (&redirect, &at)
-                && tells_of_cluster(&fault.message)
-            {
-                self.shut(member);
-            }
-            let is_open = matches!(redirect, Redirect::Ask { .. } | Redirect::Again);
-            let is_disputed = matches!(redirect, Redirect::Moved { .. });
-            match (fault.kind, redirect) {
-                // The member was closed because it has lost its slots. It may have run the command.
-                (FaultKind::Closed, _) => {
-                    if let Some(placement) = placement {
-                        self.forget_closed(placement.member);
-                    }
-                    // A query changes nothing, so it is retried at the server that has the slot now.
-                    if call(self.nobody.clock()).script.reads_only && Instant::now() < until {
-                        continue;
-                    }
-                    return Err(left(fault));
-                }
-                (FaultKind::Lost | FaultKind::TimedOut, _) => {
-                    self.suspicion.raise();
-                    return Err(fault);
-                }
-                (FaultKind::RuntimeGone | FaultKind::Unacknowledged { .. }, _)
-                | (FaultKind::Refused, Redirect::None) => {
-                    return Err(fault);
-                }
-                (_, Redirect::Moved { slot: told, to: Some(to) }) if told == slot && redirects < MOST_REDIRECTS => {
+            let failed = Failed::of(fault, at);
+            let is_query = || call(self.nobody.clock()).script.reads_only && Instant::now() < until;
+            match self.next(slot, &failed, is_query, redirects < MOST_REDIRECTS) {
+                Next::Fail(fault) => return Err(fault),
+                Next::Repeat => continue,
+                Next::Follow(to) => {
                     redirects += 1;
-                    self.suspicion.raise();
-                    let seen = placement.map_or(0, |placement| placement.generation);
-                    let seen = u32::try_from(seen).unwrap_or(u32::MAX);
+                    let seen = u32::try_from(failed.generation().unwrap_or(0)).unwrap_or(u32::MAX);
                     self.apply_redirect(slot, seen, &to).await;
                     continue;
                 }
-                (_, Redirect::Ask { slot: told, to: Some(to) }) if told == slot => {
+                Next::Ask(to) => {
                     if let Some((reply, member)) = self.ask(world, &to, call).await? {
                         self.announce_at_source(name, &member, call);
-                        let placement = placement.unwrap_or(Placement::NOWHERE);
+                        let placement = failed.at.map_or(Placement::NOWHERE, |(_, placement)| placement);
                         return Ok(Answered { reply, placement, clock: MemberClock(member) });
                     }
                 }
-                (_, Redirect::Moved { .. } | Redirect::Down | Redirect::Demoted | Redirect::NonLocal)
-                | (FaultKind::NotSent, _) => self.suspicion.raise(),
-                (_, Redirect::Ask { .. } | Redirect::Again) => {}
-                (FaultKind::Elsewhere, Redirect::None) => return Err(fault),
+                Next::Pause => {}
             }
-            // The command has not run, and another server may accept it soon.
             if Instant::now() + pause >= until {
-                return Err(match fault {
-                    _ if is_open => open(slot),
-                    _ if is_disputed => unowned(slot),
-                    fault => fault,
-                });
+                return Err(failed.last(slot));
             }
-            let seen = placement.map(|placement| placement.generation);
             // While servers redirect to each other, a changed map is no reason to try again sooner.
-            self.suspicion.pause(pause, || !is_disputed && self.is_news(slot, seen)).await;
+            let is_news = || !failed.is_disputed() && self.is_news(slot, failed.generation());
+            self.suspicion.pause(pause, is_news).await;
             redirects = 0;
-            pause = (pause * 2).min(if is_open || is_disputed { LONGEST_PAUSE } else { LONGEST_REST });
+            pause = (pause * 2).min(failed.longest_pause());
+        }
+    }
+
+    /// The member that has the slot, once its gate is open. `None` if no member is known to have the slot.
+    async fn open_member(&self, slot: u16, until: Instant) -> Result<Option<(Arc<Member>, Placement)>, Fault> {
+        loop {
+            let at = self.state.read().at(slot).ok().map(|(member, placement)| (Arc::clone(member), placement));
+            let Some((member, placement)) = at.as_ref().filter(|(member, _)| member.gate().is_shut()) else {
+                return Ok(at);
+            };
+            let now = Instant::now();
+            if now >= until {
+                return Err(shut(member.host()));
+            }
+            let is_over = || !member.gate().is_shut() || self.is_news(slot, Some(placement.generation));
+            self.suspicion.pause(until - now, is_over).await;
+        }
+    }
+
+    /// Decides what follows a failed command. `is_query`: the command changes nothing, and there is time to repeat it.
+    fn next(&self, slot: u16, failed: &Failed, is_query: impl Fn() -> bool, may_follow: bool) -> Next {
+        let Failed { fault, redirect, at } = failed;
+        if let (Redirect::Down, Some((member, _))) = (redirect, at)
+            && tells_of_cluster(&fault.message)
+        {
+            self.shut(member);
+        }
+        match (&fault.kind, redirect) {
+            // The member was closed because it has lost its slots. It may have run the command.
+            (FaultKind::Closed, _) => {
+                if let Some((_, placement)) = at {
+                    self.forget_closed(placement.member);
+                }
+                if is_query() { Next::Repeat } else { Next::Fail(left(fault.clone())) }
+            }
+            (FaultKind::Lost | FaultKind::TimedOut, _) => {
+                self.suspicion.raise();
+                Next::Fail(fault.clone())
+            }
+            (FaultKind::RuntimeGone | FaultKind::Unacknowledged { .. }, _) | (FaultKind::Refused, Redirect::None) => {
+                Next::Fail(fault.clone())
+            }
+            (_, Redirect::Moved { slot: told, to: Some(to) }) if *told == slot && may_follow => {
+                self.suspicion.raise();
+                Next::Follow(to.clone())
+            }
+            (_, Redirect::Ask { slot: told, to: Some(to) }) if *told == slot => Next::Ask(to.clone()),
+            (_, Redirect::Moved { .. } | Redirect::Down | Redirect::Demoted | Redirect::NonLocal)
+            | (FaultKind::NotSent, _) => {
+                self.suspicion.raise();
+                Next::Pause
+            }
+            (_, Redirect::Ask { .. } | Redirect::Again) => Next::Pause,
+            (FaultKind::Elsewhere, Redirect::None) => Next::Fail(fault.clone()),
         }
     }
 
@@ -186,6 +196,61 @@ impl Cluster {
         let words = vec![Arg::Text(name.channel.clone()), Arg::Int(0)];
         // Not awaited: a waiter that misses the message checks the lock when the holder's lease ends.
         tokio::spawn(async move { source.transport().run(Call { script: &SPUBLISH, keys: 0, words }).await });
+    }
+}
+
+/// A failed command, and the member that it was sent to.
+struct Failed {
+    fault: Fault,
+    redirect: Redirect,
+    at: Option<(Arc<Member>, Placement)>,
+}
+
+/// What follows a failed command.
+enum Next {
+    Fail(Fault),
+    /// Send it to the member that has the slot now.
+    Repeat,
+    /// Patch the slot map, and send it there.
+    Follow(Address),
+    /// Send it there behind an `ASKING`, and pause if that server refuses it.
+    Ask(Address),
+    /// Send it again after a pause: it has not run, and another server may accept it soon.
+    Pause,
+}
+
+impl Failed {
+    fn of(fault: Fault, at: Option<(Arc<Member>, Placement)>) -> Self {
+        let redirect = Redirect::of(&fault.message, at.as_ref().map_or("", |(member, _)| member.host()));
+        Self { fault, redirect, at }
+    }
+
+    /// The generation of the slot when the command was sent.
+    fn generation(&self) -> Option<usize> {
+        self.at.as_ref().map(|(_, placement)| placement.generation)
+    }
+
+    /// True if the slot is being moved.
+    const fn is_open(&self) -> bool {
+        matches!(self.redirect, Redirect::Ask { .. } | Redirect::Again)
+    }
+
+    /// True if servers may disagree about the slot.
+    const fn is_disputed(&self) -> bool {
+        matches!(self.redirect, Redirect::Moved { .. })
+    }
+
+    const fn longest_pause(&self) -> Duration {
+        if self.is_open() || self.is_disputed() { LONGEST_PAUSE } else { LONGEST_REST }
+    }
+
+    /// The fault to report when the time is over.
+    fn last(self, slot: u16) -> Fault {
+        match self {
+            _ if self.is_open() => open(slot),
+            _ if self.is_disputed() => unowned(slot),
+            Self { fault, .. } => fault,
+        }
     }
 }
 

@@ -35,6 +35,15 @@ pub(super) enum Known {
     Found,
 }
 
+/// What a server says about its role.
+enum Proof {
+    Primary,
+    /// No answer yet.
+    Later,
+    /// It is no primary, or the client is closed.
+    None,
+}
+
 impl Primary {
     /// Builds a member for the server at an address, which may become the primary. `None` if it can never be
     /// connected to.
@@ -61,57 +70,18 @@ impl Primary {
             }
         };
         let Some(member) = known else { return false };
-        let limit = match how {
-            Known::Told(_) => PROVES_WITHIN,
-            // Short, because the next look asks again, and no other server can be asked meanwhile.
-            Known::Found => PROVES_WITHIN / 10,
-        };
-        match within(limit, member.run(&*self.world, role())).await {
-            Some(Ok(reply)) if Role::of(&reply).is_primary() && !self.is_closed() => {}
-            Some(Err(fault)) if !self.is_closed() && fault.kind != FaultKind::Refused => {
-                tracing::debug!(%address, error = fault.message, "a server of the set does not report its role");
+        match self.proof(&member, address, how).await {
+            Proof::Primary => {}
+            Proof::Later => {
                 *asked = Some((address.clone(), member));
                 return false;
             }
-            // The connection may take longer. It is kept, and may still come up.
-            None if !self.is_closed() => {
-                *asked = Some((address.clone(), member));
-                return false;
-            }
-            _ => {
+            Proof::None => {
                 member.close(FAREWELL).await;
                 return false;
             }
         }
-        let (epoch, is_early) = match how {
-            Known::Told(epoch) => (epoch, false),
-            Known::Found => (self.current.read().epoch, true),
-        };
-        let (old, old_address) = {
-            let mut current = self.current.write();
-            {
-                // The old primary becomes a replica if it comes back.
-                let mut replicas = self.replicas.write();
-                replicas.insert(current.address.clone());
-                replicas.remove(address);
-                // In a replicated setup the URL may name fewer servers than there are. The count never falls.
-                let seen = current.member.acknowledgement().known();
-                let least = if self.kind == TopologyKind::Replicated { seen } else { 0 };
-                member.acknowledgement().knows_of(replicas.len().max(least));
-            }
-            let generation = current.generation + 1;
-            let new = Current {
-                member: Arc::clone(&member),
-                address: address.clone(),
-                epoch,
-                generation,
-                since: Instant::now(),
-                is_early,
-                is_away: false,
-            };
-            let old = std::mem::replace(&mut *current, new);
-            (old.member, old.address)
-        };
+        let Current { member: old, address: old_address, .. } = self.replace_by(&member, address, how);
         if let Some(listener) = self.listener.get() {
             // After the change of `current`: a `listen` from then on finds the new member itself.
             member.listen(Weak::clone(listener));
@@ -133,6 +103,55 @@ impl Primary {
         // The holds are confirmed. Only the new primary can say that a lock is not held.
         self.notify(|listener| listener.reconnected(member.id()));
         true
+    }
+
+    /// Asks a server whether it is a primary.
+    async fn proof(&self, member: &Member, address: &Address, how: Known) -> Proof {
+        let limit = match how {
+            Known::Told(_) => PROVES_WITHIN,
+            // Short, because the next look asks again, and no other server can be asked meanwhile.
+            Known::Found => PROVES_WITHIN / 10,
+        };
+        match within(limit, member.run(&*self.world, role())).await {
+            _ if self.is_closed() => Proof::None,
+            Some(Ok(reply)) if Role::of(&reply).is_primary() => Proof::Primary,
+            Some(Err(fault)) if fault.kind != FaultKind::Refused => {
+                tracing::debug!(%address, error = fault.message, "a server of the set does not report its role");
+                Proof::Later
+            }
+            Some(_) => Proof::None,
+            // The connection may take longer. It is kept, and may still come up.
+            None => Proof::Later,
+        }
+    }
+
+    /// Makes a member the current primary. Returns the old one.
+    fn replace_by(&self, member: &Arc<Member>, address: &Address, how: Known) -> Current {
+        let mut current = self.current.write();
+        let (epoch, is_early) = match how {
+            Known::Told(epoch) => (epoch, false),
+            Known::Found => (current.epoch, true),
+        };
+        {
+            // The old primary becomes a replica if it comes back.
+            let mut replicas = self.replicas.write();
+            replicas.insert(current.address.clone());
+            replicas.remove(address);
+            // In a replicated setup the URL may name fewer servers than there are. The count never falls.
+            let seen = current.member.acknowledgement().known();
+            let least = if self.kind == TopologyKind::Replicated { seen } else { 0 };
+            member.acknowledgement().knows_of(replicas.len().max(least));
+        }
+        let new = Current {
+            member: Arc::clone(member),
+            address: address.clone(),
+            epoch,
+            generation: current.generation + 1,
+            since: Instant::now(),
+            is_early,
+            is_away: false,
+        };
+        std::mem::replace(&mut *current, new)
     }
 
     /// Drops the candidate, because there is no doubt any more.

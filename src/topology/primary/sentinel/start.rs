@@ -84,15 +84,8 @@ impl Primary {
     }
 }
 
-/// Returns the report of the sentinels that answer first, once the server that they name says that it is the primary.
-/// The reason why it does not yet is left in `latest`.
-async fn first(
-    settings: &Settings,
-    connector: &dyn Connector,
-    sentinels: &Witnesses,
-    name: &Arc<str>,
-    latest: &Mutex<Option<Error>>,
-) -> Result<Told> {
+/// Asks all sentinels of the URL. Returns the newest report of those that answer at once.
+async fn told(settings: &Settings, sentinels: &Witnesses, name: &Arc<str>) -> Result<Told> {
     let (send, mut answers) = mpsc::unbounded_channel();
     for seed in &settings.seeds {
         let (sentinels, seed, name, send) = (sentinels.clone(), seed.clone(), Arc::clone(name), send.clone());
@@ -124,9 +117,19 @@ async fn first(
             Ok(None) | Err(_) => break,
         }
     }
-    let Some(mut best) = best else {
-        return Err(reason.or(Error::timeout(Step::Connect)));
-    };
+    best.ok_or_else(|| reason.or(Error::timeout(Step::Connect)))
+}
+
+/// Returns the report of the sentinels that answer first, once the server that they name says that it is the primary.
+/// The reason why it does not yet is left in `latest`.
+async fn first(
+    settings: &Settings,
+    connector: &dyn Connector,
+    sentinels: &Witnesses,
+    name: &Arc<str>,
+    latest: &Mutex<Option<Error>>,
+) -> Result<Told> {
+    let mut best = told(settings, sentinels, name).await?;
     let mut proving = Box::pin(proven(connector, best.address.clone(), settings.connect_timeout));
     loop {
         match tokio::time::timeout(OTHERS_WITHIN, &mut proving).await {
