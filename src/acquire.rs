@@ -8,9 +8,9 @@ use crate::owner::Owner;
 
 /// How to acquire: how long to wait, how long to hold, as which owner.
 ///
-/// Without a wait, an acquire waits until the lock is free; while the server is away it fails as
-/// [`DistLock::lock`](crate::DistLock::lock) says. Without a lease, the watchdog keeps the lock while the guard
-/// lives. Without an owner, a fresh one is created.
+/// Without a wait, an acquire waits until the lock is free. If the server is unreachable, the acquire fails as
+/// described at [`DistLock::lock`](crate::DistLock::lock). Without a lease, the watchdog renews the lock while the
+/// guard lives. Without an owner, the acquire creates a fresh one.
 ///
 /// # Examples
 ///
@@ -36,31 +36,32 @@ pub struct Acquire {
     pub(crate) not_reentrant: bool,
     /// True if the given owner was created for this acquire, so it holds nothing.
     pub(crate) holds_nothing: bool,
-    /// True for a member of a group lock: its guard becomes a part of the group's guard.
+    /// True for a member of a group lock, whose guard becomes a part of the group's guard.
     pub(crate) grouped: bool,
-    /// Time that the enclosing group acquire had waited when this one began. A reader's `hold_back` counts from the
-    /// start of the whole acquire.
+    /// Time that the enclosing group acquire had waited when this acquire began. A reader's `hold_back` counts from the
+    /// start of the group acquire.
     pub(crate) waited_before: Duration,
-    /// True if the first failure ends the wait, because the caller then tries other servers.
+    /// True if a failing server ends the wait, because the caller then tries other servers.
     pub(crate) ends_with_failure: bool,
 }
 
 impl Acquire {
-    /// Returns the defaults: no limit on the wait while somebody holds the lock, a lease kept by the watchdog, a
-    /// fresh owner.
+    /// Returns the defaults: no limit on the wait while somebody holds the lock, a lease that the watchdog renews, and
+    /// a fresh owner.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Limits the time of the acquire, *everything included*: queueing, subscribing, every command. Zero asks once.
-    /// Defaults to no limit.
+    /// Limits the time of the acquire, *everything included*: queueing, subscribing, every command. With zero, the
+    /// acquire makes one attempt. Defaults to no limit.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Sets an explicit lease, which is never renewed. At least 3 ms, because 1 % and 2 ms are taken off for drift;
-    /// at most ten years; rounded up to whole milliseconds. Defaults to the watchdog.
+    /// Sets an explicit lease, which is never renewed. The lease is at least 3 ms, because a guard counts on 1 % and 2
+    /// ms less, for drift. It is at most ten years, and is rounded up to whole milliseconds. Defaults to the watchdog's
+    /// lease.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self

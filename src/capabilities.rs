@@ -21,8 +21,8 @@ pub struct Capabilities {
     pub servers: usize,
     /// True if the client routes names by slot: it was connected by `redis-cluster://`.
     pub cluster: bool,
-    /// Whether the server belongs to a cluster. If it does and [`cluster`](Self::cluster) is false, names on the
-    /// other servers are refused.
+    /// Whether the server belongs to a cluster. If the server does and [`cluster`](Self::cluster) is false, the server
+    /// refuses names whose slots are on other servers.
     pub in_cluster: Option<bool>,
     /// Whether the server supports `CLUSTER NODES`, which a cluster client needs.
     pub cluster_nodes: Option<bool>,
@@ -38,13 +38,14 @@ pub struct Capabilities {
     /// [`Builder::script_cache`](crate::Builder::script_cache) off.
     pub script_cache: Option<bool>,
     /// Whether a script may access keys of several slots that it does not declare. The client learns this from its
-    /// first shared commands ([`guide::clusters`](crate::guide::clusters)): `None` until then, and without a cluster.
+    /// first shared commands ([`guide::clusters`](crate::guide::clusters)). `None` until then, and always without a
+    /// cluster.
     pub undeclared_keys: Option<bool>,
 }
 
 impl Capabilities {
-    /// Returns one sentence for each thing that is known to be missing: what it is and what follows. Empty if nothing
-    /// is missing.
+    /// Returns one sentence for each feature that is known to be missing, with the consequence. Empty if nothing is
+    /// missing.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         let no = |capability: Option<bool>| capability == Some(false);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_what_it_says_of_itself() {
+    fn server_name_version_and_mode_are_read_from_info() {
         for (info, server, version, in_cluster) in [
             (
                 "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n",
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn several_servers_can_what_all_of_them_can() {
+    fn combined_capabilities_have_lowest_version_and_shared_features() {
         let new = Capabilities { messages: Some(true), scripts: Some(true), ..of("valkey_version:9.10.0") };
         let old = Capabilities { messages: Some(false), ..of("valkey_version:9.9.1") };
         for found in [new.clone().and(old.clone()), old.and(new)] {

@@ -1,4 +1,4 @@
-//! The client: it connects, and owns one engine. It names no flavour.
+//! The client, which connects and owns one engine. This module knows no flavour of lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,10 +37,10 @@ pub use builder::Builder;
 ///
 /// # Runtime
 ///
-/// A client lives on the tokio runtime that connected it: its tasks and all clean-up run there. Locks and guards work
-/// anywhere, on another runtime or on an executor that is not tokio's (`futures::executor::block_on`): their calls
-/// then run as tasks on the client's runtime, which must be running. When the client's runtime ends, calls in flight
-/// end with [`Error::RuntimeGone`], and held locks end with their leases.
+/// A client lives on the tokio runtime on which it was connected: its tasks and all clean-up run there. Locks and
+/// guards also work on another runtime, or on an executor that is not tokio's (`futures::executor::block_on`). Their
+/// calls then run as tasks on the client's runtime, which must be running. When the client's runtime ends, calls in
+/// flight end with [`Error::RuntimeGone`], and held locks end with their leases.
 ///
 /// # Shutdown
 ///
@@ -76,7 +76,7 @@ impl Client {
     ///
     /// ¹ First two to each server of the URL, which are closed again.
     ///
-    /// If replicas must acknowledge, one `WAIT` more for each primary.
+    /// If replicas must acknowledge, one more command (`WAIT`) for each primary.
     ///
     /// # Cancel safety
     ///
@@ -84,12 +84,12 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// - [`Error::Config`]: the URL cannot work, or no tokio runtime is running. Also if a `redis-cluster://` URL
-    ///   names a server without a cluster, or a `redis-sentinel://` URL a server that is no sentinel or a name that
+    /// - [`Error::Config`]: the URL or an option cannot work, or no tokio runtime is running. A `redis-cluster://` URL
+    ///   names a server without a cluster. A `redis-sentinel://` URL names a server that is no sentinel, or a name that
     ///   the sentinels do not know.
     /// - [`Error::Connection`], [`Error::Timeout`]: no server of the URL can be reached, or none is a primary.
-    /// - [`Error::Server`]: the server refuses the login; a server of several refuses to list the others.
-    /// - [`Error::Unsupported`]: replicas must acknowledge, but the server cannot ask them.
+    /// - [`Error::Server`]: the server refuses the login, or the command that lists the other servers.
+    /// - [`Error::Unsupported`]: replicas must acknowledge, but the server does not support `WAIT`.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder(url).connect().await
     }
@@ -124,8 +124,8 @@ impl Client {
 
     /// Returns a client that talks to its server over this transport, on the current runtime.
     ///
-    /// Nothing is probed. Options about connections are left to the transport. The feature `unstable-transport` has
-    /// no stability promise.
+    /// The rights of the login are not checked. Options about connections are left to the transport. The feature
+    /// `unstable-transport` has no stability promise.
     ///
     /// # Cost
     ///
@@ -141,8 +141,8 @@ impl Client {
 
     /// Returns a client of a cluster that reaches its servers by `connector`, on the current runtime.
     ///
-    /// `world` is its clock and source of random numbers. `seeds` are some servers of the cluster, as `host:port`.
-    /// The rights of the login are not probed. Options about connections are left to the connector. The feature
+    /// `world` is its clock and source of random numbers. `seeds` are some servers of the cluster, as `host:port`. The
+    /// rights of the login are not checked. Options about connections are left to the connector. The feature
     /// `unstable-transport` has no stability promise.
     ///
     /// # Cost
@@ -227,7 +227,8 @@ impl Client {
         }
     }
 
-    /// Renews every watched lock now, as the scheduler does at every third of the watchdog.
+    /// Renews every lock with a watchdog now, as the scheduler does each time a third of the watchdog's lease has
+    /// passed.
     ///
     /// # Cost
     ///
@@ -243,7 +244,7 @@ impl Client {
     pub async fn renew_now(&self) -> Renewed {
         let engine = Arc::clone(self.0.engine());
         let round = self.0.engine().home().run(async move { Ok(renewal::round(&engine, Which::All).await) }).await;
-        // Without its runtime the client can renew nothing.
+        // The client's runtime has ended, so nothing can be renewed.
         let round: renewal::Round = round.unwrap_or_else(|_: Error| renewal::Round {
             failed: self.0.engine().holds.len(),
             ..renewal::Round::default()
@@ -251,7 +252,7 @@ impl Client {
         Renewed { renewed: round.renewed, failed: round.failed, lost: round.lost }
     }
 
-    /// Shuts down, as a service does at SIGTERM.
+    /// Shuts down the client, for example when a service receives SIGTERM.
     ///
     /// 1. New and waiting acquires fail at once with [`Error::Closed`]. An acquire whose command is in flight ends
     ///    with the reply, or after one [`command_timeout`](crate::Options::command_timeout).
@@ -303,7 +304,7 @@ impl Client {
     /// });
     ///
     /// signal(SignalKind::terminate())?.recv().await;
-    /// // The job under way has 20 s; whoever waits for the lock is told at once.
+    /// // The job under way has 20 s; waiters for the lock fail at once.
     /// client.shutdown(Duration::from_secs(20)).await?;
     /// worker.await?;
     /// # Ok(())
@@ -331,7 +332,7 @@ pub struct Stats {
     pub holds: usize,
     /// Waiting acquires.
     pub waiting: usize,
-    /// Names that tasks of this client wait for, listen to, or may hand over to each other.
+    /// Names that tasks of this client wait for, are subscribed to, or may hand over to each other.
     pub names: usize,
     /// Commands and clean-ups in flight.
     pub under_way: usize,

@@ -16,20 +16,21 @@ pub(crate) use distlock_wire::{Provider, Secret};
 pub use tls::Tls;
 pub(crate) use tls::{BUILT_IN, check as check_tls, not_built_in};
 
-/// The longest time that sent data may stay unacknowledged. The kernel counts milliseconds in 31 bits, and refuses
-/// more.
+/// The longest time that sent data may stay unacknowledged: a day, well below the kernel's limit for `TCP_USER_TIMEOUT`
+/// (2^31 ms, about 24.8 days).
 const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3600);
 
 /// All options of a [`Client`](crate::Client). Set them on the [`Builder`](crate::Builder).
 ///
-/// If Redisson has the same option, the default is the same. A value out of the bounds given here is
-/// [`Error::Config`](crate::Error::Config) at connect. Times without an upper bound are cut to ten years. With the
+/// If Redisson has the same option, the default is the same. If a value is out of the bounds given here, connecting
+/// fails with [`Error::Config`](crate::Error::Config). Times without an upper bound are cut to ten years. With the
 /// feature `serde`, options are read and written by the names of these fields: see `Settings`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Lease of locks without an explicit lease, renewed every third of it. Default 30 s; 100 ms to ten years, and at
-    /// least three times the [`command_timeout`](Self::command_timeout). (Redisson: `lockWatchdogTimeout`)
+    /// Lease of locks that were acquired without an explicit lease. It is renewed each time a third of it has passed.
+    /// Default 30 s; 100 ms to ten years, and at least three times the [`command_timeout`](Self::command_timeout).
+    /// (Redisson: `lockWatchdogTimeout`)
     pub watchdog: Duration,
     /// Number of locks renewed per command. Default 100; 1 to 5000. (Redisson: `lockWatchdogBatchSize`)
     pub watchdog_batch: usize,
@@ -37,39 +38,46 @@ pub struct Options {
     pub command_timeout: Duration,
     /// Time limit for connecting. Default 10 s; at least 1 ms. (Redisson: `connectTimeout`)
     pub connect_timeout: Duration,
-    /// Number of retries of an operation after errors that pass. Default 4. (Redisson: `retryAttempts`)
+    /// Sets for how long, not how often, an operation is retried after temporary errors
+    /// ([`is_retryable`](crate::Error::is_retryable)): for `retry_attempts` times the sum of `command_timeout` and the
+    /// longest `retry_delay`. Default 4, which is 20 s with the other defaults. (Redisson: `retryAttempts`)
     pub retry_attempts: u32,
-    /// Shortest and longest pause before such a retry; half of each pause is random. Default 1 s and 2 s; at least
-    /// 1 ms, the shortest first. (Redisson: `retryDelay`)
+    /// First and longest pause between such retries. The pause before the first retry is a tenth of the first pause.
+    /// Later pauses double up to the longest. Half of each pause is random. Default 1 s and 2 s. The first is at least
+    /// 1 ms, and the longest at least the first. (Redisson: `retryDelay`)
     pub retry_delay: (Duration, Duration),
-    /// Time limit for subscribing; after it waiters poll instead. Default 7.5 s; at least 1 ms. (Redisson:
-    /// `subscriptionTimeout`)
+    /// Time limit for subscribing. Waiters that are not subscribed by then poll instead. Default 7.5 s; at least 1 ms.
+    /// (Redisson: `subscriptionTimeout`)
     pub subscribe_timeout: Duration,
     /// Time that an unused subscription is kept for the next waiter. Default 5 s.
     pub subscription_linger: Duration,
     /// The longest time that a waiter sleeps before it checks the lock by itself, even without any message. Default
     /// 5 s; at least 10 ms.
     pub poll_cap: Duration,
-    /// Interval between checks of the connection for messages. Default 30 s; at least 10 ms. (Redisson:
+    /// Interval between PINGs on the connection that receives messages. Default 30 s; at least 10 ms. (Redisson:
     /// `pingConnectionInterval`)
     pub ping_interval: Duration,
     /// Number of hand-offs in a row inside this process, before other processes get a turn. Default 16; 0 turns
     /// hand-offs off.
     pub handoff_limit: u32,
-    /// Time for which a lock is handed over inside this process, before other processes get a turn. Default 50 ms.
+    /// For how long the tasks of this process may hand a lock to each other before other processes get a turn. Default
+    /// 50 ms.
     pub handoff_time: Duration,
-    /// After a release, lets other processes that received its message try before this one does, for at most 10 ms
-    /// each. Read-write locks: pauses for up to 1 ms while Java competes. Default true.
+    /// After its own release, this process lets the other processes that received the release message acquire first. It
+    /// waits for their releases: for at most 10 ms each (20 ms while a known competitor has not had a turn), and for at
+    /// most 200 ms in all. Read-write locks do not wait for releases: if a Java client held the lock in the last 5 s, a
+    /// task pauses for up to 1 ms before it tries. Default true.
     pub take_turns: bool,
-    /// Fair locks: the time within which a stopped waiter of ours loses its place. Default 5 s; 100 ms to 5 min. All
-    /// clients of a lock need the same value, because each judges the waiters of the others by its own.
+    /// Fair locks: the time within which a waiter of this crate loses its place if its process dies or freezes. Default
+    /// 5 s; 100 ms to 5 min. All clients of a lock need the same value, because each client applies its own value to
+    /// the waiters of other clients.
     pub fair_wait: Duration,
-    /// Fair locks: how long a waiter of Java that called `lock()` keeps its place. Default 5 min; 1 ms to ten years.
-    /// Set the value that Java uses. (Redisson: `fairLockWaitTimeout`)
+    /// Fair locks: how long a Java waiter that called `lock()` keeps its place in the queue. Default 5 min; 1 ms to ten
+    /// years. Set the value that Java uses. (Redisson: `fairLockWaitTimeout`)
     pub java_fair_wait: Duration,
-    /// Fair locks: the time within which the head of the queue must come for a free lock, if Java waits in the queue or
-    /// the head's client is not subscribed. Otherwise it loses its place. Default 500 ms; 10 ms to 5 min. A longer
-    /// time forgives longer pauses of a process, but each dead waiter then holds up the others for longer.
+    /// Fair locks: the time within which the head of the queue must take a free lock, or lose its place. Applies only
+    /// if a Java client waits in the queue, or if the head's client is not subscribed. Default 500 ms; 10 ms to 5 min.
+    /// A longer time tolerates longer pauses of a process, but each dead waiter then delays the others for longer.
     pub fair_grace: Duration,
     /// Read-write locks: who is preferred. Default: readers, as in Redisson.
     pub prefer: Prefer,
@@ -77,8 +85,8 @@ pub struct Options {
     pub hold_back: Duration,
     /// Number of connections for commands, in addition to one for messages. Default 1; up to 256.
     pub pool_size: usize,
-    /// Prefix of every name. Default empty; at most half the longest name. (Redisson: a `NameMapper` that does the
-    /// same)
+    /// Prefix of every name. Default empty; at most 2048 bytes, half of the longest name that is allowed. (Redisson: a
+    /// `NameMapper` that does the same)
     pub name_prefix: String,
     /// Name by which servers list the connections (`CLIENT LIST`). Default: `distlock-` and the client's id.
     /// Printable ASCII without spaces. (Redisson: `clientName`)
@@ -87,25 +95,28 @@ pub struct Options {
     pub script_cache: bool,
     /// Sends several acquires and releases in one command under load. Default true.
     pub coalesce: bool,
-    /// Several servers: how often the client refreshes which server has which slot, or is the primary. It also does
-    /// so whenever there is a reason. Default 5 s in clusters, 1 s with sentinels and replicated servers; at least
-    /// 10 ms. (Redisson: `scanInterval`)
+    /// Several servers: how often the client asks which server has which slot (clusters), or which server is the
+    /// primary (Sentinel, replicated servers). While the client is in doubt, for example after a redirect or a broken
+    /// connection, it asks more often. Default 5 s in clusters, 1 s with sentinels and replicated servers; at least 10
+    /// ms. (Redisson: `scanInterval`)
     pub scan_interval: Duration,
     /// Clusters: whether sharded channels are used. Default: if the servers know them, as in Redisson.
     pub sharded: Sharded,
     /// Which replicas must acknowledge an acquire or renewal before it counts. Default: Redisson's rule, which is one
-    /// replica if any is connected; a single server's replicas are not asked. (Redisson: `checkLockSyncedSlaves`)
+    /// replica if any is connected. With a single server (`redis://`), this rule requires no acknowledgement.
+    /// (Redisson: `checkLockSyncedSlaves`)
     pub acks: Acks,
-    /// Time limit for acknowledgements. Default 1 s; at least 1 ms. Capped so that a renewal can fail and be
-    /// repeated: together with the `command_timeout` at a third of the watchdog, but never below a sixth of the
-    /// watchdog. (Redisson: `slavesSyncTimeout`)
+    /// Time limit for acknowledgements. Default 1 s; at least 1 ms. A renewal must have time to fail and be repeated.
+    /// So a longer limit is reduced to a third of the watchdog minus `command_timeout`, or to a sixth of the watchdog
+    /// if that is more. (Redisson: `slavesSyncTimeout`)
     pub ack_timeout: Duration,
-    /// Sentinel: counts a renewal only if most sentinels confirmed the primary within the last lease of the watchdog.
-    /// So a primary that is cut off from them keeps no lock for longer than that. The client asks the sentinels every
-    /// [`scan_interval`](Self::scan_interval), or six times a lease if that is more often. Without Sentinel,
-    /// connecting fails with [`Error::Config`](crate::Error::Config). Default false.
+    /// Sentinel: a renewed lease counts from the moment when the renewal was sent, or from the moment when most
+    /// sentinels last confirmed the primary, whichever is earlier. So at a primary that is cut off from the sentinels,
+    /// no lock stays held for longer than one lease. The client asks the sentinels every
+    /// [`scan_interval`](Self::scan_interval), or six times a lease if that is more often. Without Sentinel, connecting
+    /// fails with [`Error::Config`](crate::Error::Config). Default false.
     pub confirm_primary: bool,
-    /// Probes at connect whether this login may do all that locks need, and warns if not. Default true.
+    /// Checks at connect whether this login has all rights that locks need, and warns if not. Default true.
     pub preflight: bool,
 }
 
@@ -117,7 +128,8 @@ pub enum Prefer {
     /// A new reader joins the current readers: Redisson's rule. A stream of readers can keep writers out.
     #[default]
     Readers,
-    /// A waiting writer of ours holds back new readers of ours, for at most [`Options::hold_back`].
+    /// A waiting writer of this crate holds back new readers of this crate, for at most [`Options::hold_back`]. Java
+    /// clients do not take part.
     Writers,
 }
 
@@ -136,7 +148,7 @@ pub enum Sharded {
     Off,
 }
 
-/// Number of replicas that must have an acquire, renewal or extension before it counts.
+/// Number of replicas that must acknowledge an acquire, renewal or extension before it counts.
 /// [`guide::acknowledgement`](crate::guide::acknowledgement) compares the modes, and says what each promises when a
 /// primary is lost.
 ///
@@ -150,10 +162,11 @@ pub enum Sharded {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Acks {
-    /// No replica. Writes that a primary has not replicated are lost with it.
+    /// No replica. If the primary is lost, so are its writes that no replica has received.
     Off,
-    /// Redisson's rule, best effort: an operation fails if replicas are connected and none acknowledges in time. Like
-    /// [`Off`](Self::Off) without replicas, over a single server (`redis://`), and if the server has no `WAIT`.
+    /// Redisson's rule, best effort: an operation fails if replicas are connected and none acknowledges in time. It
+    /// acts like [`Off`](Self::Off) in three cases: no replica is connected, the client uses a single server
+    /// (`redis://`), or the server has no `WAIT`.
     #[default]
     Redisson,
     /// At least this many replicas, 1 or more. The operation also fails if fewer are connected.
@@ -161,13 +174,13 @@ pub enum Acks {
     /// `AtLeast(1)` survives the loss of one server at a time, if the replica with the most data is promoted. It does
     /// not survive `SENTINEL FAILOVER`, which promotes a replica while the primary lives on; [`All`](Self::All) does.
     AtLeast(usize),
-    /// Every known replica, even one that is away, because any of them may be promoted. Over a single server: the
-    /// largest number that was ever connected at once, and at least one.
+    /// Every known replica, even a disconnected one, because any of them may be promoted. With a single server
+    /// (`redis://`): as many replicas as were ever connected at once, and at least one.
     All,
 }
 
 impl Acks {
-    /// True if an operation without acknowledgement never counts.
+    /// True if an operation counts only once enough replicas have acknowledged it.
     pub(crate) const fn is_strict(self) -> bool {
         matches!(self, Self::AtLeast(_) | Self::All)
     }
@@ -210,9 +223,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Time limit for acknowledgements. A renewal starts after a third of the watchdog, and must have time to fail
-    /// and be repeated before the lease ends. Each of both attempts waits for the server's answer and for its
-    /// replicas.
+    /// Time limit for acknowledgements. A renewal starts after a third of the watchdog, and must have time to fail and
+    /// be repeated before the lease ends. Each of the two attempts waits for the server's answer, and then for the
+    /// acknowledgement of its replicas.
     pub(crate) fn acknowledged_within(&self) -> Duration {
         let third = self.watchdog / 3;
         self.ack_timeout.min(third.saturating_sub(self.command_timeout).max(third / 2))
@@ -228,14 +241,15 @@ impl Options {
         (self.fair_wait / 5).min(self.watchdog / 6).min(Duration::from_secs(1))
     }
 
-    /// The longest time between two refreshes, if no waiter's deadline is near. A place outlives two refreshes, and
-    /// the rest of it is lease enough when the lock is passed on to the waiter.
+    /// The longest time between two refreshes, if no waiter's deadline is near. A place lasts more than twice as long,
+    /// so just before a refresh more than one such time is left of it. A lock that is passed on at that moment gets at
+    /// most this rest as its first lease, which is long enough to renew the lease.
     pub(crate) fn longest_beat(&self) -> Duration {
         self.beat() * 11 / 5
     }
 
-    /// Time for which a waiter's place lasts without a refresh. A waiter that stops right after a refresh is out
-    /// within `fair_wait`, including the time until another client looks at the queue.
+    /// Time for which a waiter's place lasts without a refresh. Half a beat less than `fair_wait`, because another
+    /// client may look at the queue up to half a beat after the place has run out.
     pub(crate) fn entry_life(&self) -> Duration {
         self.fair_wait - self.beat() / 2
     }

@@ -37,8 +37,8 @@ pub enum Error {
     /// The client was shut down.
     #[error("the client is shut down: connect a new one")]
     Closed,
-    /// The runtime of the client has ended, and all calls in flight with it. Nothing is sent any more, and nothing is
-    /// cleaned up: whatever the client held or requested ends with its lease.
+    /// The runtime of the client has ended, and so have all calls in flight. Nothing is sent or cleaned up any more, so
+    /// every lock that the client held or requested ends with its lease.
     #[error(
         "the runtime that this client lives on has ended: nothing is sent any more, and what was held ends with its lease; connect a new client, on a runtime that lasts"
     )]
@@ -61,7 +61,7 @@ pub enum Error {
         /// The lock and the server, if known.
         origin: Origin,
     },
-    /// The lock was held and no longer is, although its guard did not release it.
+    /// The lock is no longer held, although its guard did not release it.
     #[error("the lock {name:?} was lost: {why}; stop the work it protects")]
     Lost {
         /// The lock's name.
@@ -77,9 +77,9 @@ pub enum Error {
         /// Why the owner does not hold the lock.
         why: NotHeld,
     },
-    /// The release of a guard is not confirmed: the server does not answer, or refuses with an error that passes. The
-    /// guard is gone. The release is retried in the background until the lease is over, and the end of the lease
-    /// frees the lock at the latest.
+    /// The release of a guard is not confirmed: the server does not answer, or refuses with a temporary error. The
+    /// guard has ended. The release is retried in the background until the lease has ended. If no retry succeeds, the
+    /// end of the lease frees the lock.
     #[error(
         "the release of the lock {name:?} is not confirmed ({}); it is retried in the background until the lease is over",
         why.brief()
@@ -99,7 +99,8 @@ pub enum Error {
         /// The lock and the server, if known.
         origin: Origin,
     },
-    /// A step took too long. In the background an acquire is undone, and a release is retried.
+    /// A step took too long. If the step was a command of an acquire, the acquire is undone in the background. If the
+    /// step was a command of a release, the release is retried in the background.
     #[error("{}", self.text())]
     Timeout {
         /// The step.
@@ -115,8 +116,8 @@ pub enum Error {
         /// Why the owner would wait for itself.
         why: Deadlock,
     },
-    /// Too few of a lock's independent servers answered for a majority. The grants of the others are released.
-    #[error("the lock {name:?} needs {needed} of its servers, and {granted} granted it; the last failure: {why}")]
+    /// Too few of a RedLock's servers answered to know who holds the lock. Grants that arrived are released.
+    #[error("the lock {name:?} needs {needed} of its servers, and {granted} granted it; one failure: {why}")]
     NoQuorum {
         /// The lock's name.
         name: Arc<str>,
@@ -124,13 +125,13 @@ pub enum Error {
         granted: usize,
         /// Number of grants that are needed.
         needed: usize,
-        /// The last error among the servers that failed.
+        /// The error of one of the servers that failed.
         #[source]
         why: Arc<Self>,
     },
     /// Too few replicas acknowledged ([`Options::acks`](crate::Options::acks)). An acquire is undone, and may be
-    /// retried. After an extension, the guard counts on the shorter lease, although the server may keep the longer
-    /// one.
+    /// retried. If an extension fails with this error, the guard assumes the shorter of the old and the new lease,
+    /// although the server may keep the longer lease.
     #[error("{}", self.text())]
     Replicas {
         /// Number of replicas that are known to have acknowledged.
@@ -158,9 +159,9 @@ pub enum Error {
         name: Arc<str>,
         /// The server's text.
         message: String,
-        /// The type of the key as `TYPE` reports it (`string`, `list`, ...). None if the type is unknown, or if
-        /// another key of the lock than its main key has the wrong type. Only acquires look up the type; a multi lock
-        /// that acquires by one command does not.
+        /// The type of the key as `TYPE` reports it (`string`, `list`, ...). None if the type is unknown, or if the key
+        /// with the wrong type is not the lock's main key. Only acquires look up the type. An acquire of several locks
+        /// by one command does not.
         found: Option<Arc<str>>,
     },
 }
@@ -168,9 +169,10 @@ pub enum Error {
 /// The message for a grant whose reply came after the end of its lease.
 const TOO_LATE: &str = "the reply took longer than the lease";
 
-/// Parts of a cluster server's error for a script that needs a key which has already moved, or has not arrived yet.
-/// The script has written nothing by then (`lua/rwlock/covers.lua`). Each part leaves out the start of the text,
-/// because that differs by server, also in its capitals.
+/// Substrings of the errors with which a cluster server stops a script. Either a key that the script needs has already
+/// moved to another server or has not arrived yet, or the cluster is down. The script has written nothing by then
+/// (`lua/rwlock/covers.lua`). The start of each error text is left out, because its words and its letter case differ
+/// between servers.
 const OUT_OF_REACH: [&str; 4] = [
     "ttempted to access a non local key",
     "undeclared keys were accessed during rehashing",
@@ -183,7 +185,7 @@ impl Error {
         Self::Config { what: what.into() }
     }
 
-    /// The error for a grant that came after the end of its lease. The grant is released.
+    /// The error for a grant whose reply arrived after the end of its lease. The grant is released.
     pub(crate) fn too_late() -> Self {
         Self::connection(TOO_LATE, false, None)
     }
@@ -192,8 +194,8 @@ impl Error {
         matches!(self, Self::Connection { message, outcome_unknown: false, .. } if message == TOO_LATE)
     }
 
-    /// The error for an answer of a server that may have lost the name before it answered. The answer may be out of
-    /// date.
+    /// The error for an answer that a server gave when the name's slot may already have moved to another server. The
+    /// answer may be stale.
     pub(crate) fn moved() -> Self {
         let message =
             "the lock's name moved to another server while the command was in flight, so the answer may be stale";
@@ -212,8 +214,8 @@ impl Error {
 
     /// True if the same call may succeed a little later.
     ///
-    /// A failed [`Guard::unlock`](crate::Guard::unlock) cannot be called again: its guard is gone, and the release is
-    /// retried in the background.
+    /// A failed [`Guard::unlock`](crate::Guard::unlock) cannot be called again, because it has consumed the guard. The
+    /// release is retried in the background.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -230,8 +232,8 @@ impl Error {
 
     /// True if the operation may have taken effect although no reply came.
     ///
-    /// The client undoes an acquire in the background, unless its runtime has ended. Until then, for one lease at
-    /// most, the lock may look taken.
+    /// The client undoes an acquire in the background, unless its runtime has ended. Until the acquire is undone, for
+    /// one lease at most, the lock may look held.
     #[must_use]
     pub fn outcome_unknown(&self) -> bool {
         match self {

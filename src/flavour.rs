@@ -1,4 +1,4 @@
-//! All flavours by name. No other file knows them all.
+//! All flavours by name. No other file lists all flavours.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::lock::DistLock;
 
-/// The flavours of locks, to choose one at run time: `client.lock(Flavour::Reentrant, "orders:42")`.
+/// The flavours of locks, for a choice at run time: `client.lock(Flavour::Reentrant, "orders:42")`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
@@ -21,12 +21,12 @@ pub enum Flavour {
     Read,
     /// The exclusive half of Redisson's read-write lock.
     Write,
-    /// Redisson's fenced lock: like `Reentrant`, and every section gets a growing number for the storage to check.
+    /// Redisson's fenced lock: like `Reentrant`, and every critical section gets a growing number for the storage to
+    /// check.
     Fenced,
     /// Redisson's spin lock: like `Reentrant`, but releases send no message, and waiters poll.
     Spin,
-    /// The lock that most other libraries share, which Redisson does not have: `SET key value NX PX lease`. No
-    /// re-entry.
+    /// The lock of most other libraries: `SET key value NX PX lease`. Redisson does not have this lock. No re-entry.
     Plain,
 }
 

@@ -22,12 +22,13 @@ pub(crate) use group::{Held, enough, released, renamed};
 use single::Single;
 use unused::Unused;
 
-/// A held lock. Dropping the guard releases the lock in the background: it never blocks, never panics and needs no
-/// runtime. If the client's runtime has ended, the lock ends with its lease.
+/// A held lock. Dropping the guard releases the lock in the background. The drop never blocks, never panics and needs
+/// no runtime. If the client's runtime has ended, the lock ends with its lease.
 ///
-/// *A guard is not proof.* Its lease may end while the process is suspended. [`is_held`](Self::is_held) reads the
-/// local clock, which ends the hold before the server does; [`run`](Self::run) stops the work when the lock is lost.
-/// If an action must never happen twice, let the storage check it, by a fencing token.
+/// *A guard is no proof that the lock is held.* The lease may end while the process is suspended.
+/// [`is_held`](Self::is_held) compares the lease with the local clock, and turns false before the server ends the
+/// lease. [`run`](Self::run) stops the work when the lock is lost. If an action must never happen twice, let the
+/// storage check a fencing token.
 ///
 /// # Bind it
 ///
@@ -47,7 +48,7 @@ use unused::Unused;
 /// # }
 /// ```
 ///
-/// A guard that is dropped within a millisecond, without any call on it, is logged as a warning, once per name.
+/// If a guard is dropped within a millisecond and no method of it was called, a warning is logged, once per name.
 #[must_use = "dropping the guard releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct Guard(Inner, Unused);
@@ -103,7 +104,7 @@ impl Guard {
     }
 
     /// Returns the owner of this hold, for re-entry by [`Acquire::owner`](crate::Acquire::owner). From then on this
-    /// client no longer hands the lock over to its other tasks: they would act as the same owner.
+    /// client no longer hands the lock over to its other tasks, because two tasks could then act as one owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         let owner = match self.inner() {
@@ -114,8 +115,9 @@ impl Guard {
         owner
     }
 
-    /// Returns the fencing token: a number that grows with every section of this lock, for the storage to check.
-    /// `None` for flavours without one, and for multi locks and RedLocks: see [`members`](Self::members).
+    /// Returns the fencing token: a number that grows with every section of this lock, for the storage to check. `None`
+    /// for flavours without a token, and for multi locks and RedLocks, whose [`members`](Self::members) may have
+    /// tokens.
     #[must_use]
     pub fn token(&self) -> Option<u64> {
         match self.inner() {
@@ -124,7 +126,7 @@ impl Guard {
         }
     }
 
-    /// Returns the fencing token, or an error if the lock has none. A missing token thus cannot go unnoticed.
+    /// Returns the fencing token, or an error if the lock has none.
     ///
     /// # Errors
     ///
@@ -166,8 +168,8 @@ impl Guard {
         }
     }
 
-    /// True while the lock is held by the local clock: its [`deadline`](Self::deadline) has not passed, and no loss
-    /// is known. No I/O and no timer, so the answer is right even after a long pause of the process.
+    /// True while the lock is held by the local clock: the [`deadline`](Self::deadline) has not passed, and no loss is
+    /// known. The call uses no I/O and no timer, so the answer is right even after a long pause of the process.
     #[must_use]
     pub fn is_held(&self) -> bool {
         match self.inner() {
@@ -185,8 +187,8 @@ impl Guard {
         }
     }
 
-    /// Returns until when the lock is held without a further renewal: the moment before the last confirmed command
-    /// was sent, plus the lease, less 1 % and 2 ms for drift. In the past when the lock is lost.
+    /// Returns until when the lock is held without a further renewal: the moment at which the last confirmed command
+    /// was sent, plus the lease, less 1 % and 2 ms for drift. If the lock is lost, this is in the past.
     ///
     /// The deadline counts on a clock that keeps running during suspend. The returned [`Instant`] is converted at the
     /// time of the call.
@@ -214,8 +216,9 @@ impl Guard {
         }
     }
 
-    /// Sets the lease to `lease` from now, longer or shorter than before. The lease becomes explicit: it is no longer
-    /// renewed. If the same owner holds the lock more than once, the key lives as long as the longest of its leases.
+    /// Sets the lease to `lease` from now, longer or shorter than before. The lease becomes explicit, so it is no
+    /// longer renewed. If the same owner holds the lock more than once, the key lives as long as the longest of that
+    /// owner's leases.
     ///
     /// The reply must arrive before the shorter of the old and the new lease ends. Otherwise the guard is lost,
     /// whatever the server says.
@@ -233,7 +236,7 @@ impl Guard {
     /// - [`Error::Config`]: the lease is shorter than 3 ms or longer than ten years.
     /// - [`Error::Lost`], [`Error::Closed`]: the lock is no longer held.
     /// - The errors of [`DistLock::acquire`](crate::DistLock::acquire). If the outcome is unknown
-    ///   ([`Error::outcome_unknown`]), the guard counts on the shorter of both leases.
+    ///   ([`Error::outcome_unknown`]), the guard counts on the shorter of its old and its new lease.
     ///
     /// # Examples
     ///

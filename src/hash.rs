@@ -1,13 +1,13 @@
-//! Hashes of names and owners for tables. Each is computed once, and differs between processes.
+//! Hashes of names and owners for tables. Each hash is computed once, and differs between processes.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hasher, RandomState};
 use std::sync::OnceLock;
 
-/// The seed of all hashes. None in a simulation, so that every run is the same.
+/// The seed of all hashes. None in a simulation, so that every run has the same hashes.
 static SEED: OnceLock<Option<RandomState>> = OnceLock::new();
 
-/// Hashes a name or an owner; tables then use this value as it is. The hash is seeded by process, because names come
-/// from outside: with a known hash, thousands of names could be made to share a bucket.
+/// Hashes a name or an owner; tables use this value without hashing it again. Each process has its own seed, because
+/// names come from outside. With a known seed, an attacker could choose thousands of names that share a bucket.
 pub(crate) fn seeded(bytes: &[u8]) -> u64 {
     match SEED.get_or_init(|| Some(RandomState::new())) {
         Some(seed) => finished(seed.build_hasher(), bytes),

@@ -33,11 +33,11 @@
 //!
 //! # Safety in five sentences
 //!
-//! A lease has an end: after it another client may hold the lock, whatever the first holder is doing. A guard counts
-//! its lease on a local clock that keeps running during suspend, and ends it before the server does:
-//! [`is_held`](Guard::is_held) turns false, [`lost`](Guard::lost) completes, and [`run`](Guard::run) stops the work.
-//! Mutual exclusion holds while the server keeps the key (no failover or restart that loses it, no eviction, no
-//! manual deletion), its clock does not step forward, and nobody hostile writes the keys. Redis replicates
+//! A lease has an end, after which another client may hold the lock, whatever the first holder is doing. A guard counts
+//! its lease on a local clock that keeps running during suspend, and considers the lock lost before the server ends the
+//! lease: [`is_held`](Guard::is_held) turns false, [`lost`](Guard::lost) completes, and [`run`](Guard::run) stops the
+//! work. Mutual exclusion holds while the server keeps the key (no failover or restart that loses the key, no eviction,
+//! no manual deletion), the server's clock does not step forward, and nobody hostile writes the keys. Redis replicates
 //! asynchronously, so a failover may lose a lock that was just granted. If an action must never happen twice, let the
 //! storage refuse the second one: by a fencing token, a unique key or a version check.
 //!

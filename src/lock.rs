@@ -15,7 +15,7 @@ use crate::guard::Guard;
 use crate::owner::Owner;
 use crate::state::{Released, State};
 
-/// A lock of any flavour. Made by a [`Client`](crate::Client); cheap to create, clone and drop.
+/// A lock of any flavour. A [`Client`](crate::Client) creates locks. They are cheap to create, clone and drop.
 ///
 /// Every future of this trait may be dropped at any point. A dropped future's effects are undone in the background:
 /// no key, subscription or renewal is left behind.
@@ -40,13 +40,15 @@ use crate::state::{Released, State};
 /// # Your own implementation
 ///
 /// Your own lock may be a member of a [`MultiLock`](crate::MultiLock), a [`RedLock`](crate::RedLock) or a
-/// [`Striped`](crate::Striped) lock. They use it through this trait alone. So no script acquires it together with
-/// others, the group cannot tell whether two such locks are the same, and its work runs on the caller's runtime.
+/// [`Striped`](crate::Striped) lock. These group locks use your lock through this trait alone. So no script acquires
+/// your lock together with others, and a group cannot tell whether two such locks are the same. Without a lock of this
+/// crate as a member, the group's work runs on the caller's runtime.
 pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// Returns the name, without the client's prefix.
     fn name(&self) -> &str;
 
-    /// Acquires the lock as described by `how`. `Ok(None)` means that a holder was seen, and the wait ended.
+    /// Acquires the lock as described by `how`. `Ok(None)` means that the wait ended, and that another holder was seen
+    /// within it.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives:
     /// `if let Some(guard) = lock.acquire(how).await? { .. }`, not `if lock.acquire(how).await?.is_some() { .. }`,
@@ -56,10 +58,10 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     ///
     /// - A free lock: one round trip, one command.
     /// - A busy lock: one more command after subscribing, and one per wake-up.
-    /// - Behind other tasks of this process: no command until this task's turn. If no task has seen a holder by the
-    ///   middle of a limited wait, one command for all of them.
-    /// - If replicas acknowledge ([`Options::acks`](crate::Options::acks)): one more round trip from the server to
-    ///   them, and one `WAIT` for all commands sent together.
+    /// - Behind other tasks of this process: no command until this task's turn. If no task has seen a holder when half
+    ///   of a limited wait is over, one command for all waiting tasks.
+    /// - If replicas acknowledge ([`Options::acks`](crate::Options::acks)): one more round trip from the server to its
+    ///   replicas, and one `WAIT` for all commands sent together.
     ///
     /// # Cancel safety
     ///
@@ -74,29 +76,29 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// - [`Error::WouldDeadlock`]: the owner would wait for itself.
     /// - [`Error::Closed`], [`Error::RuntimeGone`]: the client was shut down, or its runtime has ended.
     ///
-    /// Errors that pass are retried within the wait, [`Options::retry_attempts`](crate::Options::retry_attempts)
-    /// times. If a wait ends without a holder seen, or while the server is silent, the result is an error that says
-    /// what is missing, such as [`Error::Timeout`]. After an error the lock is not held: a grant that the client did
-    /// not see is undone in the background.
+    /// Temporary errors ([`Error::is_retryable`]) are retried within the wait, for at most the time given at
+    /// [`lock`](Self::lock). If a wait ends and no holder was seen, or a reply of the server is overdue, the result is
+    /// an error that says what is missing, such as [`Error::Timeout`]. After an error the lock is not held: a grant
+    /// whose reply did not arrive is undone in the background.
     fn acquire(&self, how: Acquire) -> BoxFuture<'_, Result<Option<Guard>>>;
 
     /// Waits until the lock is free, and acquires it. The watchdog renews it.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives: `let guard = lock.lock().await?;`, not
-    /// `let _ = lock.lock().await?;`, which releases it at once. Cost, cancel safety and errors as for
+    /// `let _ = lock.lock().await?;`, which releases the lock at once. Cost, cancel safety and errors as for
     /// [`acquire`](Self::acquire).
     ///
     /// # Waiting time
     ///
-    /// Unlimited while somebody holds the lock. A server that cannot be reached, does not answer or refuses each
-    /// attempt ends the wait with the last error.
+    /// Unlimited while somebody holds the lock. If the server cannot be reached, does not answer or refuses each
+    /// attempt, the wait ends with the last error.
     ///
-    /// That error comes after ([`command_timeout`](crate::Options::command_timeout) + the longest
-    /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and at
-    /// most one pause and two `command_timeout`s later: 20 to 28 s by default. The time starts when the client
-    /// notices the failure, and each answer restarts it. Tasks of one client that wait for the same name try one
-    /// after another, each for that time. For a longer outage set more `retry_attempts`, or call again while
-    /// [`Error::is_retryable`] is true.
+    /// The error is returned after ([`command_timeout`](crate::Options::command_timeout) + the longest
+    /// [`retry_delay`](crate::Options::retry_delay)) * [`retry_attempts`](crate::Options::retry_attempts), and at most
+    /// one pause and two `command_timeout`s later: 20 to 28 s by default. The time starts when the client notices the
+    /// failure, and each answer of the server restarts the time. Tasks of one client that wait for the same name try
+    /// one after another, each for that time. To survive a longer outage, set more `retry_attempts`, or call again
+    /// while [`Error::is_retryable`] is true.
     ///
     /// # Examples
     ///
@@ -115,7 +117,7 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// Acquires the lock if it is free now. The watchdog renews it.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.try_lock().await? { .. }`,
-    /// not `if lock.try_lock().await?.is_some() { .. }`, which releases it before the block.
+    /// not `if lock.try_lock().await?.is_some() { .. }`, which releases the lock before the block.
     ///
     /// # Cost
     ///
@@ -139,8 +141,8 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// Waits for the lock for at most `wait`, everything included. The watchdog renews it.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives:
-    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases it
-    /// at once, or never held it. Cost, cancel safety and errors as for [`acquire`](Self::acquire).
+    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases an
+    /// acquired lock at once. Cost, cancel safety and errors as for [`acquire`](Self::acquire).
     ///
     /// # Examples
     ///
@@ -178,7 +180,7 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
         Box::pin(async move { self.acquire(Acquire::new().lease(lease)).await?.ok_or(Error::Closed) })
     }
 
-    /// Returns who holds the lock, and for how long, as the primary knows it.
+    /// Returns who holds the lock, and for how long, read from the primary.
     ///
     /// # Cost
     ///
@@ -211,8 +213,8 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
         Box::pin(async { Ok(self.state().await?.is_locked()) })
     }
 
-    /// Returns how long the lock lives without renewal; `None` if it is free. Cost, cancel safety and errors as for
-    /// [`state`](Self::state).
+    /// Returns how long the lock stays held without renewal; `None` if the lock is free. Cost, cancel safety and errors
+    /// as for [`state`](Self::state).
     fn remaining_ttl(&self) -> BoxFuture<'_, Result<Option<Duration>>> {
         Box::pin(async { Ok(self.state().await?.remaining) })
     }
@@ -257,13 +259,14 @@ pub trait DistLock: Any + fmt::Debug + Send + Sync {
     /// ```
     fn force_unlock(&self) -> BoxFuture<'_, Result<bool>>;
 
-    /// Releases one hold of `owner` that another process acquired or [`Guard::into_owner`] left: Redisson's
-    /// `unlockAsync(threadId)`. A hold left by `into_owner` is released first.
+    /// Releases one hold of `owner` that another process acquired, or that [`Guard::into_owner`] left without a guard.
+    /// Redisson's `unlockAsync(threadId)`. A hold left by `into_owner` is released first.
     ///
     /// # Cost
     ///
     /// One round trip, one command. Two commands if the owner has several holds, or was given to its acquire; then
-    /// sometimes a `TIME` more, as for [`Guard::unlock`]. If a guard relies on each hold, half a second more.
+    /// sometimes one more (`TIME`), as for [`Guard::unlock`]. If each hold of the owner still has a guard, the release
+    /// takes half a second longer.
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,7 @@
-//! All keys and channels of a lock's name, the hash-tag rule, and the limits of names. No other file spells
+//! All keys and channels of a lock's name, the hash-tag rule, and the limits of names. No other file contains
 //! `redisson_`.
 //!
-//! The names are Redisson's, with three exceptions: `docs/wire-format.md`.
+//! The keys and channels are Redisson's, with three exceptions, which `docs/wire-format.md` lists.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -23,10 +23,10 @@ const LOCK_CHANNEL: &str = "redisson_lock__channel";
 /// The channel for releases of read-write locks.
 const RW_CHANNEL: &str = "redisson_rwlock";
 
-/// The channel for our releases of plain locks. Other libraries have none.
+/// The channel for this crate's releases of plain locks. Other libraries have no such channel.
 const PLAIN_CHANNEL: &str = "distlock_plain";
 
-/// Give plain locks and the halves of a read-write lock hashes of their own in tables.
+/// Salts that give plain locks and the halves of a read-write lock different hashes, because these locks share a key.
 const PLAIN_SALT: u64 = 0x3c3c_2468_ace0_1357;
 const READ_SALT: u64 = 0xa5a5_1357_9bdf_2468;
 const WRITE_SALT: u64 = 0x5a5a_8642_fdb9_7531;
@@ -36,7 +36,7 @@ const LOCK_QUEUE: &str = "redisson_lock_queue";
 const LOCK_TIMEOUT: &str = "redisson_lock_timeout";
 const LOCK_WAITERS: &str = "redisson_lock_waiters";
 
-/// The counter of a fenced lock's sections.
+/// The token counter of a fenced lock.
 const LOCK_TOKEN: &str = "redisson_lock_token";
 
 /// A lock's name with everything derived from it. Created once per lock object.
@@ -47,9 +47,9 @@ pub(crate) struct LockName {
     pub(crate) key: Bytes,
     /// The channel for releases of the lock.
     pub(crate) channel: Bytes,
-    /// For a waiter's inbox: the lock that the waiter waits for.
+    /// For the inbox of a fair waiter: the lock that the waiter waits for.
     pub(crate) lock: Option<Arc<LockName>>,
-    /// Which of the locks under this key. Each has waiters and holds of its own.
+    /// Which of the locks that share this key. Each of them has its own waiters and holds.
     pub(crate) half: Half,
     hash: u64,
     /// The slot of the key, computed on first use.
@@ -83,7 +83,7 @@ impl LockName {
         let key = format!("{prefix}{written}");
         let hash = seeded(key.as_bytes()) ^ salt;
         let channel = Bytes::from(tagged(channel, &key));
-        // The channel's name ends with the key, and possibly a brace: both share one buffer.
+        // The channel's name ends with the key, and possibly a brace, so the key is a slice of the channel.
         let end = channel.len() - usize::from(!key.contains('{'));
         let key = channel.slice(end - key.len()..end);
         Self { as_written: Arc::from(written), key, channel, lock: None, half, hash, slot: OnceLock::new() }
@@ -101,13 +101,13 @@ impl LockName {
         (half(Half::Read, READ_SALT), half(Half::Write, WRITE_SALT))
     }
 
-    /// The start of a read-write lock's other keys: the name in braces, or as it is if it contains a `{`.
+    /// The start of a read-write lock's other keys: the key in braces, or the plain key if it contains a `{`.
     pub(crate) fn tag(&self) -> Bytes {
         self.channel.slice(RW_CHANNEL.len() + 1..)
     }
 
-    /// The key that marks waiting writers of ours, for read-write locks that prefer writers. Redisson has no such
-    /// key.
+    /// The key with the marks of this crate's waiting writers, for read-write locks that prefer writers. Redisson has
+    /// no such key.
     pub(crate) fn waiting_writers(&self) -> Bytes {
         Bytes::from([&self.tag()[..], b":rwlock_waiting"].concat())
     }
@@ -117,8 +117,8 @@ impl LockName {
         Bytes::from([&self.tag()[..], b":", owner.as_bytes(), format!(":rwlock_timeout:{n}").as_bytes()].concat())
     }
 
-    /// The inbox of one owner: the channel on which the owner learns that its turn for this lock has come. The inbox
-    /// is a name of its own in the registry, because it has one waiter only.
+    /// The inbox of one owner: the channel that reports the owner's turn for this lock. The inbox is a separate name in
+    /// the registry, with one waiter only.
     pub(crate) fn inbox(self: &Arc<Self>, owner: &str) -> Arc<Self> {
         let mut channel = Vec::with_capacity(self.channel.len() + 1 + owner.len());
         channel.extend_from_slice(&self.channel);
@@ -139,8 +139,8 @@ impl LockName {
         Bytes::from(tagged(LOCK_TIMEOUT, &self.raw()))
     }
 
-    /// The key for a fair lock's waiters of this crate. It belongs to this name alone, unlike the queue, which `x`
-    /// and `{x}` share as in Redisson. Redisson has no such key.
+    /// The key for a fair lock's waiters of this crate. The names `x` and `{x}` share the queue, as in Redisson, but
+    /// each of them has its own key for waiters. Redisson has no such key.
     pub(crate) fn waiters(&self) -> Bytes {
         Bytes::from(format!("{}:{}", tagged(LOCK_WAITERS, &self.raw()), self.raw()))
     }
@@ -189,14 +189,15 @@ impl Hash for LockName {
     }
 }
 
-/// `prefix:{raw}`, or `prefix:raw` if the name contains a `{`. Either way the key is in the name's own slot.
+/// `prefix:{raw}`, or `prefix:raw` if `raw` contains a `{`. Both are in the slot of `raw`, except for odd braces
+/// (`spans_slots`).
 fn tagged(prefix: &str, raw: &str) -> String {
     if raw.contains('{') { format!("{prefix}:{raw}") } else { format!("{prefix}:{{{raw}}}") }
 }
 
 /// The shard of a table with `n` shards.
 pub(crate) fn shard(name: &LockName, n: usize) -> usize {
-    // The low bits pick the bucket inside a shard, so the shard is picked by high bits.
+    // The low bits select the bucket inside a shard, so high bits select the shard.
     ((name.hash >> 40) as usize) % n
 }
 
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_as_redisson_makes_them() {
+    fn names_map_to_redisson_keys_and_channels() {
         let table = [
             ("", "foo", "foo", "redisson_lock__channel:{foo}"),
             ("", "pre{tag}suf", "pre{tag}suf", "redisson_lock__channel:pre{tag}suf"),
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_hashed_as_nobody_outside_can_know() {
+    fn name_hash_resists_known_fnv_1a_collision() {
         // The FNV-1a hash of the first name is 0, and stays 0 with each zero byte appended. So anyone who knows an
         // unseeded hash can construct any number of colliding names.
         let (one, other) = ("77kepQFQ8Kl\0", "77kepQFQ8Kl\0\0");
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_names_are_refused() {
+    fn empty_and_too_long_names_are_refused() {
         assert!(matches!(LockName::new("", "").check(), Err(Error::Config { .. })));
         assert!(matches!(LockName::new("p:", "").check(), Err(Error::Config { .. })));
         assert!(LockName::new("", &"x".repeat(LONGEST)).check().is_ok());

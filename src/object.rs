@@ -18,16 +18,16 @@ use crate::owner::Owner;
 use crate::state::{Released, State};
 use crate::transport::{Call, Reply};
 
-/// A lock of flavour `F`. Use it by the names [`ReentrantLock`](crate::ReentrantLock), [`FairLock`](crate::FairLock),
-/// [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock), [`FencedLock`](crate::FencedLock),
-/// [`SpinLock`](crate::SpinLock) and [`PlainLock`](crate::PlainLock).
+/// A lock of flavour `F`, with a type alias for each flavour: [`ReentrantLock`](crate::ReentrantLock),
+/// [`FairLock`](crate::FairLock), [`ReadLock`](crate::ReadLock), [`WriteLock`](crate::WriteLock),
+/// [`FencedLock`](crate::FencedLock), [`SpinLock`](crate::SpinLock) and [`PlainLock`](crate::PlainLock).
 ///
-/// Made by a [`Client`]; cheap to clone and drop. [`DistLock`] has all methods. The acquiring methods are here too,
-/// without the trait and its boxed futures.
+/// A [`Client`] creates locks; they are cheap to clone and drop. [`DistLock`] has all methods. The methods that acquire
+/// are also inherent methods of this type, which need no boxed future.
 pub struct Lock<F> {
     client: Client,
     protocol: Arc<dyn Protocol>,
-    /// A function's result type, so that the lock is `Send` and `Sync` for any `F`.
+    /// `F` is only a function's result type, so that the lock is `Send` and `Sync` for any `F`.
     flavour: PhantomData<fn() -> F>,
 }
 
@@ -57,9 +57,8 @@ impl<F> Lock<F> {
 
     /// [`DistLock::acquire`] without a boxed future.
     ///
-    /// The lock is held while the [guard](Guard#bind-it) lives:
-    /// `if let Some(guard) = lock.acquire(how).await? { .. }`, not `if lock.acquire(how).await?.is_some() { .. }`,
-    /// which releases it before the block.
+    /// The lock is held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.acquire(how).await? { .. }`,
+    /// not `if lock.acquire(how).await?.is_some() { .. }`, which releases the lock before the block.
     pub async fn acquire(&self, how: Acquire) -> Result<Option<Guard>> {
         let guard = if how.grouped { Guard::part } else { Guard::new };
         let grant = acquire::acquire(self.client.engine(), &self.protocol, how).await?;
@@ -77,7 +76,7 @@ impl<F> Lock<F> {
     /// [`DistLock::try_lock`] without a boxed future.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives: `if let Some(guard) = lock.try_lock().await? { .. }`,
-    /// not `if lock.try_lock().await?.is_some() { .. }`, which releases it before the block.
+    /// not `if lock.try_lock().await?.is_some() { .. }`, which releases the lock before the block.
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         self.acquire(Acquire::new().wait(Duration::ZERO)).await
     }
@@ -85,8 +84,8 @@ impl<F> Lock<F> {
     /// [`DistLock::lock_for`] without a boxed future.
     ///
     /// The lock is held while the [guard](Guard#bind-it) lives:
-    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases it
-    /// at once, or never held it.
+    /// `if let Some(guard) = lock.lock_for(wait).await? { .. }`, not `lock.lock_for(wait).await?;`, which releases an
+    /// acquired lock at once.
     pub async fn lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
         self.acquire(Acquire::new().wait(wait)).await
     }

@@ -27,8 +27,8 @@ tokio::task_local! {
 /// accident. An owner is never an OS thread or a task.
 ///
 /// An owner can be sent to another process as text (`Display`, `FromStr`, serde). The other process may re-enter as
-/// this owner, or release its holds. Each hold counts for itself: a guard releases exactly the hold of its own
-/// acquire. [`guide::owners`](crate::guide::owners) says what is promised if several tasks share an owner.
+/// this owner, or release the owner's holds. A guard releases exactly the hold of its own acquire.
+/// [`guide::owners`](crate::guide::owners) describes what is promised if several tasks share an owner.
 ///
 /// # Examples
 ///
@@ -48,11 +48,11 @@ pub struct Owner(Arc<Inner>);
 
 struct Inner {
     text: Bytes,
-    /// Hash of the text, for tables. Seeded, because the text may come from outside.
+    /// Seeded hash of the text, for tables.
     hash: u64,
     /// True once someone else may act as this owner.
     known: AtomicBool,
-    /// For an owner at one server of a RedLock: the owner of the whole lock.
+    /// For the owner at one server of a RedLock: the owner of the whole RedLock.
     whole: Option<Owner>,
 }
 
@@ -62,8 +62,8 @@ pub(crate) fn client_id(world: &dyn World) -> String {
     uuid::Builder::from_custom_bytes(random.to_be_bytes()).into_uuid().to_string()
 }
 
-/// Number of owners whose texts share one buffer. Each acquire has an owner of its own, and neighbours mostly live
-/// equally long. An owner that stays keeps at most half a kilobyte.
+/// Number of owners whose texts share one buffer. Each acquire has its own owner, and successive owners mostly live
+/// equally long. A long-lived owner keeps the whole buffer, at most half a kilobyte.
 const TOGETHER: u64 = 8;
 
 /// Creates fresh owners of one uuid, with increasing numbers.
@@ -118,8 +118,8 @@ fn texts(client: &str, numbers: Range<u64>) -> Bytes {
 }
 
 impl Owner {
-    /// This owner at server number `node` of a RedLock. Each server gets another text, so that two clients of one
-    /// server never count as two servers that granted the lock.
+    /// This owner at server number `node` of a RedLock. The owner's text differs on each server, so that two clients of
+    /// one server never count as two servers that granted the lock.
     pub(crate) fn at(&self, node: usize) -> Self {
         if node == 0 {
             return self.clone();
@@ -168,8 +168,8 @@ impl Owner {
         self.0.known.load(Ordering::Relaxed) || self.0.whole.as_ref().is_some_and(Self::is_known)
     }
 
-    /// Runs `work` with this owner as the current one: acquires inside that name no owner use it, as all lock calls
-    /// on one Java thread share a holder. It does not apply to tasks that `work` spawns.
+    /// Runs `work` with this owner as the current owner. Acquires in `work` that name no owner use the current owner,
+    /// as all lock calls on one Java thread share a holder. Tasks that `work` spawns do not.
     ///
     /// # Cost
     ///
@@ -262,7 +262,7 @@ mod tests {
     const ID: &str = "71b96ce8-2746-8c3a-9d0e-0123456789ab";
 
     #[test]
-    fn text_and_back() {
+    fn owner_round_trips_through_text() {
         for number in [0, 7, 10, u64::MAX] {
             let owner = Owner::fresh(ID, number);
             assert_eq!(owner.text(), format!("{ID}:{number}"));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn each_server_knows_an_owner_by_another_name() {
+    fn owner_has_different_text_at_each_server() {
         let owner = Owner::fresh(ID, 7);
         let all: std::collections::HashSet<_> = (0..256).map(|node| owner.at(node).text().to_owned()).collect();
         assert_eq!(all.len(), 256);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_owner_is_refused() {
+    fn malformed_owner_text_is_refused() {
         for text in ["", ":", "x:1", ID, &format!("{ID}:"), &format!("{ID}:-1"), &format!("{ID}:1:write")] {
             assert!(text.parse::<Owner>().is_err(), "{text:?}");
         }

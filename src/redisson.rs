@@ -1,4 +1,4 @@
-//! Makes a builder of what `distlock-redisson-config` reads from Redisson's YAML (feature `config`).
+//! Creates a builder from Redisson's YAML, which `distlock-redisson-config` reads (feature `config`).
 
 #[cfg(test)]
 mod tests;
@@ -23,10 +23,10 @@ const NAME: &AsciiSet = &PATH.add(b'/').add(b',').add(b':');
 ///
 /// - Servers, logins, timeouts and options that affect locks are used. Options without a meaning here, such as
 ///   threads and codecs, are ignored.
-/// - Options that cannot be used are an error that lists them all by name and line. With [`lenient`](Self::lenient)
-///   they are left out instead, and listed next to the builder.
-/// - Options that decide which lock a name means, or how safe the lock is, are never left out. So the client excludes
-///   the Java processes that use the same file.
+/// - If any option cannot be used, reading fails with an error that lists all such options by name and line. With
+///   [`lenient`](Self::lenient) these options are left out instead, and [`RedissonConfig::left_out`] lists them.
+/// - Options that decide which lock a name means, or how safe the lock is, are never left out. So this client and the
+///   Java processes that use the same file exclude each other.
 ///
 /// [`guide::redisson_yaml`](crate::guide::redisson_yaml) describes each option.
 ///
@@ -61,8 +61,9 @@ impl RedissonYaml {
         Self::default()
     }
 
-    /// Leaves out options that cannot be used, if no lock changes its meaning by that. [`RedissonConfig::left_out`]
-    /// lists them, and each is logged as a warning. Wrong values stay errors. Defaults to false.
+    /// Leaves out options that cannot be used, unless that would change the meaning of a lock.
+    /// [`RedissonConfig::left_out`] lists the options that were left out, and a warning is logged for each. Wrong
+    /// values are still errors. Defaults to false.
     #[must_use]
     pub fn lenient(mut self, lenient: bool) -> Self {
         self.lenient = lenient;
@@ -87,8 +88,8 @@ impl RedissonYaml {
         self
     }
 
-    /// Replaces `${NAME}` by these values instead of this process's environment. Redisson also reads Java's system
-    /// properties.
+    /// Replaces `${NAME}` by these values, instead of by this process's environment variables. Redisson also reads
+    /// Java's system properties.
     #[must_use]
     pub fn variables<K: Into<String>, V: Into<String>>(mut self, variables: impl IntoIterator<Item = (K, V)>) -> Self {
         self.variables = Some(variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect());
@@ -178,8 +179,8 @@ fn url(config: &Config) -> String {
         Kind::Single => format!("redis{secure}://{hosts}"),
         Kind::Cluster => format!("redis{secure}-cluster://{hosts}"),
         Kind::Sentinel => format!("redis{secure}-sentinel://{hosts}/{name}"),
-        // Also for `masterSlaveServersConfig`, with the primary only: in this mode replicas acknowledge acquires, as in
-        // Redisson; with `redis://` they would not.
+        // `masterSlaveServersConfig` uses this URL too, with the primary only. With this URL replicas acknowledge
+        // acquires, as in Redisson; with `redis://` they do not.
         Kind::Replicated | Kind::MasterSlave => format!("redis{secure}-replicated://{hosts}"),
     }
 }

@@ -10,8 +10,8 @@ use crate::owner::Owner;
 pub struct State {
     /// The holders and their hold counts, as stored in Redis. Empty if the lock is free.
     pub holders: Vec<(String, u64)>,
-    /// How long the lock lives without renewal. `None` if the lock is free, or if its key has no expiry; no client of
-    /// this crate leaves such a key.
+    /// How long the lock stays held without renewal. `None` if the lock is free, or if its key has no expiry, which no
+    /// client of this crate writes.
     pub remaining: Option<Duration>,
 }
 
@@ -32,8 +32,8 @@ impl State {
 /// Result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Released {
-    /// The owner no longer holds the lock. The lock is free, or another owner has it: the next waiter of this process
-    /// (hand-off), other readers, or the same owner in the other half of a read-write lock.
+    /// The owner no longer holds this lock. The lock may be free, or handed over to the next waiter of this process.
+    /// Other readers may still hold it, or the same owner may hold the other half of a read-write lock.
     Free,
     /// The owner had acquired the lock several times; this many holds are left.
     StillHeld(u32),

@@ -1,4 +1,4 @@
-//! What a client takes from its machine: time and random numbers. A simulator provides its own.
+//! The time and random numbers that a client uses. A simulator provides its own.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -70,13 +70,13 @@ impl dyn World + '_ {
     }
 }
 
-/// The machine's clock that counts suspend, and its source of random numbers.
+/// The machine's clock, which keeps running during suspend, and its source of random numbers.
 #[derive(Debug)]
 pub(crate) struct Machine;
 
 #[cfg(target_os = "linux")]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-// This clock counts suspend on macOS.
+// On macOS this clock keeps running during suspend.
 #[cfg(not(target_os = "linux"))]
 const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 

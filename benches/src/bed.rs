@@ -1,4 +1,4 @@
-//! One private server, its clients, and the measurements of them.
+//! One private server, its clients, and their measurements.
 
 mod rounds;
 
@@ -89,7 +89,7 @@ pub struct Bed {
     pub others: Vec<(RedisServer, Admin)>,
     /// The number of servers at the end of `others` that are down.
     pub away: usize,
-    /// The URLs for clients: of the servers, or of lines to them.
+    /// The URLs for clients: the servers, or lines ([`crate::line`]) to the servers.
     pub urls: Vec<String>,
     /// Number of processes in the benches with several processes.
     pub processes: usize,

@@ -138,8 +138,8 @@ fn at(sorted: &[u64], share: f64) -> f64 {
     sorted.get(rank.max(1) - 1).map_or(0.0, |nanos| *nanos as f64 / 1e3)
 }
 
-/// Runs the plan's tasks, all from the same moment on. A task starts no pair after the plan's length. A pair that has
-/// started is counted, and so is its time.
+/// Runs the plan's tasks, all from the same moment on. A task starts no pair after the plan's length. A started pair
+/// still counts, with its time.
 pub async fn run<S: Subject>(subject: &S, plan: &Plan) -> Sample {
     let timer = Timer::start();
     let begin = Instant::now() + Duration::from_millis(5) + Duration::from_micros(10) * plan.tasks as u32;

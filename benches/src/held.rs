@@ -43,7 +43,7 @@ pub struct Hoard {
 impl Hoard {
     /// Acquires `count` locks and keeps them.
     pub async fn fill(&mut self, client: &Any, count: usize) -> Held {
-        // Make everything now that is made only once.
+        // Does all one-time work before the measurement.
         match client {
             Any::Distlock(client) => once(client).await,
             Any::Raw(client) => once(client).await,

@@ -31,6 +31,7 @@ use args::Args;
 use bed::Bed;
 use clap::Parser as _;
 use drive::Kind;
+use report::Row;
 use subject::Who;
 
 fn main() -> ExitCode {
@@ -50,114 +51,13 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> ExitCode {
-    let began = Instant::now();
     let bed = Bed::new(args).await;
     let args = &bed.args;
-    let mut rows = Vec::new();
+    let began = Instant::now();
     let step = |bench: &str| eprintln!("[{:>4.0} s] {bench}", began.elapsed().as_secs_f64());
-    if ["uncontended", "contended", "latency"].iter().any(|bench| args.wants(bench)) {
-        let mut sides = bed.sides().await;
-        if args.wants("uncontended") {
-            step("uncontended");
-            rows.extend(benches::uncontended(&bed, &mut sides).await);
-        }
-        if args.wants("latency") {
-            step("latency");
-            rows.extend(benches::latency(&bed, &mut sides).await);
-        }
-        if args.wants("contended") {
-            step("contended");
-            rows.extend(benches::contended(&bed, &mut sides).await);
-        }
-        bed.close(sides).await;
-    }
-    if args.wants("plain") {
-        step("plain");
-        rows.extend(plain::uncontended(&bed).await);
-        step("plain, contended");
-        rows.extend(plain::contended(&bed).await);
-    }
-    let (processes, fair, rw) = (args.wants("processes"), args.wants("fair"), args.wants("rw"));
-    let (fenced, spin, multi) = (args.wants("fenced"), args.wants("spin"), args.wants("multi"));
-    if fair && args.subjects.contains(&Who::Distlock) {
-        step("fair, alone");
-        rows.extend(fair::alone(&bed).await);
-    }
-    if rw && args.subjects.contains(&Who::Distlock) {
-        step("rw, alone");
-        rows.extend(rwlock::alone(&bed).await);
-    }
-    if fenced && args.subjects.contains(&Who::Distlock) {
-        step("fenced, alone");
-        rows.extend(simple::alone(&bed, "fenced", Kind::Fenced).await);
-    }
-    if spin && args.subjects.contains(&Who::Distlock) {
-        step("spin, alone");
-        rows.extend(simple::alone(&bed, "spin", Kind::Spin).await);
-    }
-    if multi {
-        step("multi, many names");
-        rows.extend(multi::many(&bed).await);
-    }
-    if processes || fair || rw || fenced || spin || multi {
-        // All benches share one set of processes, because eight Java processes take long to start.
-        let here = |who: &Who| (processes && *who != Who::Raw && who.peer().is_none()) || fair::WITH.contains(who);
-        let subjects: Vec<Who> = args.subjects.iter().copied().filter(here).collect();
-        let kinds = [
-            (processes, Kind::Reentrant),
-            (fair, Kind::Fair),
-            (rw, rwlock::KIND),
-            (fenced, Kind::Fenced),
-            (spin, Kind::Spin),
-        ];
-        let kinds: Vec<Kind> = kinds.into_iter().filter(|(wanted, _)| *wanted).map(|(_, kind)| kind).collect();
-        let mut sides = bed.apart(&subjects, &kinds).await;
-        if processes {
-            step("processes");
-            rows.extend(benches::processes(&bed, &mut sides).await);
-        }
-        if fair {
-            step("fair");
-            rows.extend(fair::handed_on(&bed, &mut sides).await);
-        }
-        if rw {
-            step("rw");
-            rows.extend(rwlock::mixed(&bed, &mut sides).await);
-        }
-        if fenced {
-            step("fenced");
-            rows.extend(simple::together(&bed, &mut sides, "fenced", Kind::Fenced).await);
-        }
-        if spin {
-            step("spin");
-            rows.extend(simple::together(&bed, &mut sides, "spin", Kind::Spin).await);
-        }
-        if multi {
-            step("multi, reversed");
-            rows.extend(multi::reversed(&bed, &mut sides).await);
-        }
-        bed.close(sides).await;
-    }
-    if args.wants("striped") && args.subjects.contains(&Who::Distlock) {
-        step("striped");
-        rows.extend(striped::hot(&bed).await);
-    }
-    if args.wants("red") && args.subjects.contains(&Who::Distlock) {
-        step("red");
-        rows.extend(red::waits(&bed).await);
-        step("red, 1 ms away");
-        rows.extend(red::far(&bed).await);
-        step("red, contended");
-        rows.extend(red::together(&bed).await);
-    }
-    if args.wants("fleet") {
-        step("fleet");
-        rows.extend(fleet::fleets(&bed).await);
-    }
-    if args.wants("held") {
-        step("held");
-        rows.extend(benches::held(&bed).await);
-    }
+    let mut rows = one_process(&bed, &step).await;
+    rows.extend(several_processes(&bed, &step).await);
+    rows.extend(other(&bed, &step).await);
     step("done");
     print!("{}", report::table(&rows));
     println!("\nRaw commands and distlock: {} connection(s) for commands.", args.pool);
@@ -182,4 +82,129 @@ async fn run(args: Args) -> ExitCode {
         _ => println!("\nMissed, {} of {}: {}", misses.len(), targets, misses.join("; ")),
     }
     if args.check && !misses.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The benches in one process.
+async fn one_process(bed: &Bed, step: &impl Fn(&str)) -> Vec<Row> {
+    let args = &bed.args;
+    let mut rows = Vec::new();
+    if ["uncontended", "contended", "latency"].iter().any(|bench| args.wants(bench)) {
+        let mut sides = bed.sides().await;
+        if args.wants("uncontended") {
+            step("uncontended");
+            rows.extend(benches::uncontended(bed, &mut sides).await);
+        }
+        if args.wants("latency") {
+            step("latency");
+            rows.extend(benches::latency(bed, &mut sides).await);
+        }
+        if args.wants("contended") {
+            step("contended");
+            rows.extend(benches::contended(bed, &mut sides).await);
+        }
+        bed.close(sides).await;
+    }
+    if args.wants("plain") {
+        step("plain");
+        rows.extend(plain::uncontended(bed).await);
+        step("plain, contended");
+        rows.extend(plain::contended(bed).await);
+    }
+    if args.wants("fair") && args.subjects.contains(&Who::Distlock) {
+        step("fair, alone");
+        rows.extend(fair::alone(bed).await);
+    }
+    if args.wants("rw") && args.subjects.contains(&Who::Distlock) {
+        step("rw, alone");
+        rows.extend(rwlock::alone(bed).await);
+    }
+    if args.wants("fenced") && args.subjects.contains(&Who::Distlock) {
+        step("fenced, alone");
+        rows.extend(simple::alone(bed, "fenced", Kind::Fenced).await);
+    }
+    if args.wants("spin") && args.subjects.contains(&Who::Distlock) {
+        step("spin, alone");
+        rows.extend(simple::alone(bed, "spin", Kind::Spin).await);
+    }
+    if args.wants("multi") {
+        step("multi, many names");
+        rows.extend(multi::many(bed).await);
+    }
+    rows
+}
+
+/// The benches with several processes for each subject. They share one set of processes, because eight Java processes
+/// start slowly.
+async fn several_processes(bed: &Bed, step: &impl Fn(&str)) -> Vec<Row> {
+    let args = &bed.args;
+    let mut rows = Vec::new();
+    let (processes, fair, rw) = (args.wants("processes"), args.wants("fair"), args.wants("rw"));
+    let (fenced, spin, multi) = (args.wants("fenced"), args.wants("spin"), args.wants("multi"));
+    if !(processes || fair || rw || fenced || spin || multi) {
+        return rows;
+    }
+    let here = |who: &Who| (processes && *who != Who::Raw && who.peer().is_none()) || fair::WITH.contains(who);
+    let subjects: Vec<Who> = args.subjects.iter().copied().filter(here).collect();
+    let kinds = [
+        (processes, Kind::Reentrant),
+        (fair, Kind::Fair),
+        (rw, rwlock::KIND),
+        (fenced, Kind::Fenced),
+        (spin, Kind::Spin),
+    ];
+    let kinds: Vec<Kind> = kinds.into_iter().filter(|(wanted, _)| *wanted).map(|(_, kind)| kind).collect();
+    let mut sides = bed.apart(&subjects, &kinds).await;
+    if processes {
+        step("processes");
+        rows.extend(benches::processes(bed, &mut sides).await);
+    }
+    if fair {
+        step("fair");
+        rows.extend(fair::handed_on(bed, &mut sides).await);
+    }
+    if rw {
+        step("rw");
+        rows.extend(rwlock::mixed(bed, &mut sides).await);
+    }
+    if fenced {
+        step("fenced");
+        rows.extend(simple::together(bed, &mut sides, "fenced", Kind::Fenced).await);
+    }
+    if spin {
+        step("spin");
+        rows.extend(simple::together(bed, &mut sides, "spin", Kind::Spin).await);
+    }
+    if multi {
+        step("multi, reversed");
+        rows.extend(multi::reversed(bed, &mut sides).await);
+    }
+    bed.close(sides).await;
+    rows
+}
+
+/// The benches of striped locks and RedLock, of fleets, and of many held locks.
+async fn other(bed: &Bed, step: &impl Fn(&str)) -> Vec<Row> {
+    let args = &bed.args;
+    let mut rows = Vec::new();
+    if args.wants("striped") && args.subjects.contains(&Who::Distlock) {
+        step("striped");
+        rows.extend(striped::hot(bed).await);
+    }
+    if args.wants("red") && args.subjects.contains(&Who::Distlock) {
+        step("red");
+        rows.extend(red::waits(bed).await);
+        step("red, 1 ms away");
+        rows.extend(red::far(bed).await);
+        step("red, contended");
+        rows.extend(red::together(bed).await);
+    }
+    if args.wants("fleet") {
+        step("fleet");
+        rows.extend(fleet::fleets(bed).await);
+    }
+    if args.wants("held") {
+        step("held");
+        rows.extend(benches::held(bed).await);
+    }
+    rows
 }

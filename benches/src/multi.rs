@@ -27,7 +27,7 @@ pub async fn many(bed: &Bed) -> Vec<Row> {
         own: false,
         timed: Timed::Wait,
         hold: HOLD,
-        // Redisson's two tasks wait for each other for 4 s or more before one yields.
+        // Redisson's two tasks wait for each other for 4 s or more before one gives up.
         length: Duration::from_secs(if bed.args.quick { 3 } else { 10 }),
     };
     rows.extend(bed.rounds("multi reversed", 1, &mut sides, &plan, if bed.args.quick { 1 } else { 3 }, By::Rate).await);

@@ -25,7 +25,7 @@ pub struct Row {
     /// The smallest and the largest share of all acquires that a task got, relative to an even share.
     pub share_min: f64,
     pub share_max: f64,
-    /// As counted by the server, without the commands that scripts call.
+    /// Commands as counted by the server, without commands inside scripts.
     pub commands_per_op: f64,
     /// The part of these commands that runs a script.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-// A redsync client in a process of its own, told what to do a JSON line at a time: interop/README.md.
+// A redsync client in its own process, which takes one JSON request per line: interop/README.md.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How long a command or a connection may take.
+// Time limit of a command and of connecting.
 const patience = 90 * time.Second
 
 type request struct {
@@ -48,9 +48,9 @@ func main() {
 		if err != nil {
 			panic(err)
 		}
-		// A connection for each that works at once in the bench.
+		// Enough connections for all concurrent tasks of the bench.
 		options.PoolSize = 64
-		// A slow machine must not make it send a command twice.
+		// No timeout, so that no command is sent twice on a slow machine.
 		options.DialTimeout, options.ReadTimeout, options.WriteTimeout = patience, patience, patience
 		options.MaxRetries = -1
 		pools = append(pools, goredis.NewPool(redis.NewClient(options)))
@@ -104,7 +104,7 @@ func (a *agent) act(r request) (any, error) {
 		if mutex == nil {
 			return nil, fmt.Errorf("no lock %d", r.Handle)
 		}
-		// What is somebody else's by now, and what cannot be had from most servers, is an error to redsync.
+		// redsync returns an error if the lock is no longer held on most servers.
 		var done bool
 		if r.Op == "extend" {
 			done, _ = mutex.Extend()
@@ -118,7 +118,7 @@ func (a *agent) act(r request) (any, error) {
 	return nil, fmt.Errorf("no operation %q", r.Op)
 }
 
-// A number by which the lock is known here, or nil where it was not to be had.
+// Returns a handle of the lock, or nil if it was not granted.
 func (a *agent) lock(r request) (any, error) {
 	options := []redsync.Option{redsync.WithExpiry(time.Duration(r.TTL) * time.Millisecond)}
 	ctx := context.Background()
@@ -141,7 +141,7 @@ func (a *agent) lock(r request) (any, error) {
 	return a.next, nil
 }
 
-// Lock and unlock of each task on a name of its own.
+// Measures lock and unlock. Each task has its own name.
 func (a *agent) bench(r request) map[string]any {
 	begin := time.Now().Add(10 * time.Millisecond)
 	end := begin.Add(time.Duration(r.Seconds * float64(time.Second)))

@@ -1,4 +1,4 @@
-// A redlock client in a process of its own, told what to do a JSON line at a time: interop/README.md.
+// A redlock client in its own process, which takes one JSON request per line: interop/README.md.
 'use strict'
 
 const readline = require('node:readline')
@@ -17,7 +17,7 @@ for (const one of [once]) one.on('clientError', () => {})
 const held = new Map()
 let next = 0
 
-// Taken, or nothing where it was not to be had.
+// Returns a handle of the lock, or null if it was not granted.
 async function lock({ name, ttl_ms: ttl, wait_ms: wait = 0 }) {
   const until = Date.now() + wait
   for (;;) {
@@ -33,7 +33,7 @@ async function lock({ name, ttl_ms: ttl, wait_ms: wait = 0 }) {
   }
 }
 
-// What is somebody else's by now is an error to redlock.
+// redlock throws if the lock is no longer held. Then returns false.
 async function act(handle, what) {
   try {
     held.set(handle, (await what(held.get(handle))) ?? held.get(handle))
@@ -43,7 +43,7 @@ async function act(handle, what) {
   }
 }
 
-// Lock and unlock of each task on a name of its own.
+// Measures lock and unlock. Each task has its own name.
 async function bench({ name, tasks, seconds, ttl_ms: ttl }) {
   const begin = performance.now()
   const end = begin + seconds * 1e3

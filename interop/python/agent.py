@@ -1,4 +1,4 @@
-"""A redis-py client in a process of its own, told what to do a JSON line at a time: interop/README.md."""
+"""A redis-py client in its own process, which takes one JSON request per line: interop/README.md."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ def say(answer):
 
 
 async def lock(name, ttl_ms, wait_ms=0, **_):
-    """A number by which the lock is known here, or None where it was not to be had."""
+    """Returns a handle of the lock, or None if it was not granted."""
     taken = client.lock(name, timeout=ttl_ms / 1000)
     if not await taken.acquire(blocking=wait_ms > 0, blocking_timeout=wait_ms / 1000 or None):
         return None
@@ -44,7 +44,7 @@ async def release(handle, **_):
 
 
 async def bench(name, tasks, seconds, ttl_ms, **_):
-    """Lock and unlock of each task on a name of its own."""
+    """Measures lock and unlock. Each task has its own name."""
     begin = time.perf_counter()
     end = begin + seconds
     times = []

@@ -1,4 +1,4 @@
--- Marks a hold as one without a guard. The hold stays counted, and the next release that names no hold takes it first.
+-- Marks a hold as one without a guard. The hold stays counted. A release that names no hold takes this hold first.
 -- KEYS   [1] the lock's hash.
 -- ARGV   [1] the field of the owner's count.   [2] the hold's id.
 -- Reply  1 = done, 0 = the hold does not exist or was marked before.

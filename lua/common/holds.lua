@@ -1,25 +1,27 @@
 -- Functions shared by the scripts that acquire or release holds. The build puts this file in front of them.
 --
--- An owner that can be used again may have several holds. A field next to its count, `<owner>:holds`, lists them, one `,id`
--- per hold. Each acquire makes up an id and never reuses it. So a repeated acquire counts nothing, and a release removes
--- exactly the hold of its acquire, however late it arrives. `,+id` is a hold that lost its guard. If the hash is deleted,
--- its lists are gone too.
+-- An owner that the caller gives, or that this client reuses, may have several holds. The field `<owner>:holds`, next
+-- to the owner's count, lists them: one `,id` per hold. Each acquire creates a new id. So a repeated acquire does not
+-- raise the count, and a release removes only the hold of its own acquire, even if the release arrives late. `,+id` is
+-- a hold without a guard: the guard gave it to its owner (`disown.lua`).
 --
 -- ARGV names a hold in one of these ways:
 -- - '': the only hold that this owner will ever have.
--- - '-': the unlisted hold of an owner that others learned after its acquire.
+-- - '-': the unlisted hold, which is counted but has no id in the list. Its owner was fresh at the acquire, and others
+--   learned of the owner later.
 -- - '*': any hold (see `any`).
--- - Otherwise its id. A release may name several, separated by commas.
+-- - Otherwise the hold's id. A release may name several ids, separated by commas.
 --
--- Two kinds of commands shorten a lease, and a late copy of neither has an effect:
+-- Two kinds of commands shorten a lease. A late copy of either shortens nothing:
 -- - A release: the copy finds its hold gone.
--- - A numbered command: it writes `~n` behind the hold's id, or at the front of the list for an unlisted hold. A copy of
---   it, or of an earlier command, finds the number used.
+-- - A numbered command: it writes `~n` behind the hold's id, or at the front of the list for an unlisted hold. A late
+--   copy of it, or of a command with a lower number, finds this number.
 
 local holds
 
--- Creates `holds`. Every path of a script calls this before it uses `holds`. Paths about the only hold of a fresh owner skip
--- it, to save the cost of the table. One constructor, because a table that grows costs half as much again.
+-- Creates `holds`. Every path of a script calls this before it uses `holds`. A path that concerns only the single hold
+-- of a fresh owner does not call it, because building the table costs time. All functions are in one table constructor:
+-- adding them one by one would take 1.5 times as long.
 local function load_holds()
   if holds then return end
   holds = {
@@ -32,7 +34,7 @@ local function load_holds()
       return string.find(ids .. ',', ',' .. id .. ',', 1, true) or string.find(ids, ',' .. id .. '~', 1, true)
     end,
 
-    -- True if the acquire of this hold counted it, and it was not released since.
+    -- True if this hold was counted by its acquire, and not released since.
     is_counted = function(ids, id)
       return (holds.find(ids, id) or holds.find(ids, '+' .. id)) ~= nil
     end,
@@ -66,7 +68,7 @@ local function load_holds()
       return now[1] * 1000 + math.floor(now[2] / 1000)
     end,
 
-    -- The reply of a command that arrives after its last moment; nil if it is in time. '0' = no last moment.
+    -- The reply of a command that arrives after its last moment; nil if the command is in time. '0' = no last moment.
     too_late = function(last)
       if last == '0' then return nil end
       local at = holds.clock()
@@ -99,12 +101,13 @@ local function load_holds()
       end
     end,
 
-    -- The hold that a release takes if it names none: one that lost its guard, else the unlisted one, else the newest.
+    -- The hold that a release without a hold's id means: a hold without a guard, else the unlisted hold, else the
+    -- newest.
     any = function(ids, count)
       return string.match(ids, '%+[^,~]*') or holds.unlisted(count, ids) > 0 and '-' or string.match(ids, '.*,([^,~]*)')
     end,
 
-    -- The owner's list and count without this hold, or several (ids separated by commas). Nil if none of them exists.
+    -- The owner's list and count without these holds (ids separated by commas). Nil if none of them exists.
     remaining = function(ids, count, hold)
       count = math.floor(count)
       local left = count
@@ -157,7 +160,7 @@ local function load_holds()
       return nil
     end,
 
-    -- True if the owner's holds are exactly `wanted`, one `,id` each ('-' = the unlisted one).
+    -- True if the owner's holds are exactly those in `wanted`, one `,id` each ('-' = the unlisted hold).
     are_all = function(ids, count, wanted)
       local there, n = holds.members(ids, count), 0
       for id in string.gmatch(wanted, '[^,]+') do
@@ -167,8 +170,9 @@ local function load_holds()
       return n == count
     end,
 
-    -- Sets the lease of what a release leaves. `mine`: the holds that the caller has left. If the owner has no others, the
-    -- lease is set exactly, until the last moment. Otherwise no lease becomes shorter.
+    -- Sets the lease after a release that leaves holds. `mine`: the ids of the holds that remain to the caller. If
+    -- these are all holds of the owner, and the last moment has not passed, the lease may become shorter. Otherwise it
+    -- can only become longer.
     rearm = function(hash, lease, left, ids, mine, last)
       local decides = mine ~= '' and holds.are_all(ids, left, mine) and not holds.too_late(last)
       if decides or redis.call('pttl', hash) < tonumber(lease) then
@@ -192,33 +196,35 @@ local function load_holds()
       return string.sub(ids, 1, from) .. '~' .. n .. string.sub(ids, from + 1 + (used and #used + 1 or 0))
     end,
 
-    -- Writes a list that `noted` made. Returns the server's error if it refuses.
+    -- Writes a list that `noted` made. Returns the server's error if the write is refused.
     note = function(hash, field, list)
       local done = redis.pcall('hset', hash, field .. ':holds', list)
       return type(done) == 'table' and done or nil
     end,
 
-    -- Notes a command as `noted` does. Returns true if it may shorten the lease, false if not, and the server's error if it
-    -- refuses the write.
+    -- Notes a command as `noted` does. Returns true if the command may shorten the lease, false if not, and the
+    -- server's error if the write is refused.
     cut_once = function(hash, field, count, ids, hold, n)
       local list = holds.noted(count, ids, hold, n)
       if not list then return false end
       return holds.note(hash, field, list) or true
     end,
 
-    -- For a renewal of the holds in `wanted`. Returns 0 if all are gone. Otherwise returns 1, the indexes of the holds that
-    -- are gone, what to do with the lease ('longer', 'set', 'leave'), and a list to write first, if any. `exactly`: the first
-    -- hold carries the command's number. Reads and writes nothing in Redis.
+    -- For a renewal of the holds in `wanted`. Returns 0 if all are gone. Otherwise returns 1, the indexes of the holds
+    -- that are gone, what to do with the lease ('longer', 'set', 'leave'), and a list to write first, if any.
+    -- `exactly`: the lease may also become shorter, and the first hold in `wanted` carries the command's number. Reads
+    -- and writes nothing in Redis.
     relied = function(count, ids, wanted, exactly)
       count = tonumber(count) or 0
       local number = string.match(wanted, '~(%d+)')
       wanted = string.gsub(wanted, '~%d+', '')
-      -- Only one hold is known to the caller, but others may have acquired as this owner. Then it is the unlisted one.
+      -- The caller knows of one hold only. This hold is the unlisted one, because others may have acquired as this
+      -- owner.
       if wanted == '' then wanted = ',-' end
       local gone, others = holds.missing(ids, count, wanted)
       if not gone then return 0 end
       if not exactly then return 1, gone, 'longer' end
-      -- Noted even if it may not shorten the lease now: the other holds may be gone when a copy arrives.
+      -- The number is noted even if other holds forbid a shorter lease now: they may be gone when a copy arrives.
       local list = holds.noted(count, ids, string.match(wanted, '^,([^,]*)'), number)
       return 1, gone, not list and 'leave' or others and 'longer' or 'set', list
     end,

@@ -1,15 +1,16 @@
 -- Renews the leases of many locks, each only if its owner still holds it. Never creates a key.
 -- KEYS   the locks' hashes.
--- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = set it even then, if the owner has no other
---            holds than those named here. 0 = leave every lease.
+-- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = the lease may also become shorter, if the
+--            owner has no holds other than those named here. 0 = leave every lease.
 --        [2] last moment in ms of the server's time; 0 = none.
 --        [2i + 1] owner of KEYS[i].
---        [2i + 2] its holds to renew, one `,id` each ('-' = the unlisted one); '' = the only one it will ever have. With a
---            negative lease, `~n` follows the first: the number of this command (`common/holds.lua`).
+--        [2i + 2] the owner's holds to renew, one `,id` each ('-' = the unlisted hold); '' = the only hold that this owner
+--            will ever have. With a negative lease, `~n` follows the first hold: n is this command's number
+--            (`common/holds.lua`).
 -- Reply  `{-7, at}` too late, nothing was done; at = the server's time in ms.
 --        Otherwise a list with one entry per key: 1 = renewed; 0 = not held by that owner; text = the server's error.
---        `{n, ..}` = renewed, but the holds with these indexes in the list are gone.
--- Idempotent. A late copy shortens no lease; with a negative lease it does nothing. One bad key does not stop the others.
+--        `{n, ..}` = renewed, but the holds with these indexes in ARGV[2i + 2] are gone.
+-- Idempotent. A late copy shortens no lease. A late copy of a negative lease does nothing. One bad key does not stop the others.
 -- O(keys).
 
 local out = {}

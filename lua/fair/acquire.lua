@@ -1,4 +1,4 @@
--- Take the lock if no other waiter is ahead, or again for the same owner. Otherwise join the queue.
+-- Acquires the lock if no other waiter is ahead, or re-enters it as the same owner. Otherwise may join the queue (ARGV 7).
 -- KEYS   1 hash   2 queue   3 deadlines   4 our waiters
 -- ARGV   1 owner
 --        2 lease in ms; on re-entry, a longer lease is kept
@@ -11,11 +11,11 @@
 --        9 own wait in ms   10 first lease in ms of a lock that is passed on   11 publish command
 --        12 Redisson's fairLockWaitTimeout in ms   13 the watchdog's lease in ms   14 grace in ms   15 prefix of the waiters' channels
 -- Reply  nil         held; the hold is counted, and its lease starts now
---        -2          held: the lock was passed on to this waiter earlier (only for 2)
+--        -2          held: the lock was passed on to this waiter earlier (only if ARGV 7 is 2)
 --        -3          the owner no longer has the hold of ARGV 4
---        -4          the hold does not exist, and the owner is no longer in the queue (only for 2)
---        -6          the owner holds the lock already (only for ARGV 6)
---        {ttl, at}   busy: the lease has this many ms left (-1 = no end; -2 = the lock is free, but others are ahead);
+--        -4          the hold does not exist, and the owner is no longer in the queue (only if ARGV 7 is 2)
+--        -6          the owner holds the lock already (only if ARGV 6 is 1)
+--        {ttl, at}   busy: the lease has ttl ms left (-1 = no end; -2 = the lock is free, but others are ahead);
 --                    at = the server's time in ms
 --        {-7, at}    too late: nothing was done for this owner
 -- Idempotent. Same state as Redisson's fair lock, except for our deadlines and registrations.
@@ -30,7 +30,7 @@ if hold ~= '' then
 end
 
 -- Sets the lease: the longer of ARGV 2 and `left`. If the server refuses, calls `undo` and returns the error, because
--- Redis does not roll a script back and the lock would have no end. PEXPIRE runs even if it changes nothing: `WAIT`
+-- Redis does not roll a script back and the lock would never expire. PEXPIRE runs even if it changes nothing: `WAIT`
 -- counts the replicas that have this connection's last write.
 local function lease(undo, left)
   local leased = redis.pcall('pexpire', KEYS[1], left and left >= tonumber(ARGV[2]) and left or ARGV[2])
@@ -48,15 +48,15 @@ if count then
   if hold ~= '' or queueing == '2' then
     load_holds()
     ids = holds.listed(KEYS[1], owner)
-    -- A late copy of an acquire may find that the owner has only holds that it acquired later. None of them is this
-    -- one.
+    -- A late copy of an acquire may find that the owner has only holds that it acquired later. None of them is the hold
+    -- of this acquire.
     counted = hold == '' and holds.unlisted(count, ids) > 0 or holds.is_counted(ids, hold)
     if hold == '' and not counted then return -4 end
   end
   local left = redis.call('pttl', KEYS[1])
   if counted and queueing == '2' then
-    -- The waiter's own lease replaces the first lease. If the own lease is shorter, that happens once only: a late copy
-    -- must not shorten a lease that was promised since. So the command is noted, even if it shortens nothing now.
+    -- The waiter's lease (ARGV 2) replaces the first lease. A shorter lease does so only once, because a late copy must
+    -- not shorten a lease that was promised since. So the command is noted, even if it shortens nothing now.
     local sets = left < tonumber(ARGV[2])
     if tonumber(ARGV[2]) < tonumber(first_lease) then
       local noted = holds.cut_once(KEYS[1], owner, count, ids, hold, 0)
@@ -79,8 +79,9 @@ if earlier ~= '' then return -3 end
 
 local first, at = redis.call('lindex', KEYS[2], 0), nil
 if first or not free or queueing == '2' then load_queue(ARGV[12], ARGV[13], ARGV[14], ARGV[15]) end
--- If this owner is the head, nothing ahead of it needs to be removed. But the head may be this owner's waiter in
--- another process, for another lock with this queue. An owner that is in the queue itself (2) skips this.
+-- If this owner is the head, no waiter ahead needs to be removed. But the head may be the same owner's waiter in
+-- another process, for another lock with this queue. If this owner is in the queue (ARGV 7 is 2), this case is not
+-- checked.
 if first and (first ~= owner or queueing ~= '2' and queue.ours(owner) and not queue.registered(KEYS, owner)) then
   at = queue.time()
   first = queue.head(KEYS, at, wait, publish)
@@ -118,8 +119,8 @@ elseif queueing == '1' then
   -- A copy that arrives after the last moment would leave an entry that nobody waits for.
   local last = tonumber(ARGV[5])
   if last > 0 and at > last then return {-7, at} end
-  -- If another process already waits as this owner, its place and its registration stay. The registration is read
-  -- before the first write: if its key has another type, the script fails here, and leaves no place behind.
+  -- If another process already waits as this owner, that waiter's queue entry and registration stay. The registration
+  -- is read before the first write: if KEYS 4 has another type, the script fails here, and leaves no queue entry.
   local known = queue.registered(KEYS, owner)
   if not redis.call('zscore', KEYS[3], owner) then
     local due = at + wait

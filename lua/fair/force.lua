@@ -1,13 +1,16 @@
--- Free the lock whoever holds it, and serve the head of the queue.
--- KEYS   1 hash   2 queue   3 deadlines   4 our waiters
+-- Frees the lock, whoever holds it, and serves the head of the queue.
+-- KEYS   1 hash   2 queue   3 deadlines   4 registrations of this crate's waiters (`queue.lua`)
 -- ARGV   1 last moment in ms of the server's time
---        2 own wait in ms   3 first lease in ms of a lock that is passed on   4 publish command
+--        2 for how many ms the place of a waiter of this crate lasts without a refresh
+--        3 first lease in ms of a lock that is passed on   4 publish command
 --        5 Redisson's fairLockWaitTimeout in ms   6 the watchdog's lease in ms   7 grace in ms   8 prefix of the waiters' channels
 -- Reply  1 = it was held; 0 = it was free
---        {1 or 0, n}  the same, and the head was served: 1 = it has the first lease; 2 = it must come within the grace time
---        {1, text}  it was held, but the head could not be notified
---        {-7, at}  too late: nothing was done
--- Idempotent until its last moment.
+--        {1 or 0, n}  1 or 0 as above, and the queue's head was served. n = 1: the head holds the lock, with the first
+--                  lease. n = 2: the head must acquire or confirm within the grace time (ARGV 7).
+--        {1, text}  it was held and is free now, but the queue could not be served; text = the error
+--        {-7, at}  too late: nothing was done; at = the server's time in ms
+-- Not idempotent: until the last moment, a repeat frees the lock again, even from a holder that acquired it after the
+-- earlier run.
 
 load_holds()
 local late = holds.too_late(ARGV[1])
@@ -17,6 +20,7 @@ if type(kind) == 'table' then kind = kind.ok end
 if kind ~= 'hash' and kind ~= 'none' then
   return redis.error_reply('WRONGTYPE the key holds a ' .. kind .. ', not a lock')
 end
+-- `is_free` is called so that a missing key stops the script before the first write.
 local waits = redis.pcall('lindex', KEYS[2], 0)
 if waits then is_free(KEYS) end
 local held = redis.call('del', KEYS[1])

@@ -1,15 +1,15 @@
--- Give up waiting: the owner leaves the queue. If the hold that it waited for was counted, it is released. If the lock is free
--- then, the head of the queue is served.
+-- Ends a wait: removes the owner from the queue. If the hold of that wait was counted, releases the hold. If the lock is
+-- then free, serves the head of the queue.
 -- KEYS   1 hash   2 queue   3 deadlines   4 our waiters
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`): '', '-' or an id
 --        3 lease in ms of the remaining holds
 --        4 not used; a release has an argument here
---        5 registration of the waiter; the entry of another process that waits as this owner stays
+--        5 registration of the waiter; the queue entry of another process that waits as the same owner stays
 --        6 own wait in ms   7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 grace in ms
 --        12 prefix of the waiters' channels
--- Reply  that of release.lua, for the hold; nil if the hold did not exist, and no head was served
+-- Reply  the reply of release.lua for the hold; nil if the hold did not exist and no head was served
 -- Idempotent. Same state as Redisson's, except that the head is served if the lock is free.
 
 local owner, hold = ARGV[1], ARGV[2]
@@ -17,8 +17,8 @@ local reply = nil
 load_queue(ARGV[9], ARGV[10], ARGV[11], ARGV[12])
 
 local found = redis.call('hmget', KEYS[1], owner, owner .. ':holds')
--- There is a list although this was the owner's only hold: others have acquired as this owner since, or a command that
--- shortens the lease was noted. The hold is the unlisted one then.
+-- A list shows that others have acquired as this owner since, or that a command that shortens the lease was noted. So
+-- the hold is the unlisted one.
 if hold == '' and found[2] then hold = '-' end
 local free = is_free(KEYS)
 if found[1] then
@@ -40,8 +40,8 @@ end
 local was_queued = queue.registered(KEYS, owner) == ARGV[5]
 local defers = false
 if was_queued and only_ours(KEYS) then
-  -- In a command of many steps, the owner stays in the list until `take_out`. If the lock is free, it is removed now,
-  -- because the next waiter is served below.
+  -- In a command of many steps, the owner stays in the list until `take_out`. If the lock is free, the owner is removed
+  -- now, because the next waiter is served below.
   defers = leavers and not free
   if not defers then
     take_out()
@@ -56,7 +56,8 @@ elseif was_queued then
       local ahead = i > 1 and tonumber(redis.call('zscore', KEYS[3], all[i - 1]) or nil)
       if queue.is_told(i - 1, all[i - 1], ahead, queue.time()) then ahead = nil end
       redis.call('lrem', KEYS[2], -1, owner)
-      -- The waiters of Java behind the owner now follow the waiter ahead of it, so their deadlines become earlier.
+      -- The waiters of Java behind the owner now follow the waiter ahead of the owner, so their deadlines become
+      -- earlier.
       if due and ahead then
         queue.nearer(KEYS, i - 1, due - ahead)
       elseif i == 1 then

@@ -1,6 +1,6 @@
 -- The slow path of `refresh.lua`: reads the whole queue, sets every deadline, and removes dead waiters. The build puts
--- this file between `queue.lua` and `refresh.lua`. Terms and `keys`: see `queue.lua`. `places`: a flat list with each
--- named waiter's owner at the even indexes; the odd ones are not read.
+-- this file between `queue.lua` and `refresh.lua`. Terms and `keys`: see `queue.lua`. `places`: a flat list with the
+-- owners of the waiters in ARGV at even indexes; the odd indexes are not read.
 
 local mend
 
@@ -26,12 +26,12 @@ local function load_mend()
       queued[owner] = true
       if second then
         -- A waiter of Java queues again if its deadline was lost, so it is in the list twice. The second entry is
-        -- removed: after the waiter's death it would stay for ever, because each refresh would set its deadline again.
+        -- removed: after the waiter's death it would stay forever, because each refresh would set its deadline again.
         redis.call('lrem', keys[2], -1, owner)
         due, set = was, is
       elseif queue.ours(owner) and not known[owner] and due and queue.life(due, at, wait) <= 0 then
-        -- The waiter is dead, and is removed at any position. The waiter behind it now follows the waiter ahead of it.
-        -- If there is none, it follows the end of the lock's lease.
+        -- The waiter is dead, and is removed at any position. The next waiter then follows the waiter ahead of the dead
+        -- one. If no waiter is ahead, the next waiter follows the end of the lock's lease.
         queued[owner] = nil
         redis.call('lrem', keys[2], 1, owner)
         redis.call('hdel', keys[4], owner)
@@ -48,7 +48,7 @@ local function load_mend()
         if gap then
           set = is and is + gap or due
         elseif not due then
-          -- The lost deadline is replaced. With no waiter ahead, by a short one, as in `queue.head`.
+          -- The lost deadline is replaced. If no waiter is ahead, the new deadline is short, as in `queue.head`.
           set = is and is + queue.LONG or at + wait
         end
         queue.count_java(ahead, gap, queue.rest(i, owner, due, at, told))
@@ -66,8 +66,8 @@ local function load_mend()
     for owner in pairs(scores) do
       if not queued[owner] then redis.call('zrem', keys[3], owner) end
     end
-    -- Redisson removes dead waiters of ours, but not their registrations. A registration that is left would make up for
-    -- a waiter of Java in `only_ours`, which compares counts.
+    -- Redisson removes dead waiters of ours, but not their registrations. A leftover registration would hide a waiter
+    -- of Java from `only_ours`, which compares counts.
     local ours = 0
     for owner in pairs(queued) do
       if queue.ours(owner) or known[owner] then ours = ours + 1 end
@@ -99,8 +99,8 @@ local function load_mend()
     return out
   end
 
-  -- Registers waiters whose registrations have expired, and extends the hash. `queued`: the set of waiters in the queue; nil =
-  -- all are.
+  -- Registers waiters whose registrations have expired, and extends the hash's expiry. `queued`: the set of waiters in
+  -- the queue; nil = all are.
   function mend.register(keys, places, nonces, queued)
     local known_by = fields(keys[4], places)
     for i, nonce in ipairs(nonces) do

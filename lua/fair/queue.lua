@@ -3,28 +3,30 @@
 --
 -- In all functions: keys = {1 the lock's hash, 2 its queue, 3 its deadlines, 4 our waiters}; at = the server's time in ms.
 --
--- Registrations. Each waiter of ours is registered in a hash (key 4), with a nonce that no other client knows. The hash belongs
--- to one lock, because names such as `x` and `{x}` share a queue but not their waiters. Forms of a registration:
+-- Registrations. Each waiter of ours is registered in a hash (key 4), with a nonce that no other client knows. Each
+-- lock has its own hash, because names such as `x` and `{x}` share a queue but not their waiters. Forms of a
+-- registration:
 -- - `nonce`: the owner's only hold. A message with the nonce proves that a script has granted the lock.
--- - `nonce=id`: the owner was used before, and only by our client. Its hold is listed under this id.
--- - `!id`: others may act as this owner. Without a nonce a message proves nothing: the waiter asks when one arrives.
+-- - `nonce=id`: the owner was used before, and only by our client. The waiter's hold is listed under this id.
+-- - `!id`: others may act as this owner. A message without a nonce proves nothing, so the waiter queries the server
+--   when a message arrives.
 --
--- Deadlines. Java sets the deadline of its waiter once: the deadline of the waiter ahead, plus its own wait. Ours is
--- `at + wait + room`, and every refresh sets it again. Without room it is over at most `wait` after the client stops.
--- With room, its fraction (below) shows that the client has stopped. The room is needed because a waiter of Java that
--- leaves takes its own wait off every deadline behind it.
+-- Deadlines. Java sets a waiter's deadline once: the deadline of the waiter ahead, plus the new waiter's own wait. Our
+-- waiters' deadline is `at + wait + room`, and every refresh sets it again. Without room, the deadline ends at most
+-- `wait` after the client stops. With room, the deadline's fraction (below) shows that the client has stopped. Room is
+-- extra time. It is needed because a waiter of Java that leaves subtracts its own wait from every deadline behind it.
 --
--- Bound. No deadline is later than one lease plus the waits of Java's waiters up to it, as with Redisson alone. So a dead
--- waiter of Java blocks the queue for no longer than with Redisson alone. For this:
--- 1. Only known waits make room, plus at most one lease for what may be taken off beyond them.
--- 2. The waits of a head of Java that was told, and of the waiter of Java behind it, are unknown. Each counts with LONG
--- at most.
--- 3. A waiter of ours that leaves moves the waiters of Java behind it forward again.
+-- Bound. No deadline is later than one lease plus the waits of Java's waiters up to that position, as with Redisson
+-- alone. So a dead waiter of Java blocks the queue for no longer than with Redisson alone. For this:
+-- 1. Only known waits make room, plus at most one lease for what Java may subtract beyond them.
+-- 2. Once a head of Java was notified, its wait and the wait of the Java waiter behind it are unknown. Each counts as
+--    LONG at most.
+-- 3. When a waiter of ours leaves, the deadlines of the Java waiters behind it become earlier.
 --
--- Fractions. The fraction of our deadline says when it was set: in 16ths of a second, mod 4096, as 4096ths of a ms. Java takes
--- off whole milliseconds, so the fraction stays. It shows whether a waiter is alive, however much room the waiter has.
--- A deadline of 2^42 or more (in the year 2109) is too large for a fraction: such a waiter counts as alive until its
--- deadline.
+-- Fractions. The fraction of our deadline says when the deadline was set: in 16ths of a second, mod 4096, as 4096ths of
+-- a ms. Java subtracts whole milliseconds, so the fraction stays. The fraction shows whether a waiter is alive, however
+-- much room the waiter has. A deadline of 2^42 or more (in the year 2109) is too large for a fraction: such a waiter
+-- counts as alive until its deadline.
 
 local queue
 
@@ -63,8 +65,8 @@ local function places(list, owners)
   return at
 end
 
--- Removes the waiters that have left from the lists. A few are searched for from the end, because the waiters of a process that
--- ends are usually there. Many are found in one pass through the list.
+-- Removes the waiters that have left from the lists. Fewer than 16 waiters are searched from the list's end, where the
+-- waiters of a process that ends usually are. More are found in one pass through the list.
 local function take_out()
   local all = leavers
   if not all or not next(all) then return end
@@ -72,7 +74,7 @@ local function take_out()
   for list, left in pairs(all) do
     local at, marked = #left >= 16 and places(list, left) or {}, false
     for _, owner in ipairs(left) do
-      -- No owner is the empty text. A server without memory refuses LSET.
+      -- The empty text marks an entry, because no owner is the empty text. A server that is out of memory refuses LSET.
       local mark = at[owner] and redis.pcall('lset', list, at[owner], '')
       if mark and not mark.err then
         marked = true
@@ -84,9 +86,10 @@ local function take_out()
   end
 end
 
--- True if the lock is free. Scripts also call this before their first write, because it fails while a cluster moves the
--- slot. The server then refuses every missing key of the slot, even a key that the script itself has deleted, which would
--- stop a script halfway. The second key never exists, so such a script is refused before it has written anything.
+-- True if the lock is free. Scripts also call this before their first write: while a cluster moves the slot, the call
+-- fails, before anything is written. A later failure would stop the script halfway, because the server then refuses
+-- every missing key of the slot, even a key that the script itself has deleted. The second key never exists, so the
+-- call always names a missing key.
 local function is_free(keys)
   return redis.call('exists', keys[1], keys[4] .. ':none') == 0
 end
@@ -111,7 +114,7 @@ local function make_queue()
     return string.byte(owner, 15) == 56
   end
 
-  -- The registration of a waiter of ours; nil = it is not ours, or waits for another name with this queue.
+  -- The registration of a waiter of ours; nil = the waiter is not ours, or waits for another name with this queue.
   function queue.registered(keys, owner)
     return redis.call('hget', keys[4], owner) or nil
   end
@@ -132,9 +135,9 @@ local function make_queue()
     redis.call('hdel', keys[4], owner)
   end
 
-  -- The remaining time in ms for which a waiter of ours may be silent before it counts as dead. A deadline without a
-  -- fraction does not say when it was set: then the time until the deadline. A fraction up to 64 s in the future means
-  -- that the server's clock was set back: the deadline counts as set now.
+  -- Returns for how many ms a waiter of ours may still be silent before it counts as dead. For a deadline without a
+  -- fraction, returns the time until the deadline. A fraction up to 64 s in the future means that the server's clock
+  -- was set back: the deadline counts as set now.
   function queue.life(due, at, wait)
     if due % 1 == 0 then return due - at end
     local ticks = (math.floor(at / 62.5) - due % 1 * 4096) % 4096
@@ -147,16 +150,17 @@ local function make_queue()
   end
 
   -- Counts of Java's waiters ahead of a position. `java`: true if there are any; `sum`: of the known waits; `low` and
-  -- `high`: bounds for the sum of the unknown waits; `beyond`: what they may take off in addition to their waits.
+  -- `high`: bounds for the sum of the unknown waits; `beyond`: what these waiters may subtract in addition to their
+  -- waits.
   function queue.nobody_ahead()
     return {sum = 0, low = 0, high = 0, beyond = 0, java = false}
   end
 
   -- Counts one more waiter of Java. `gap`: the distance to the deadline ahead, which is this waiter's wait. A negative
-  -- gap means that the wait is unknown. `left`: the time until its deadline, used without a gap: at most a lease plus
-  -- its wait. A value near LONG counts as LONG, because the waiter has probably called `lock()`. A `tryLock` without a
-  -- lease queues with the bare number of its wait, whatever the unit, but takes off the wait in ms when it gives up. So
-  -- a wait below 1000 may mean seconds.
+  -- gap means that the wait is unknown. `left`: the time until the waiter's deadline, which is at most a lease plus the
+  -- wait; used if there is no gap. A value near LONG counts as LONG, because the waiter has probably called `lock()`.
+  -- Java's `tryLock` without a lease queues with the bare number of its wait, whatever the unit, but subtracts the wait
+  -- in ms when it gives up. So a gap below 1000 may mean seconds.
   function queue.count_java(ahead, gap, left)
     ahead.java = true
     if gap and gap >= 0 then
@@ -173,28 +177,29 @@ local function make_queue()
     end
   end
 
-  -- True for a head of Java (position 1) that was told to come, which makes its deadline `at + GRACE` at most. Then
-  -- neither the time until this deadline nor the distance of the next waiter to it is a wait. Also true for a deadline
-  -- that ends as soon by itself.
+  -- True for a head of Java (position 1) that was notified, which makes its deadline `at + GRACE` at most. Then neither
+  -- the time until this deadline nor the next waiter's distance to this deadline is a wait. Also true for a head whose
+  -- deadline ends within GRACE anyway.
   function queue.is_told(i, owner, due, at)
     return i == 1 and due and not queue.ours(owner) and due <= at + queue.GRACE
   end
 
-  -- The time until a deadline of Java, for `count_java`; nil = it says nothing. `told`: the waiter ahead was told. This
-  -- deadline still includes that waiter's old deadline, so at most LONG of it counts.
+  -- The time until a deadline of Java, for `count_java`; nil = the deadline does not show the wait. `told`: the waiter
+  -- ahead was notified. Then this deadline still includes the old deadline of the waiter ahead, so at most LONG counts.
   function queue.rest(i, owner, due, at, told)
     if not due or queue.is_told(i, owner, due, at) then return nil end
     return told and math.min(due - at, queue.LONG) or due - at
   end
 
-  -- The room of a waiter of ours at this position. `had`: the room that it had, less what was taken off since.
-  -- `had` may include a wait that was known then and is unknown now. Of `beyond`, at most one lease less `wait` counts.
+  -- The room that a waiter of ours needs at this position. `had`: the waiter's earlier room, less what was subtracted
+  -- since. `had` may include a wait that was known then and is unknown now. Of `beyond`, at most one lease less `wait`
+  -- counts.
   function queue.needed(ahead, wait, had)
     if not ahead.java then return 0 end
     local unknown = math.min(math.max((had or 0) - ahead.sum, ahead.low), ahead.high)
     local beyond = math.min(ahead.beyond, queue.LEASE - wait)
-    -- At least 2 s. By this room `acquire` recognises that a waiter of Java is ahead, even just before the next
-    -- refresh. (While Java waits, a refresh comes every second.)
+    -- At least 2 s: this room shows `acquire` that a waiter of Java is ahead, even just before the next refresh. (While
+    -- Java waits, a refresh comes every second.)
     return math.max(ahead.sum + math.max(unknown, beyond), SILENT / 2)
   end
 
@@ -209,7 +214,7 @@ local function make_queue()
         queue.count_java(ahead, due and was and due - was, queue.rest(i, owner, due, at, told))
         if due and was and due > was then had = had + due - was end
       elseif due then
-        -- Start again from the room of this waiter of ours. It covers all waits ahead of it.
+        -- The room of this waiter of ours covers all waits ahead of the waiter, so the sum starts again from this room.
         had = due - at - wait
       end
       told = queue.is_told(i, owner, due, at)
@@ -218,11 +223,11 @@ local function make_queue()
     return queue.needed(ahead, wait, had)
   end
 
-  -- The waiter ahead of position `from` leaves. Makes the deadlines of the waiters of Java from there on `by` ms
-  -- earlier, up to the first waiter of ours. All move by the same time, so they keep their distances. Limits for the
-  -- first new deadline:
-  -- - `least`: it is not earlier. A deadline before `least` is moved back to it.
-  -- - `gone`, the deadline of a head that leaves: it is not later than `least` plus the first waiter's old distance to
+  -- Called when the waiter ahead of position `from` leaves. Makes the deadlines of Java's waiters from there on `by` ms
+  -- earlier, up to the first waiter of ours. All deadlines move by the same time, so they keep their distances. Limits
+  -- for the first new deadline:
+  -- - `least`: the earliest value. A deadline before `least` is moved to `least`.
+  -- - `gone`: the deadline of a head that leaves. The latest value is `least` plus the first waiter's old distance to
   --   `gone`.
   function queue.nearer(keys, from, by, least, gone)
     while true do
@@ -240,21 +245,21 @@ local function make_queue()
   end
 
   -- Removes the head because it gets the lock, and makes the deadlines of Java's waiters behind it earlier. The first
-  -- of these keeps at least one lease, for which the new holder may hold the lock, as if it queued now.
+  -- of these deadlines stays at least one lease from now, because the new holder may hold the lock for that long.
   function queue.advance(keys, owner, at, wait)
     local due = redis.call('zscore', keys[3], owner)
     queue.remove(keys, owner)
     queue.nearer(keys, 0, wait, at + queue.LEASE, due)
   end
 
-  -- True for a deadline of ours that is too large for a fraction, so it does not say when it was set. Only waiters
-  -- behind a waiter of Java need such a deadline.
+  -- True for a deadline of ours that is too large for a fraction, so nothing shows when the deadline was set. Only
+  -- waiters behind a waiter of Java need such a deadline.
   function queue.is_vague(owner, due, at, wait)
     return queue.ours(owner) and due % 1 == 0 and due > at + wait
   end
 
-  -- The first waiter for this lock, after expired and dead heads were removed. A head without a deadline, or with a vague one, gets
-  -- a short one, so that it does not block the queue for good.
+  -- The first waiter for this lock, after expired and dead heads were removed. A head without a deadline, or with a
+  -- vague one, gets a short deadline, so that it does not block the queue forever.
   function queue.head(keys, at, wait, publish)
     local from = 0
     while true do
@@ -274,10 +279,10 @@ local function make_queue()
         if queue.ours(owner) and from == 0 then
           queue.nearer(keys, 0, 0, at + math.max(0, redis.call('pttl', keys[1])), due)
         end
-        -- A waiter that is alive after all then asks, and queues again.
+        -- If the waiter is alive after all, the message makes it query the server and queue again.
         queue.notify(publish, owner, '0')
       elseif queue.ours(owner) and not queue.registered(keys, owner) then
-        -- It waits for another lock.
+        -- This waiter waits for another lock.
         from = from + 1
       else
         return owner, due
@@ -285,8 +290,9 @@ local function make_queue()
     end
   end
 
-  -- True if no client is subscribed to this waiter's channel: it is dead, cut off, or about to subscribe. Only for waiters of
-  -- ours, which subscribe at this server. A server that refuses the question counts every waiter as present.
+  -- True if no client is subscribed to this waiter's channel: the client is dead, cut off, or about to subscribe. Only
+  -- for waiters of ours, which subscribe at this server. If the server refuses the query, every waiter counts as
+  -- present.
   function queue.is_absent(publish, owner)
     local ask = string.lower(publish) == 'spublish' and 'shardnumsub' or 'numsub'
     return redis.pcall('pubsub', ask, queue.CHANNELS .. ':' .. owner)[2] == 0
@@ -298,8 +304,8 @@ local function make_queue()
   --   carries the lease.
   -- - A head of Java is notified, and acquires by its own attempt. Its deadline becomes `at + GRACE` at most.
   --
-  -- Returns 0 = nobody waits; 1 = passed on, without the limit of GRACE; 2 = the head must come within GRACE; or the
-  -- server's error.
+  -- Returns 0 = nobody waits; 1 = passed on, without the limit of GRACE; 2 = the head must acquire or confirm within
+  -- GRACE; or the server's error.
   function queue.serve(keys, at, wait, lease, publish)
     local owner, due = queue.head(keys, at, wait, publish)
     if not owner then return 0 end
@@ -307,8 +313,8 @@ local function make_queue()
     if not nonce then
       local sent = queue.notify(publish, owner, '0')
       if type(sent) == 'table' and sent.err then return sent end
-      -- A head of this lock may be behind waiters for another lock with this queue. Then its deadline stays, because
-      -- the refresh of the other lock needs its distance to the waiter ahead.
+      -- A head of this lock may be behind waiters for another lock with this queue. Then the head's deadline stays,
+      -- because the refresh of the other lock needs that deadline's distance to the waiter ahead.
       local is_first = redis.call('lindex', keys[2], 0) == owner
       if is_first and due > at + queue.GRACE then redis.call('zadd', keys[3], at + queue.GRACE, owner) end
       return 2
@@ -331,7 +337,7 @@ local function make_queue()
     end
     local leased = redis.pcall('pexpire', keys[1], lease)
     if type(leased) == 'table' and leased.err then
-      -- A lock that is not passed on is better than a lock without an end.
+      -- The grant is undone, because the lock would never expire.
       redis.call('del', keys[1])
       return leased
     end
@@ -342,8 +348,9 @@ local function make_queue()
   end
 end
 
--- Creates `queue` if needed, and applies the settings. Every path of a script calls this before it uses `queue`, because steps of
--- one command may be about several names. Acquires and releases without waiters skip it to save the cost.
+-- Creates `queue` if needed, and applies the settings. Every path of a script calls this before it uses `queue`,
+-- because the steps of one command may be about several names. Acquires and releases without waiters skip it to save
+-- the cost.
 local function load_queue(long, lease, grace, channels)
   if not queue then make_queue() end
   queue.LONG, queue.LEASE, queue.GRACE, queue.CHANNELS = tonumber(long), tonumber(lease), tonumber(grace), channels

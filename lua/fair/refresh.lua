@@ -1,41 +1,45 @@
--- Refresh the deadlines of our live waiters, repair their queues, and serve the head of each queue whose lock is free. For many
--- locks.
+-- Refreshes the deadlines of our live waiters, repairs their queues, and serves the head of each queue whose lock is free.
+-- For many locks.
 -- KEYS   4 per lock: hash, queue, deadlines, our waiters
 -- ARGV   1 own wait in ms   2 first lease in ms of a lock that is passed on   3 publish command
 --        4 Redisson's fairLockWaitTimeout in ms   5 the watchdog's lease in ms   6 grace in ms
---        Then for each lock: prefix of the waiters' channels; number of waiters; 1 if others may acquire as the owner of one,
---        else 0; for each waiter the `at` of its last answer (0 = none) and its owner; for each waiter its registration
+--        Then for each lock: prefix of the waiters' channels; number of waiters; 1 if others may acquire as the owner of one of
+--        these waiters, else 0; for each waiter the `at` of its last answer (0 = none) and its owner; for each waiter its
+--        registration
 -- Reply  {at, answers ..}; at = the server's time in ms. Four answers per lock:
---        1. 1 = the lock was passed on; 2 = the head was served, and must come within the grace time; 0 = neither
+--        1. 1 = the lock was passed on to the head; 2 = the head must acquire or confirm within the grace time, or serving it
+--        failed; 0 = nobody was served
 --        2. the lock's PTTL
 --        3. time in ms in which no deadline ends; 0 = unknown
---        4. 1 = all its waiters are in the queue. Otherwise a list with one entry per waiter: 1 = in the queue; 0 = not in the
---        queue, or its owner holds the lock by another hold; n > 1 = it holds the lock, with n ms left
+--        4. 1 = all waiters of ARGV for this lock are in the queue, and hold nothing. Otherwise a list with one number per
+--        waiter: 1 = the waiter is in the queue; n > 1 = the lock was passed on to it, with n ms left; 0 = neither (its owner
+--        may hold the lock by another acquire)
 --        If a lock failed: the server's error, 0, 0, 1
--- O(k log w) for k named waiters of w. O(w) if no waiter is named, if a waiter of Java is in the queue, or if one of ours is dead.
+-- O(k log w) for k waiters in ARGV and w in the queue. O(w) if ARGV has no waiter of the lock, if a waiter of Java is in the
+-- queue, or if a waiter of ours is dead.
 -- Idempotent. A failed lock does not stop the others.
 
 local wait = tonumber(ARGV[1])
 local now = redis.call('time')
 local at = now[1] * 1000 + math.floor(now[2] / 1000)
 
--- Registrations are refreshed in the first 4 s of every 16 s, and on every slow path that names waiters. Every live
--- client sends a refresh in these 4 s. So the hash of waiters lives for at least 40 s after the last refresh by any
--- client.
+-- Registrations are refreshed in the first 4 s of every 16 s, and whenever a lock with waiters in ARGV takes the slow
+-- path. Every live client sends a refresh in these 4 s. The hash expires 60 s after that, so it lives for at least 40 s
+-- after the last refresh by any client.
 local looks_after = at % 16000 < 4000
 
--- The condition for the fast path: all waiters in this queue seem to be ours, to wait for this lock, to be alive, and
--- to have no room that they do not need. Returns for how many ms no deadline ends; nil = use the slow path.
+-- The condition for the fast path: all waiters in this queue seem to be ours, to wait for this lock and to be alive,
+-- and none seems to have room (`queue.lua`). Returns for how many ms no deadline ends; nil = use the slow path.
 local function quiet_for(keys)
   if not only_ours(keys) then return nil end
   -- Numbers are passed as text, here and below. The server would write each with 17 digits, which costs as much as the command.
   local first = redis.call('zrange', keys[3], '0', '0', 'withscores')
   local least = tonumber(first[2] or nil)
-  -- `only_ours` compares counts, so a registration that is left over may hide a waiter of Java. Soon that waiter's
-  -- deadline is the first or the last, and it has no fraction.
+  -- `only_ours` compares counts, so a registration that is left over may hide a waiter of Java. The deadline of such a
+  -- waiter is soon the first or the last, and deadlines of Java have no fraction.
   if not least or least <= at or least % 1 == 0 then return nil end
-  -- A dead waiter of ours with too much room may stay until the next `looks_after`. As the head of a free lock it is
-  -- removed before that.
+  -- With more room than needed, a dead waiter of ours may stay until `looks_after` is true again. If it is the head and
+  -- the lock is free, `queue.serve` removes it sooner.
   local last = redis.call('zrange', keys[3], '-1', '-1')[1]
   if looks_after or string.byte(last, 15) ~= 56 then
     local most = tonumber(redis.call('zscore', keys[3], last))
@@ -44,7 +48,8 @@ local function quiet_for(keys)
   return math.floor(least) - at
 end
 
--- Sets the deadlines of the live waiters, and reads no others. Returns the set of waiters in the queue; nil = all are.
+-- Sets the deadlines of the waiters in `places`, and reads no other waiters' deadlines. Returns the set of waiters in
+-- the queue; nil = all are.
 local function set_own(key, places)
   -- As text, because converting the number for each waiter would cost more than all else here.
   local due, set = string.format('%.17g', stamped(at + wait, at)), 0
@@ -53,7 +58,7 @@ local function set_own(key, places)
     set = set + redis.call('zadd', key, 'xx', 'ch', unpack(places, i, math.min(i + 199, #places)))
   end
   if 2 * set == #places then return nil end
-  -- Some have left, or have this deadline already.
+  -- Some waiters are not in the queue, or have this deadline already.
   local queued, are_all = {}, true
   for i = 2, #places, 2 do
     local due = redis.call('zscore', key, places[i])

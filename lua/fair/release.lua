@@ -1,11 +1,12 @@
--- Release one hold of the owner. The last release frees the lock and serves the head of the queue.
+-- Releases one hold of the owner. The last release frees the lock and serves the head of the queue.
 -- KEYS   1 hash   2 queue   3 deadlines   4 our waiters
 -- ARGV   1 owner
 --        2 hold (`common/holds.lua`)
 --        3 lease in ms of the remaining holds
 --        4 the caller's remaining holds, one `,id` each; '' = unknown
 --        5 last moment in ms of the server's time, used for hold '*' and when the lease becomes shorter; 0 = none
---        6 how long our waiters keep their places without a refresh, in ms   7 first lease in ms of a lock that is passed on   8 publish command
+--        6 own wait in ms: how long our waiters keep their places without a refresh
+--        7 first lease in ms of a lock that is passed on   8 publish command
 --        9 Redisson's fairLockWaitTimeout in ms   10 the watchdog's lease in ms   11 grace in ms
 --        12 prefix of the waiters' channels
 -- Reply  n         n holds are left
@@ -14,13 +15,14 @@
 --        -2        free or passed on: the head was notified (Java) or granted the lock (ours), and must confirm within
 --                  the grace time
 --        {0, text} free, but the head could not be notified: the server's error
---        {-8, id}  only for hold '*': nothing was done. Repeat with this id. If '*' means the unlisted hold, it is released
---                  at once, without this reply
+--        {-8, id}  nothing was done: '*' means the hold with this id, so the release must be repeated with the id. If '*'
+--                  means the unlisted hold, it is released at once
 --        {-7, at}  too late: nothing was done; at = the server's time in ms
---        nil       the lock was not the owner's. It is free, or was passed on by this script
---        text      another owner holds the lock: this one
+--        nil       nobody held the lock. It is free, or was passed on by this script
+--        text      the lock is held by this other owner
 --        {-2, n}   the hold does not exist, but the owner has n others
--- Idempotent: a repeat replies nil, an owner or {-2, n}. Exception: '*' may be repeated only because of its last moment.
+-- Idempotent: a repeat replies nil, an owner or {-2, n}. Exception: until its last moment a copy
+-- with hold '*' may release another unlisted hold.
 -- Same state as Redisson's fair lock, without its unlock latch. Unlike Redisson, the script makes a head of ours the owner.
 
 take_out()
@@ -44,8 +46,8 @@ end
 if not found[1] then
   load_holds()
   local holder = holds.somebody(KEYS[1])
-  -- If nobody holds it, the lock is free: its lease has ended, or an earlier copy of this release has freed it. The
-  -- head may not have been served. Errors are ignored, because the lock is free even if the queue cannot be served.
+  -- If nobody holds the lock, its lease has ended, or an earlier copy of this release has freed it. The head may not
+  -- have been served. Errors are ignored, because the lock is free even if the queue cannot be served.
   if not holder and first() then pcall(pass_on) end
   return holder
 end

@@ -1,4 +1,4 @@
--- List the waiters, in order.
+-- Lists the waiters, in order.
 -- KEYS   1 queue   2 deadlines
 -- Reply  {at, owner, deadline, owner, deadline, ..}: at and deadlines in ms of the server's time; '' = no deadline
 -- Reads only.

@@ -5,8 +5,7 @@
 -- Idempotent: a repeat restarts the time. Our next acquire removes the expiry. O(1). Redisson has no such command.
 
 if redis.call('exists', KEYS[1]) == 1 then return 0 end
--- Fails for a login without the right to PERSIST. The acquires of its clients could not remove the expiry, so it must not
--- set one.
+-- Ends the script if the login may not use PERSIST. Acquires by such a login could not remove the expiry, so none is set.
 redis.call('persist', KEYS[2])
 redis.call('pexpire', KEYS[2], ARGV[1])
 return 1

@@ -1,4 +1,4 @@
--- Returns the number of the last section.
+-- Returns the number of the last critical section.
 -- KEYS   [1] the lock's counter.
 -- Reply  the number as text; nil = there was no section.
 -- Reads only.

@@ -4,12 +4,12 @@ end
 -- ARGV   as in `reentrant/acquire.lua`, and
 --        [7] 1 = a new number is at least the server's time in ms.
 -- Reply  `{number}` held. A new section gets a new number; re-entry returns the number that the section has.
---        Otherwise as in `reentrant/acquire.lua`: the hold is not counted.
+--        Otherwise as in `reentrant/acquire.lua`; the hold is not counted.
 -- Idempotent. Numbers only grow, and some may be skipped.
 -- With ARGV[7], numbers grow even after the counter was lost, unless the server's clock was set back. Redisson's `INCR`
--- continues from there.
--- Same state as Redisson's fenced lock, with two differences: re-entry is not counted, and an expiry on the counter
--- (Redisson's multi lock sets one) is removed.
+-- continues from the new number.
+-- Same state as Redisson's fenced lock, with two differences: re-entry does not raise the counter, and an expiry on
+-- the counter (Redisson's multi lock sets one) is removed.
 
 -- Checked before the counter changes.
 if (ARGV[5] or '0') ~= '0' then

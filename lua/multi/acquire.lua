@@ -1,15 +1,15 @@
 -- Acquires all of several locks, or none.
 -- KEYS   the locks' hashes.
--- ARGV   [1] owner; it holds none of the locks, unless by an earlier copy of this call.
+-- ARGV   [1] owner. It holds none of these locks, except by an earlier copy of this call.
 --        [2] lease in ms.
 -- Reply  `nil`       all are held, once each; their leases run from now.
---        `{i, n}`    nothing was acquired: KEYS[i], the first lock of another holder, is busy for n ms; -1 = without an end.
+--        `{i, n}`    nothing was acquired: KEYS[i] is the first lock that another owner holds, for n ms; -1 = no end.
 --        `{i, text}` nothing was acquired: KEYS[i] is not a lock.
 -- Idempotent: a hold of this owner is not counted again, and keeps a longer lease. Each lock is left as if acquired alone.
 -- O(locks).
 
 local mine = {}
--- Usually none of them exists, which one call tells.
+-- Usually none of the locks exists, and one EXISTS shows that.
 local some = redis.call('exists', unpack(KEYS)) > 0
 for i = 1, some and #KEYS or 0 do
   if redis.call('exists', KEYS[i]) == 1 then
@@ -20,7 +20,8 @@ for i = 1, some and #KEYS or 0 do
 end
 for i = 1, #KEYS do
   if not mine[i] then redis.call('hset', KEYS[i], ARGV[1], '1') end
-  -- Redis does not roll a script back. If a lease is refused, the locks taken so far are deleted, or they would never end.
+  -- Redis does not roll a script back. If a lease is refused, the locks created so far are deleted, because they would
+  -- never expire.
   -- PEXPIRE runs even if a longer lease stays: replicas acknowledge this connection's last write.
   local left = mine[i] and redis.call('pttl', KEYS[i]) or -1
   local leased = redis.pcall('pexpire', KEYS[i], left < tonumber(ARGV[2]) and ARGV[2] or left)

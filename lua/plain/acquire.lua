@@ -4,7 +4,7 @@
 -- ARGV   [1] value.
 --        [2] lease in ms.
 --        [3] last moment in ms of the server's time; 0 = none.
---        [4].. the prefix of all values of the owner, in each form; none = the owner has no other value.
+--        [4].. the prefixes of the owner's values, one per form; none = the owner has no other value.
 -- Reply  `OK`      held; the lease runs from now, but a repeat keeps a longer one.
 --        `{n, 1}`  busy: the lease has n ms left, -1 = no end. The holder's release will be announced.
 --        `{n, 0}`  busy, and the release will not be announced.

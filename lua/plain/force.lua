@@ -3,7 +3,7 @@
 -- ARGV   [1] last moment in ms of the server's time.   [2] publish command.   [3] the lock's channel.
 -- Reply  1 = it was held; 0 = it was free; {1, text} = it was held, but the message was refused.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- Until its last moment a copy frees the lock again, whoever holds it by then. O(1).
+-- A copy that arrives before the last moment frees the lock again, whoever holds it then. O(1).
 
 load_holds()
 local late = holds.too_late(ARGV[1])

@@ -3,11 +3,11 @@
 -- ARGV   [1] publish command.
 --        [2] the lock's channel.
 --        [3].. one or more values; the lock is released if it has one of them.
---        If [3] is '', [4].. are the prefixes of all values of the owner, in each form: its value is only reported.
+--        If [3] is '', [4].. are the prefixes of the owner's values, one per form. Then the owner's value is only reported.
 -- Reply  `0`, `-n`  free; n clients on this node received the message.
 --        `{0, text}` free, but the message was refused: the server's reason.
 --        `{-8, '+' .. value}` nothing was done: the owner has this value.
---        `nil`      the lock is free, and was not held by this value.
+--        `nil`      nothing was done: the lock is free.
 --        `text`     the lock has this other value.
 -- Idempotent: a value is never reused, so a repeat finds no value or another one. O(1).
 -- As on Redlock's page: compare the value, then delete.

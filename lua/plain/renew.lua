@@ -1,6 +1,6 @@
 -- Renews the leases of many locks, each only if it still has the given value. Never creates a key.
 -- KEYS   the locks.
--- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = set it even then. 0 = leave every lease.
+-- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = it may become shorter. 0 = leave every lease.
 --        [2] last moment in ms of the server's time; 0 = none.
 --        [i + 2] value of KEYS[i].
 -- Reply  `{-7, at}` too late, nothing was done; at = the server's time in ms.

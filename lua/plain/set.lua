@@ -1,4 +1,5 @@
--- Acquires the lock if it is free. Sent as the command SET; the script is for many acquires in one call.
+-- Acquires the lock if it is free. A single acquire is sent as the command SET. This script is for many
+-- acquires in one call.
 -- KEYS   [1] the lock.
 -- ARGV   [1] value.   [2] NX.   [3] PX.   [4] lease in ms.
 -- Reply  OK = held, the lease runs from now; nil = somebody holds the lock.

@@ -3,8 +3,8 @@
 -- Each acquire has a value of its own, which is never reused. Ours starts with the owner, a uuid of version 8 and a number,
 -- as text, in hex or in base64 (`src/plain/value.rs`). Values of other libraries are only compared as a whole.
 
--- Guesses whether the release of this value's holder will be announced. After a wrong guess a waiter polls too seldom or too
--- often, no more.
+-- Guesses whether the release of this value's holder will be announced. A wrong guess only makes a waiter poll too
+-- rarely or too often.
 local function is_told(value)
   if string.find(value, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-[89ab]%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d') then return true end
   local size = #value
@@ -13,8 +13,9 @@ local function is_told(value)
   return false
 end
 
--- True if the value has one of the prefixes words[from].. of an owner, one per form. Each form, because the holder may use
--- another one than the caller. The text prefix ends in `/`, so that it matches no longer number.
+-- True if the value has one of the prefixes words[from].. of an owner, one per form. All forms are compared, because
+-- the holder may use another form than the caller. The text prefix ends in `/`, so that it does not match an owner
+-- whose longer number begins with the same digits.
 local function is_of(value, words, from)
   for i = from, #words do
     if string.sub(value .. '/', 1, #words[i]) == words[i] then return true end

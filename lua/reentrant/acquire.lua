@@ -48,9 +48,9 @@ else
   end
 end
 
--- Redis does not roll a script back. If the lease is refused (by the access list, for example), the hold is undone, or the
--- lock would never end.
--- PEXPIRE runs even if a longer lease stays: replicas acknowledge this connection's last write, which must be of this hold.
+-- Redis does not roll a script back. If the lease is refused (by the access list, for example), the hold is undone,
+-- because the lock would never expire. PEXPIRE runs even if a longer lease stays: replicas acknowledge this
+-- connection's last write, which must be of this hold.
 if not fresh and left >= tonumber(lease) then lease = left end
 local leased = redis.pcall('pexpire', KEYS[1], lease)
 if type(leased) == 'table' and leased.err then

@@ -4,7 +4,7 @@
 --        [2] publish command; omitted = no message.   [3] the lock's channel, if there is a message.
 -- Reply  1 = it was held; 0 = it was free; {1, text} = it was held, but the message was refused.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- Until its last moment a copy frees the lock again, whoever holds it by then.
+-- A copy that arrives before the last moment frees the lock again, whoever holds it then.
 
 load_holds()
 local late = holds.too_late(ARGV[1])

@@ -1,31 +1,33 @@
 -- Functions shared by the scripts of the read-write lock. The build puts this file in front of them. Terms:
 -- docs/wire-format.md.
 --
--- State. One hash: `mode` is read or write. A reader's field is its owner, the writer's is `<owner>:write`. Hold n of a reader
--- has a key of its own, its *cover*, which lasts as long as that hold's lease. A reader without a cover is dead: it holds
--- nothing, although its field may still be there. The *tag* is the lock's name in braces, or the bare name if it has a brace.
+-- State. One hash: `mode` is read or write. A reader's field is its owner, the writer's is `<owner>:write`. Hold n of a
+-- reader has a key of its own, its *cover*, which lasts as long as that hold's lease. A reader without a cover is dead:
+-- it holds nothing, although its field may still be there. The *tag* is the lock's name in braces, or the bare name if
+-- the name contains a brace.
 --
--- Cost. There may be thousands of readers, so a script does not normally look at all of them. If the hash has few fields, its
--- lease is the longest cover, to the ms. If it has more, a script asks readers chosen at random (`lease_needed`). The hash
--- never ends before a live reader's cover, but may outlast all covers.
+-- Cost. There may be thousands of readers, so a script does not normally look at all of them. If the hash has few
+-- fields, its lease is the longest cover, to the ms. If it has more, a script checks readers chosen at random
+-- (`lease_needed`). The hash never ends before a live reader's cover, but may outlast all covers.
 --
--- Moving slots. While a cluster moves a slot, some keys are here and some are not. If a key of KEYS is missing here, the server
--- refuses the script before it starts. A missing key that the script finds through the hash stops it midway, and what it
--- has written stays. Therefore:
--- 1. The owner's first covers are in KEYS, also for scripts that write next to covers of others. So if only the lock's hash is
---    here, the script is refused. `state` has no owner and only the hash in KEYS. It writes nothing, so it may fail midway.
+-- Moving slots. While a cluster moves a slot, some keys are here and some are not. If a key of KEYS is missing here,
+-- the server refuses the script before it starts. A missing key that is not in KEYS stops the script midway, and its
+-- earlier writes stay. Therefore:
+-- 1. The owner's first covers are in KEYS, also for scripts that write next to covers of others. So if only the lock's
+--    hash is here, the script is refused. `state.lua` has only the hash in KEYS, because it has no owner. It writes
+--    nothing, so it may fail midway.
 -- 2. A script reads everything that it needs before its first write.
 
 -- Upper limit of one owner's read holds. A higher count is forged, and must not keep the server busy.
 local MOST = 65536
 -- Up to this many fields ("few"), a script reads all readers.
 local FEW = 16
--- Readers that a command asks at random at a time, and fields that it may search in all.
+-- SAMPLE: how many random readers a command checks at a time. SEARCH: how many fields a command may search in all.
 local SAMPLE, SEARCH = 16, 256
 -- By how many ms the hash of many readers may outlast them before it is shortened.
 local SLACK = 5000
 
--- The rest of SEARCH; and per hash, a reader that this command found alive.
+-- `search`: what is left of SEARCH. `alive`: per hash, a reader that this command found alive.
 local search, alive = SEARCH, {}
 -- In a command of many steps: hashes that readers have left, whose leases are checked after the last step. Otherwise nil.
 local deferred
@@ -53,7 +55,7 @@ local function foreign()
   return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
 end
 
--- Functions about other readers than the script's own.
+-- Functions about readers other than the script's owner.
 local lease_needed, readers_keep, bury, give_lease, holder, busy_for
 
 -- Creates these functions. Every path of a script calls this before it uses them. Other paths skip it to save the cost.
@@ -65,13 +67,12 @@ local function load_readers()
     return string.byte(owner, 15) == 56
   end
 
-  -- Returns how long the longest cover lasts, in ms (0 = no reader is alive), and the dead readers of ours that it met.
-  -- O(fields).
-  -- `enough`: what the hash has left, if more does not matter. A cover of ours never outlives the hash, so a cover that lasts as
-  -- long ends the search, which starts with the newest reader. If there is a reader of Java, all are read, because Java's
-  -- watchdog may have shortened the hash.
-  -- `own`: what one reader is about to be: its `owner`, the number of holds `left`, and `anew`, the new lease of its last
-  -- cover if that changes.
+  -- Returns how long the longest cover lasts, in ms (0 = no reader is alive), and the dead readers of ours that the
+  -- search met. O(fields). `enough`: a cover that lasts this many ms ends the search, which starts with the newest
+  -- reader. Callers usually pass what the hash has left, because a cover of ours never outlives the hash. If there is a
+  -- reader of Java, all readers are read, because Java's watchdog may have shortened the hash. `own`: the planned state
+  -- of one reader: its `owner`, the number of holds `left`, and `anew`, the new lease of its last cover if that
+  -- changes.
   local function longest(hash, tag, enough, own)
     local best, dead, flat = 0, {}, redis.call('hgetall', hash)
     local function stays(field)
@@ -105,14 +106,15 @@ local function load_readers()
     return best, dead
   end
 
-  -- True if the field belongs to another reader than `own`. Lists of holds, also its own, count as others.
+  -- True if the field belongs to a reader other than `own`. Every list of holds counts as another reader.
   local function is_another(field, own)
     return field ~= 'mode' and not (own and field == own.owner)
   end
 
-  -- Asks one reader, and a second one if the first is not covered for `need` ms. The first is the one found alive before, if
-  -- any; others are chosen at random. Skips `own`. Returns how long the better one is covered (0 = dead), and whether one
-  -- is Java's. Returns nil if HRANDFIELD does not exist (before Redis 6.2) or is not permitted.
+  -- Checks one reader, and a second reader if the first is not covered for `need` ms. The first is the reader in
+  -- `alive`, if any; otherwise a random one. Skips `own`. Returns the longer of both covers in ms (0 = dead), and
+  -- whether one of the readers is Java's. Returns nil if HRANDFIELD does not exist (before Redis 6.2) or is not
+  -- permitted.
   local function ask_one(hash, tag, need, own)
     local best, java, one = 0, false, alive[hash]
     for i = 1, 2 do
@@ -153,13 +155,14 @@ local function load_readers()
     return best, java, dead
   end
 
-  -- Returns for how many ms a hash in read mode must last for its readers: 0 = none is alive, nil = leave it as it is. Also
-  -- returns dead readers of ours, for `bury`. The hash has `fields` fields and `now` ms left. `own`: as for `longest`, plus
-  -- `count`, its holds so far. `decided` replaces them if several readers have left: any of them may have set the lease.
+  -- Returns for how many ms a hash in read mode must last for its readers: 0 = none is alive, nil = leave it as it is.
+  -- Also returns dead readers of ours, for `bury`. The hash has `fields` fields and `now` ms left. `own`: as for
+  -- `longest`, plus `count`, its holds so far. `decided`: true if several readers have left; any of them may have set
+  -- the lease.
   -- - Few fields: the result is exact.
-  -- - More fields: the hash stays if a reader lasts as long, to within SLACK. It also stays if `own` did not last as long,
-  --   because then another reader set the lease. If `own` may have set it, all readers are searched while SEARCH allows;
-  --   beyond that the hash stays too.
+  -- - More fields: the hash keeps its lease if a reader is covered for at least that long, less SLACK. It also keeps
+  --   its lease if `own` was covered for less, because then another reader set the lease. If `own` may have set the
+  --   lease, all readers are searched while SEARCH allows. Beyond SEARCH the hash keeps its lease too.
   function lease_needed(hash, tag, fields, now, own)
     local enough = now < 0 and math.huge or math.max(now, 1)
     if fields <= FEW then return (longest(hash, tag, enough, own)) end
@@ -204,7 +207,7 @@ local function load_readers()
     return left < 0 and best or math.min(left, best), many and dead
   end
 
-  -- Deletes dead readers of ours, if any. Java's stay, because its scripts count on their fields.
+  -- Deletes dead readers of ours, if any. Dead readers of Java stay, because Java's scripts rely on their fields.
   function bury(hash, dead)
     for i = 1, dead and #dead or 0, 256 do
       local fields = {}
@@ -222,7 +225,7 @@ local function load_readers()
     if not live then return end
     -- Read again: a millisecond may have passed, and the hash must not end before the covers.
     if live ~= redis.call('pttl', hash) then redis.call('pexpire', hash, live) end
-    -- Waiters know a later end.
+    -- Waiters expect a later end, so one is woken in each client.
     if now - live > 1000 then redis.pcall(publish, channel, '0') end
   end
 
@@ -238,8 +241,8 @@ local function load_readers()
     return holds.somebody(hash) or 'nobody'
   end
 
-  -- The reply for a busy lock that has `left` ms left: {left, 1} if a client of Java was seen to hold it, else `left`. With many
-  -- readers it looks at some. Refused commands do not matter.
+  -- The reply for a busy lock that has `left` ms left: {left, 1} if a client of Java was seen to hold it, else `left`.
+  -- With many readers, only some are checked. Refused commands are ignored.
   function busy_for(hash, left)
     local n = redis.pcall('hlen', hash)
     local many = type(n) == 'number' and n > FEW

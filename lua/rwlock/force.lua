@@ -6,8 +6,8 @@
 -- Reply  1 = it was held; 0 = it was free; 2 = it is held in the other mode, and stays held.
 --        `{1, text}` it was held, but the message was refused.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
--- Until its last moment a copy frees the lock again, whoever holds it by then. O(fields), which the server deletes. As in
--- Redisson, covers are left to expire.
+-- A copy that arrives before the last moment frees the lock again, whoever holds it then. O(fields), because the server
+-- deletes them. As in Redisson, covers are left to expire.
 
 load_holds()
 local late = holds.too_late(ARGV[3])

@@ -50,7 +50,7 @@ else
       again = true
     else
       ids = holds.listed(hash, owner)
-      -- Holds whose leases are over do not count.
+      -- Holds whose leases have expired do not count.
       if covered(tag, owner, count, 1) <= 0 then count, ids = 0, '' end
       again = holds.is_counted(ids, hold)
     end
@@ -67,8 +67,8 @@ local n = again and count or count + 1
 local own = cover(tag, owner, n)
 -- Text, because passing a number to the server costs more.
 if n == 1 then n = '1' end
--- An equal lease is too short: a millisecond may pass before the cover is set, and the hash must not end before it. Reading
--- covers takes longer, so PTTL is read again.
+-- An equal lease is too short: a millisecond may pass before the cover is set, and the hash must not end before the
+-- cover. Reading covers takes longer, so PTTL is read again.
 if count > 0 then left = redis.call('pttl', hash) end
 local short = fresh or left <= tonumber(lease)
 local no

@@ -1,36 +1,39 @@
 -- Releases one of the owner's read holds. The last live reader frees the lock, and wakes one waiter in each client.
--- KEYS   [1] the lock's hash.   [2].. the owner's first covers, one per hold that the caller knows, 16 at most.
+-- KEYS   [1] the lock's hash.   [2].. the owner's covers 1, 2, ..: one per hold of this owner that the caller knows, 16 at most.
 -- ARGV   [1] owner.
---        [2] hold (`common/holds.lua`).
---        [3] lease in ms for a cover of the holds that remain.
---        [4] the holds that the caller has left, one `,id` each; '' = unknown.
---        [5] last moment in ms of the server's time, for releasing hold '*' or shortening the lease; 0 = none.
+--        [2] the hold to release: '', '-', '*', or ids (meanings: `common/holds.lua`).
+--        [3] lease in ms for the owner's last remaining cover, if the covers end too soon for ARGV[7].
+--        [4] the holds that remain to the caller, one `,id` each; '' = unknown.
+--        [5] last moment in ms of the server's time; 0 = none. After it, hold '*' is not released (`{-7, at}`), and the
+--            longest lease of the owner's covers is kept.
 --        [6] tag.
---        [7] for how many ms the caller's other holds must be covered. If they are not, a cover gets ARGV[3]. 0 = no matter.
+--        [7] for how many ms the caller's other holds must be covered; 0 = not at all.
 --        [8] publish command.   [9] channel.
 -- Reply  `n`        n holds remain.
---        `{-1}`     this owner has no read hold left; others hold the lock, or this owner for writing.
+--        `{-1}`     this owner has no read hold left. Others hold the lock, or this owner holds it for writing.
 --        `-n`       free; n clients on this node received the message.
 --        `{0, text}` free, but the message was refused: the server's reason.
---        `{-8, id}` nothing was done: hold '*' has this id, and a release must name it. An unlisted one is released at once.
+--        `{-8, id}` nothing was done: '*' stands for the listed hold with this id. The caller must repeat the release with
+--                   the id. If '*' stands for the unlisted hold, that hold is released at once.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
---        `nil`      the lock is free, and was not held by this owner.
+--        `nil`      nothing was released: the lock is free.
 --        `text`     held by this other owner, or by this one for writing.
 --        `{-2, n}`  the hold does not exist; the owner has n other read holds.
--- Idempotent: a repeat answers nil, an owner or {-2, n}, and the caller knows that it repeats. Exception: until its last
--- moment a copy with hold '*' may release another unlisted hold.
--- O(holds of this owner), and O(1) in other readers: a sample, or all of up to SEARCH fields. O(readers) only if hardly any
--- of them is alive, once for each dead reader of ours.
--- Same state and message as Redisson's read lock, without its latch key. Differences:
--- - Under the owner's own write hold the hash keeps its lease, which is the writer's.
--- - Otherwise the hash lasts as long as the readers that remain are covered. If that is sooner by more than 1 s, one waiter
---   in each client is woken. With many readers the hash may stay longer (`lease_needed`).
+-- Idempotent: a repeat releases nothing, and answers nil, an owner or {-2, n}. The caller knows that it sent a repeat.
+-- Exception: a repeat with hold '*' that runs before its last moment may release another unlisted hold.
+-- O(holds of this owner). Of the other readers, only a sample or up to SEARCH fields of the hash are checked
+-- (`lease_needed`). O(readers) only if hardly any of them is alive, once for each dead reader of this crate.
+-- Same state and message as Redisson's read lock, but without the latch key that Redisson writes per unlock. Differences:
+-- - If the owner also holds the lock for writing, the lease of the hash is that of the write hold, and is not shortened.
+-- - Otherwise the hash lasts as long as the readers that remain are covered. If the hash then ends more than 1 s sooner
+--   than before, one waiter in each client is woken. With many readers the hash may stay longer (`lease_needed`).
 -- - In a command of many steps, the readers that remain are checked after the last step (`many/end.lua`). The reply is {-1}
 --   even if all of them are dead and the lock is freed then.
 
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local found = redis.call('hmget', hash, 'mode', owner, owner .. ':holds')
--- Others have acquired as this owner since, or a command that shortens the lease was noted.
+-- If the owner has a list, others have acquired as this owner since the caller's acquire, or a command that shortens
+-- the lease was noted. The caller's hold is then the unlisted hold.
 if hold == '' and found[3] then hold = '-' end
 if hold ~= '' then load_holds() end
 
@@ -63,10 +66,11 @@ if left == 0 and count == 1 and fields == (before == '' and 2 or 3) then
 end
 local later = deferred and mode == 'read' and left == 0
 if not later then load_readers() end
--- From here to the first write: everything that must be read (`covers.lua`).
+-- All covers that this script needs are read from here on, before the first write (reason: `covers.lua`).
 local lease, anew = 0, false
 if left > 0 then
-  -- Covers are removed from the last, but holds end in any order. So what remains for others of this owner gets the longest.
+  -- Covers are removed from the last one down, but holds end in any order. So if the owner may have holds that the
+  -- caller does not know, the last remaining cover gets at least the longest lease of the owner's covers.
   local least, keep = tonumber(ARGV[7]), 0
   if ARGV[4] == '' or not holds.are_all(ids, left, ARGV[4]) or holds.too_late(ARGV[5]) then
     keep = covered(tag, owner, count, math.huge)
@@ -75,7 +79,8 @@ if left > 0 then
   least = math.max(least, keep)
   anew = least > 0 and covered(tag, owner, left, least) < least
 end
--- Covers to be removed that are not in KEYS, because other clients use this owner.
+-- If other clients use this owner, some covers to be removed are not in KEYS. They are read here, so that a server that
+-- lacks them stops the script before the first write.
 for n = math.max(left, #KEYS - 1) + 1, math.min(count, left + MOST) do redis.call('exists', cover(tag, owner, n)) end
 local now, live, dead
 if mode == 'read' and not later then

@@ -1,13 +1,13 @@
 -- Renews the leases of many locks, each only if its owner still holds it. Never creates a key.
 -- KEYS   per lock: its hash, then the owner's first covers if they matter.
--- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = set it even then, if the owner has no other
---            holds than those named here. 0 = leave every lease (writers only).
+-- ARGV   [1] lease in ms, from now; a longer current lease stays. Negative = the lease may also become shorter, if the
+--            owner has no holds other than those named here. 0 = leave every lease (writers only).
 --        [2] last moment in ms of the server's time; 0 = none.
 --        Then per lock: owner; the holds to renew, as for `common/renew.lua`; `write`, `read` or `keep`; tag; the number of
 --            its covers in KEYS.
---        `read` = every cover of the owner, and the hash. `keep` = the covers stay, and the hash lasts as long as they do.
+--        `read` = renew every cover of the owner, and the hash. `keep` = leave the covers; the hash lasts as long as they do.
 -- Reply  as for `common/renew.lua`. If a cover cannot be read, the lock's entry is the server's error, not a loss.
--- Idempotent. A late copy shortens no lease; with a negative lease it does nothing. One bad key does not stop the others.
+-- Idempotent. A late copy shortens no lease. A late copy of a negative lease does nothing. One bad key does not stop the others.
 -- Same as Redisson's renewal, but shortens nobody's lease. O(holds renewed), however many others read. If a lease is
 -- shortened, the cost of `read_release.lua`.
 

@@ -1,19 +1,20 @@
--- Releases one of the owner's write holds. The last one frees the lock, or leaves it to the owner's own read holds, and wakes
--- all waiters of every client.
+-- Releases one of the owner's write holds. The last release frees the lock, or leaves it to the owner's own read holds, and
+-- wakes all waiters of every client.
 -- KEYS   [1] the lock's hash.   [2] the owner's first cover.
 -- ARGV   [1] owner.
 --        [2] hold (`common/holds.lua`).
 --        [3] lease in ms for the holds that remain.
---        [4] the holds that the caller has left, one `,id` each; '' = unknown.
+--        [4] the holds that remain to the caller, one `,id` each; '' = unknown.
 --        [5] last moment in ms of the server's time, for releasing hold '*' or shortening the lease; 0 = none.
 --        [6] tag.
 --        [7] publish command.   [8] channel.
 -- Reply  `n`        n holds remain.
 --        `-n`       no longer held for writing; n clients on this node received the message.
 --        `{0, text}` the same, but the message was refused: the server's reason.
---        `{-8, id}` nothing was done: hold '*' has this id, and a release must name it. An unlisted one is released at once.
+--        `{-8, id}` nothing was done: '*' means the hold with this id, so the release must be repeated with the id. If '*' means
+--                   the unlisted hold, it is released at once.
 --        `{-7, at}` too late, nothing was done; at = the server's time in ms.
---        `nil`      the lock is free, and was not held by this owner.
+--        `nil`      nothing was released: the lock is free.
 --        `text`     held by this other owner, or by this one for reading.
 --        `{-2, n}`  the hold does not exist; the owner has n other write holds.
 -- Idempotent: a repeat answers nil, an owner or {-2, n}, and the caller knows that it repeats. Exception: until its last
@@ -24,7 +25,7 @@
 local hash, owner, hold, tag = KEYS[1], ARGV[1], ARGV[2], ARGV[6]
 local field = owner .. ':write'
 local found = redis.call('hmget', hash, 'mode', field, owner, field .. ':holds')
--- Others have acquired as this owner since, or a command that shortens the lease was noted.
+-- A list shows that others have acquired as this owner since, or that a command that shortens the lease was noted.
 if hold == '' and found[4] then hold = '-' end
 if hold ~= '' then load_holds() end
 local mode, count, reads = found[1], tonumber(found[2]) or 0, tonumber(found[3]) or 0

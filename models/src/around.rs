@@ -1,4 +1,4 @@
-//! Small stand-ins for what the registry uses: names, owners, holds, a topology of one server, and a reaper whose
+//! Small stand-ins for the registry's neighbours: names, owners, holds, a topology of one server, and a reaper whose
 //! jobs are threads of the model.
 
 pub(crate) mod config {
@@ -114,7 +114,7 @@ pub(crate) mod runtime {
             waker: Option<Waker>,
         }
 
-        /// Resolves when a job has ended. The job runs on if this is dropped.
+        /// Resolves when a job has ended. Dropping this future does not stop the job.
         pub(crate) struct Finished<T>(Arc<Mutex<State>>, std::marker::PhantomData<fn() -> T>);
 
         impl Finished<()> {

@@ -11,10 +11,10 @@ use crate::sync::Mutex;
 pub(crate) trait Flaw {
     /// Opening a guard and registering its hold are two steps.
     const TWO_STEPS: bool = false;
-    /// The end of a reservation checks whether the hold is unused, and removes it, in two steps. Upstream had this
-    /// bug: an unlock removed a hold that another thread's acquire had just filled (Redisson #6651).
+    /// The end of a reservation checks that the hold is unused, and removes the hold in a second step. Upstream had
+    /// this bug: an unlock removed a hold that another thread's acquire had just filled (Redisson #6651).
     const TWO_LOOKS: bool = false;
-    /// A release removes the hold even if an acquire of it is in flight.
+    /// A release removes the hold even if an acquire that uses the hold is in flight.
     const NO_RESERVE: bool = false;
 }
 
@@ -119,7 +119,7 @@ impl<F: Flaw> Holds for Broken<F> {
 /// The real table, but a renewal applies every answer to the present hold, even a stale answer.
 pub(crate) struct Stale(Real);
 
-/// The real table, but an attempt loses its reservation with its caller, before the attempt is done.
+/// The real table, but an attempt's reservation ends with its caller, before the attempt is done.
 pub(crate) struct LetGo(Real);
 
 macro_rules! as_the_real_one {

@@ -16,7 +16,7 @@ const UNTIL: u64 = 100;
 
 pub(crate) struct Hold {
     book: Mutex<Book>,
-    /// Orders the commands that change the count, as in the engine.
+    /// Sequences the commands that change the count, as in the engine.
     order: Mutex<()>,
     /// Set by a broken table, which cannot close the book itself.
     pub(crate) closed: Mutex<bool>,
@@ -115,7 +115,7 @@ impl<T: Holds> World<T> {
         }
     }
 
-    /// Acquires with a hold whose first attempt was undone because it was late.
+    /// Acquires with a hold whose first attempt was late and was undone.
     pub(crate) fn acquire_with(&self, hold: &Arc<Hold>) -> Guard {
         match self.attempt(hold, false) {
             Some(level) => Guard { hold: Arc::clone(hold), level },
@@ -143,7 +143,7 @@ impl<T: Holds> World<T> {
         if let_go {
             self.table.unreserve(hold);
         }
-        // Stands for the script, which sets the new count. After a theft the owner cannot re-enter, and its hold is
+        // Plays the script, which sets the new count. After [`Self::steal`] the owner cannot re-enter, and its hold is
         // lost.
         {
             let mut server = self.server.lock();
@@ -235,7 +235,7 @@ impl<T: Holds> World<T> {
             let lost = before.is_none() && book.end().is_some();
             drop(book);
             if lost {
-                self.give_back_ended(&hold);
+                self.release_ended(&hold);
             }
         }
     }
@@ -248,19 +248,19 @@ impl<T: Holds> World<T> {
     /// Ends a hold whose lease has ended by the local clock.
     pub(crate) fn expire(&self, hold: &Arc<Hold>) {
         if hold.book().finish(End::Expired) {
-            self.give_back_ended(hold);
+            self.release_ended(hold);
         }
     }
 
     fn lose(&self, hold: &Arc<Hold>) {
         if hold.book().finish(End::Gone) {
-            // In the engine, a job waits for the order and does this. Here the caller holds the order already.
+            // In the engine, a job waits for the order and then calls this. Here the caller already has the order.
             self.table.released(hold);
         }
     }
 
-    /// Cleans up after an ended hold, as `release::give_back_ended` does.
-    fn give_back_ended(&self, hold: &Arc<Hold>) {
+    /// Cleans up after an ended hold, as `release::release_ended` does.
+    fn release_ended(&self, hold: &Arc<Hold>) {
         let _order = hold.order.lock();
         let end = hold.book().end();
         if end != Some(End::Gone) && hold.book().count() > 0 {

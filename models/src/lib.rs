@@ -2,7 +2,7 @@
 //! events that loom can produce; the third is a search of its own.
 //!
 //! - **Registry** of waiters, with its channels and spares (`src/engine/registry/`). Exactly one waiter has the turn,
-//!   and the turn is never lost. News reaches the waiter that has to look next. A waiter that relies on a
+//!   and the turn is never lost. Each event reaches the waiter that must check the lock next. A waiter that relies on a
 //!   subscription has one. In the end nothing is left. Names, topology, reaper and server are small stand-ins:
 //!   `around.rs`.
 //! - **Table of holds** (`src/engine/ledger.rs`). *Held means registered, released means not*: while a guard is open,

@@ -1,6 +1,6 @@
 //! The registry, from its own source, in every order of events. One waiter has the turn, and the turn is never lost.
-//! News reaches the waiter that has to look next. A hold that is handed over is used or released. In the end nothing
-//! is left.
+//! Each event reaches the waiter that must check the lock next. A hold that is handed over is used or released. In the
+//! end nothing is left.
 
 use std::sync::Arc;
 
@@ -25,16 +25,16 @@ fn two_tasks(handoffs: u32) {
 }
 
 #[test]
-fn two_tasks_have_the_lock_after_each_other() {
+fn two_tasks_acquire_lock_in_sequence() {
     explore(2, || two_tasks(0));
 }
 
 #[test]
-fn two_tasks_hand_the_lock_over() {
+fn two_tasks_acquire_lock_with_hand_over() {
     explore(2, || two_tasks(1));
 }
 
-/// The lock is released while two tasks wait; one of them gives up.
+/// The lock is released while two tasks wait. One task gives up.
 fn one_goes_away(handoffs: u32, polls: usize) {
     let client = Client::new(handoffs);
     let name = name("a");
@@ -54,12 +54,12 @@ fn one_goes_away(handoffs: u32, polls: usize) {
 }
 
 #[test]
-fn news_for_one_who_goes_away_reaches_the_next() {
+fn news_for_cancelled_waiter_reaches_next_waiter() {
     explore(2, || one_goes_away(0, 2));
 }
 
 #[test]
-fn a_hold_handed_to_one_who_goes_away_reaches_the_next() {
+fn hold_handed_to_cancelled_waiter_reaches_next_waiter() {
     explore(2, || one_goes_away(2, 1));
     explore(2, || one_goes_away(2, 2));
 }
@@ -92,12 +92,12 @@ fn ended_while_needed(names: [&str; 2]) {
 }
 
 #[test]
-fn a_subscription_that_ends_is_begun_anew_for_who_needs_it() {
+fn ended_subscription_is_restarted_for_new_waiter() {
     explore(3, || ended_while_needed(["a", "a"]));
 }
 
 #[test]
-fn two_names_share_a_channel() {
+fn ended_subscription_is_restarted_for_other_name_of_channel() {
     explore(2, || ended_while_needed(["a", "{a}"]));
 }
 
@@ -110,7 +110,7 @@ fn listener(client: &Client, plain: &str) -> Waiter {
 }
 
 #[test]
-fn a_message_reaches_every_name_of_its_channel() {
+fn message_reaches_every_name_of_its_channel() {
     explore(2, || {
         let client = Client::new(0);
         assert!(client.server.try_acquire());
@@ -128,10 +128,10 @@ fn a_message_reaches_every_name_of_its_channel() {
     });
 }
 
-/// Other clients are notified of the release. The next acquire here lets them go first, and forgets them if none
-/// comes.
+/// Other clients are notified of the release. The next acquire here yields to them, and stops yielding if no other
+/// client acquires.
 #[test]
-fn others_are_let_go_first_and_forgotten() {
+fn acquire_completes_after_yielding_to_other_clients() {
     explore(2, || {
         let client = Client::new(0);
         client.server.tells(1);
@@ -150,7 +150,7 @@ fn others_are_let_go_first_and_forgotten() {
 }
 
 #[test]
-fn a_subscription_that_fails_leaves_nothing() {
+fn failed_subscription_leaves_no_registry_entries() {
     explore(2, || {
         let client = Client::new(0);
         client.server.refuse();
@@ -159,7 +159,7 @@ fn a_subscription_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn a_client_that_closes_keeps_no_names() {
+fn closed_client_keeps_no_names() {
     explore(2, || {
         let client = Client::new(0);
         let name = name("a");

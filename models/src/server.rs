@@ -44,7 +44,7 @@ impl Server {
         !std::mem::replace(&mut self.0.lock().held, true)
     }
 
-    /// Frees the lock. Returns whether this client gets a message, and how many clients get one in all.
+    /// Frees the lock. Returns whether this client gets a message, and the total number of notified clients.
     fn free(&self) -> (bool, u32) {
         let mut state = self.0.lock();
         assert!(std::mem::replace(&mut state.held, false), "released what nobody held");
@@ -191,7 +191,7 @@ impl Client {
     }
 }
 
-/// Returns the output of `work`, or None if `work` is not done after so many polls. It is dropped then.
+/// Returns the output of `work`. If `work` is not done after `polls` polls, drops it and returns `None`.
 pub(crate) async fn dropped_after<F: Future>(polls: usize, work: F) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut left = polls;

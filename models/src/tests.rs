@@ -48,16 +48,16 @@ fn two_tasks_of_an_owner<T: Holds + Send + Sync + 'static>() {
 }
 
 #[test]
-fn two_tasks_of_an_owner_hold_what_is_registered() {
+fn holds_of_two_tasks_of_owner_are_registered() {
     explore(2, two_tasks_of_an_owner::<Real>);
 }
 
 #[test]
-fn a_reservation_let_go_too_early_is_found_out() {
+fn model_detects_reservation_released_too_early() {
     finds_out("held, but", two_tasks_of_an_owner::<LetGo>);
 }
 
-/// A task acquires again while another task of the same owner waits for the end of the first hold.
+/// Another task of the same owner waits for the first hold's end. Meanwhile the first task acquires again.
 fn in_turns<T: Holds + Send + Sync + 'static>() {
     let world = World::<T>::new();
     let guard = world.acquire();
@@ -78,7 +78,7 @@ fn in_turns<T: Holds + Send + Sync + 'static>() {
 }
 
 #[test]
-fn a_caller_that_gives_up_leaves_those_who_are_under_way_alone() {
+fn cancelled_acquire_does_not_affect_concurrent_acquires() {
     explore(2, || {
         let world = World::<Real>::new();
         let other = {
@@ -103,7 +103,7 @@ fn a_caller_that_gives_up_leaves_those_who_are_under_way_alone() {
 }
 
 #[test]
-fn a_hold_that_has_left_the_table_is_not_taken_up_again() {
+fn hold_removed_from_table_is_not_reused() {
     explore(3, || {
         let world = World::<Real>::new();
         let guard = world.acquire_fresh();
@@ -126,13 +126,13 @@ fn a_hold_that_has_left_the_table_is_not_taken_up_again() {
 }
 
 #[test]
-fn tasks_of_an_owner_take_turns() {
+fn owner_reacquires_while_its_other_task_acquires() {
     explore(3, in_turns::<Real>);
     explore(3, in_turns::<Broken<Sound>>);
 }
 
 #[test]
-fn a_release_that_takes_the_hold_from_under_an_attempt_is_found_out() {
+fn model_detects_release_that_removes_hold_of_pending_attempt() {
     finds_out("held, but", in_turns::<Broken<NoReserve>>);
 }
 
@@ -158,12 +158,12 @@ fn again_and_again<T: Holds + Send + Sync + 'static>() {
 }
 
 #[test]
-fn a_late_answer_never_ends_a_newer_hold() {
+fn late_reply_does_not_end_newer_hold() {
     explore(4, again_and_again::<Real>);
 }
 
 #[test]
-fn answers_taken_for_ones_about_the_present_are_found_out() {
+fn model_detects_stale_replies_applied_to_newer_hold() {
     finds_out("lost, although nobody took it", again_and_again::<Stale>);
 }
 
@@ -187,24 +187,24 @@ fn beside_one_who_gives_up<T: Holds + Send + Sync + 'static>(given: bool) {
 }
 
 #[test]
-fn a_caller_that_gives_up_takes_nothing_with_it() {
+fn cancelled_acquire_does_not_remove_hold_of_same_owner() {
     explore(3, || beside_one_who_gives_up::<Real>(true));
 }
 
 #[test]
-fn a_registration_in_two_steps_is_found_out() {
+fn model_detects_registration_in_two_steps() {
     // Without a flaw the second implementation is sound, so the flaw causes the failure below.
     explore(3, || beside_one_who_gives_up::<Broken<Sound>>(true));
     finds_out("held, but not registered", || beside_one_who_gives_up::<Broken<TwoSteps>>(false));
 }
 
 #[test]
-fn a_clean_up_in_two_steps_is_found_out() {
+fn model_detects_clean_up_in_two_steps() {
     finds_out("held, but not registered", || beside_one_who_gives_up::<Broken<TwoLooks>>(true));
 }
 
 #[test]
-fn a_hold_that_is_handed_over_stays_registered() {
+fn handed_over_hold_stays_registered() {
     explore(4, || {
         let world = World::<Real>::new();
         let guard = world.acquire_fresh();
@@ -224,7 +224,7 @@ fn a_hold_that_is_handed_over_stays_registered() {
 }
 
 #[test]
-fn a_hold_that_has_ended_stays_so_and_leaves_the_table() {
+fn ended_hold_stays_ended_and_leaves_table() {
     explore(3, || {
         let world = World::<Real>::new();
         let guard = world.acquire();
@@ -256,7 +256,7 @@ fn a_hold_that_has_ended_stays_so_and_leaves_the_table() {
 }
 
 #[test]
-fn a_theft_is_noticed_and_leaves_nothing() {
+fn renewal_notices_stolen_hold_and_table_is_emptied() {
     explore(4, || {
         let world = World::<Real>::new();
         let guard = world.acquire();
@@ -272,7 +272,7 @@ fn a_theft_is_noticed_and_leaves_nothing() {
         thief.join().unwrap();
         watchdog.join().unwrap();
         assert!(!(seen_lost && world.is_held(&guard)), "revived");
-        // The next round notices the theft for certain.
+        // The next round must notice the deleted key.
         world.renew();
         assert!(!world.is_held(&guard), "not noticed");
         world.release(guard);

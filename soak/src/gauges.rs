@@ -7,8 +7,8 @@ use distlock_support::leak::alive_tasks;
 
 use crate::bed::{BOUND, Bed, WATCHDOG};
 
-/// A measured quantity. `slack`: the growth that is allowed beyond 30 %. `left`: how far it may exceed its value
-/// before the run once all clients are closed; None: not checked.
+/// A measured quantity. `slack`: allowed growth in addition to 30 %. `left`: once all clients are closed, allowed
+/// excess over the value before the run. `None`: not checked.
 struct Gauge {
     name: &'static str,
     slack: f64,
@@ -168,7 +168,7 @@ impl Log {
     }
 }
 
-/// Samples until `so` holds or time is up. Locks of dead processes need time to expire.
+/// Samples until `so` returns true or the time limit ends. Locks of dead processes need time to expire.
 async fn settled(bed: &Bed, connected: bool, so: impl Fn(&Figures) -> bool) -> Figures {
     let began = Instant::now();
     loop {

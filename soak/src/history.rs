@@ -1,5 +1,5 @@
-//! Checks that sections do not overlap, and that fencing tokens ascend. A section counts only if its guard still
-//! reported held at its end; then the lock was held all the time.
+//! Checks that sections do not overlap, and that fencing tokens ascend. A section counts only if its guard reported
+//! held at the end, because then the lock was held all the time.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ pub const LONGEST: u64 = 1_000_000_000;
 /// The time for which a section is kept, in ns. A child's section that arrives later than this no longer matters.
 const KEPT: u64 = 30_000_000_000;
 
-/// A time inside a lock, in ns of the machine's monotonic clock, which all processes share.
+/// A time span inside a lock, in ns of the machine's monotonic clock, which all processes share.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     pub from: u64,
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_two_inside_at_once() {
+    fn history_finds_overlapping_exclusive_sections() {
         let history = History::default();
         assert_eq!(history.add("x", section(10, 20, true, None)), None);
         assert_eq!(history.add("x", section(20, 30, true, None)), None);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_tokens_that_do_not_ascend() {
+    fn history_finds_tokens_that_do_not_increase() {
         let history = History::default();
         assert_eq!(history.add("x", section(10, 20, true, Some(5))), None);
         assert_eq!(history.add("x", section(30, 40, true, Some(7))), None);

@@ -9,8 +9,8 @@ use distlock_support::Numbers;
 /// The number of hot names per kind. Many tasks compete for each of them.
 const HOT: u64 = 3;
 const SEGMENTS: usize = 4;
-/// The number of other fenced names. Counters of fenced locks never expire, so new names every time would make the
-/// server grow by design.
+/// The number of other fenced names. Counters of fenced locks never expire, so a new name for every lock would fill the
+/// server.
 const FENCED: u64 = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

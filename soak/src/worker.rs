@@ -19,7 +19,7 @@ pub fn start(shared: &Arc<Shared>, tasks: usize, seed: u64) -> Vec<JoinHandle<()
     (0..tasks).map(|task| tokio::spawn(worker(task))).collect()
 }
 
-/// Waits until the workers have ended, after they were told to stop.
+/// Waits until the workers have ended, after the stop signal.
 pub async fn ended(workers: Vec<JoinHandle<()>>, tally: &Tally) {
     for worker in workers {
         match timeout(2 * BOUND, worker).await {
@@ -68,7 +68,7 @@ fn way(owner: Option<&Owner>, numbers: &mut Numbers) -> (Acquire, Option<Duratio
     (how, cut)
 }
 
-/// Acquires a lock once. With the lock, re-enters it sometimes, records a section, and releases.
+/// Acquires a lock once. While holding it, sometimes re-enters, records a section, and releases.
 async fn once(shared: &Shared, kind: Kind, made: &Made, owner: Option<&Owner>, numbers: &mut Numbers) {
     let tally = &shared.tally;
     let (how, cut) = way(owner, numbers);

@@ -5,7 +5,7 @@ use std::process::Command;
 use distlock_support::reaper::Adopted;
 
 #[test]
-fn a_minute_of_everything() {
+fn soak_succeeds_for_one_minute() {
     let mut soak = Command::new(env!("CARGO_BIN_EXE_distlock-soak")).args(["--minutes", "1"]).spawn().unwrap();
     let _adopted = Adopted::new(soak.id());
     assert!(soak.wait().unwrap().success(), "see above");

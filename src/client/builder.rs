@@ -46,7 +46,7 @@ pub struct Builder {
     pub(super) address_map: Arc<HashMap<String, String>>,
     pub(crate) sentinel_login: Login,
     pub(super) sentinel_tls: Option<Tls>,
-    /// None: the default for the kind of servers.
+    /// None: use the default for the kind of servers.
     pub(super) scan_interval: Option<Duration>,
     pub(super) direct: bool,
 }
@@ -74,9 +74,10 @@ impl Builder {
         /// Sets how long connecting may take. Commands sent after that have
         /// [`command_timeout`](Self::command_timeout). Defaults to 10 s.
         connect_timeout: Duration,
-        /// Sets how many times an operation is retried after errors that pass. Defaults to 4.
+        /// Sets for how long, not how often, an operation is retried after temporary errors: a multiple of the sum of
+        /// `command_timeout` and the longest `retry_delay`. Defaults to 4.
         retry_attempts: u32,
-        /// Sets the shortest and longest pause before such a retry. Defaults to 1 s and 2 s.
+        /// Sets the first and longest pause between such retries. Defaults to 1 s and 2 s.
         retry_delay: (Duration, Duration),
         /// Sets how long subscribing may take before waiters poll instead. Defaults to 7.5 s.
         subscribe_timeout: Duration,
@@ -84,27 +85,28 @@ impl Builder {
         subscription_linger: Duration,
         /// Sets the longest time that a waiter sleeps before it checks the lock by itself. Defaults to 5 s.
         poll_cap: Duration,
-        /// Sets how often the connection for messages is checked. Defaults to 30 s.
+        /// Sets how often the connection that receives messages is checked by a PING. Defaults to 30 s.
         ping_interval: Duration,
         /// Sets how many times in a row a lock is handed over inside this process. Defaults to 16; 0 turns hand-offs
         /// off.
         handoff_limit: u32,
-        /// Sets how long a lock is handed over inside this process. Defaults to 50 ms.
+        /// Sets for how long the tasks of this process may hand a lock to each other. Defaults to 50 ms.
         handoff_time: Duration,
-        /// Lets other processes that received the message of a release try first, for at most 10 ms each. Read-write
-        /// locks: pauses for up to 1 ms while Java competes. Defaults to true.
+        /// After a release, lets other processes that received the release message acquire first. See
+        /// [`Options::take_turns`]. Defaults to true.
         take_turns: bool,
-        /// Sentinel: counts a renewal only if most sentinels confirmed the primary within the last lease of the
-        /// watchdog. So a primary that is cut off from them keeps no lock for longer than that. Without Sentinel,
-        /// connecting fails with [`Error::Config`]. Defaults to false.
+        /// Sentinel: a renewed lease counts from the moment when most sentinels last confirmed the primary, if that was
+        /// before the renewal was sent. See [`Options::confirm_primary`]. Without Sentinel, connecting fails with
+        /// [`Error::Config`]. Defaults to false.
         confirm_primary: bool,
-        /// Fair locks: sets the time within which a stopped waiter loses its place. Defaults to 5 s.
+        /// Fair locks: sets the time within which a waiter of this crate loses its place if its process dies or
+        /// freezes. Defaults to 5 s.
         fair_wait: Duration,
-        /// Fair locks: Redisson's `fairLockWaitTimeout`, with the value that the Java processes of the same locks
-        /// use. Defaults to 5 min.
+        /// Fair locks: sets Redisson's `fairLockWaitTimeout`, which must be the value that the Java processes use.
+        /// Defaults to 5 min.
         java_fair_wait: Duration,
-        /// Fair locks: sets the time within which the head of the queue must come for a free lock, if Java waits in the
-        /// queue or the head's client is not subscribed. Defaults to 500 ms.
+        /// Fair locks: sets the time within which the head of the queue must take a free lock, if a Java client waits
+        /// in the queue or the head's client is not subscribed. Defaults to 500 ms.
         fair_grace: Duration,
         /// Read-write locks: sets who is preferred. Defaults to readers, as in Redisson.
         prefer: Prefer,
@@ -121,10 +123,10 @@ impl Builder {
         sharded: Sharded,
         /// Sets which replicas must acknowledge an acquire or renewal before it counts. Defaults to Redisson's rule.
         acks: Acks,
-        /// Sets how long replicas may take to acknowledge. Defaults to 1 s. Capped, so that a renewal can be
-        /// repeated: see [`Options::ack_timeout`].
+        /// Sets how long replicas may take to acknowledge. Defaults to 1 s. A longer time may be reduced, so that a
+        /// renewal can be repeated: see [`Options::ack_timeout`].
         ack_timeout: Duration,
-        /// Probes at connect what this login may do. Defaults to true.
+        /// Checks at connect whether this login has all rights that locks need. Defaults to true.
         preflight: bool,
     }
 
@@ -137,8 +139,8 @@ impl Builder {
         self
     }
 
-    /// Several servers: sets how often the client refreshes which server has which slot, or is the primary. It also
-    /// does so whenever there is a reason. Defaults to 5 s in clusters, and to 1 s with sentinels and replicated
+    /// Several servers: sets how often the client asks which server has which slot, or which server is the primary. In
+    /// doubt, the client asks more often. Defaults to 5 s in clusters, and to 1 s with sentinels and replicated
     /// servers.
     pub fn scan_interval(mut self, scan_interval: Duration) -> Self {
         self.options.scan_interval = scan_interval;
@@ -184,9 +186,9 @@ impl Builder {
         self
     }
 
-    /// Uses this crate's own connections instead of the library `fred`. They do less work per command, their buffers
-    /// grow only with the data sent, and a command that was never sent is known not to have run. With the feature
-    /// `native-tls`, connections over TLS use `fred` nevertheless. Defaults to false.
+    /// Uses this crate's own connections instead of the library `fred`. Own connections do less work per command, and
+    /// their buffers grow only with the data sent. They also know which commands were never sent, and so have not run.
+    /// With the feature `native-tls`, connections over TLS use `fred` nevertheless. Defaults to false.
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
@@ -232,8 +234,8 @@ impl Builder {
         Ok(Client(Handle::new(Engine::start_over(id, topology, options, reaper))))
     }
 
-    /// Creates a client without waiting for its server: connections are made in the background, and nothing is
-    /// probed. For the nodes of a [`RedLock`](crate::RedLock): some may be away.
+    /// Creates a client without waiting for its server. Connections are made in the background, and the rights of the
+    /// login are not checked. For the servers of a [`RedLock`](crate::RedLock), some of which may be unreachable.
     ///
     /// With several servers, one server of the URL must answer, because it lists the others. With sentinels and
     /// replicated servers the primary must answer too.
@@ -250,7 +252,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Config`] if the URL or an option cannot work. With several servers also the errors of
-    /// [`connect`](Self::connect). If the server is away or refuses the login, later calls fail.
+    /// [`connect`](Self::connect). If a single server is unreachable or refuses the login, later calls fail.
     pub async fn connect_lazily(self) -> Result<Client> {
         self.start(true).await
     }
@@ -261,8 +263,8 @@ impl Builder {
         let began = Instant::now();
         let client = self.start(false).await?;
         if preflight {
-            // If the server does not answer, the first acquire fails. A server that was slow to connect to gets a
-            // little time nevertheless.
+            // If the server does not answer the check, the first acquire fails. If connecting used up most of the time,
+            // the check still gets a tenth of `connect_timeout`.
             let left = connect_timeout.saturating_sub(began.elapsed()).max(connect_timeout / 10);
             let _ = within(left, preflight::probe(client.engine())).await;
         }

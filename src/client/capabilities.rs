@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::Client;
 use crate::capabilities::Capabilities;
 use crate::engine::Engine;
+use crate::error::passing::Passing;
 use crate::error::{Error, Result};
 use crate::names::LockName;
 use crate::transport::script::Script;
@@ -24,8 +25,8 @@ static SPUBLISH: Script = Script::bare("capabilities/spublish", "SPUBLISH");
 const NO_SCRIPT: &str = "0000000000000000000000000000000000000000";
 
 impl Client {
-    /// Returns the features that the servers support, and permit for this login. Covers the features that locks use.
-    /// If any is [`missing`](Capabilities::missing), that is logged once.
+    /// Returns the features that the servers support, and permit for this login. Only features that locks use are
+    /// queried. If any is [`missing`](Capabilities::missing), that is logged once.
     ///
     /// # Examples
     ///
@@ -41,9 +42,9 @@ impl Client {
     ///
     /// # Cost
     ///
-    /// Nothing at connect. The first call sends six commands to each server, all at once, and makes a subscription
-    /// that is ended again. Later calls, also of clones, send nothing; servers that join a cluster later are not
-    /// queried. A server logs commands that it refuses (`ACL LOG`).
+    /// Nothing at connect. The first call sends six commands to each server concurrently. It also subscribes to one
+    /// channel at each server, and unsubscribes again. Later calls, also of clones, send nothing. Servers that join a
+    /// cluster later are not queried. A server logs commands that it refuses (`ACL LOG`).
     ///
     /// # Cancel safety
     ///
@@ -52,7 +53,8 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Connection`](crate::Error::Connection) and [`Error::Timeout`](crate::Error::Timeout) if one of the
-    /// servers does not answer. The next call tries again.
+    /// servers does not answer, [`Error::Server`](crate::Error::Server) if one refuses commands for a time, such as
+    /// while it loads its data. The next call queries the servers again.
     pub async fn capabilities(&self) -> Result<Capabilities> {
         let engine = Arc::clone(self.engine());
         engine.check_open()?;
@@ -111,7 +113,8 @@ async fn find_at(engine: &Engine, name: &LockName) -> Result<Capabilities> {
     found.sharded_channels = Some(sharded?.is_ok());
     found.scripts = Some(eval?.is_ok());
     found.script_cache = Some(evalsha?.map_or_else(|why| why.starts_with("NOSCRIPT"), |_| true));
-    // A subscription is retried while its connection is down, so a missing reply proves nothing.
+    // Only a refusal proves that messages do not work. Any other failure leaves this unknown, because a subscription is
+    // retried while its connection is down.
     let heard = match heard {
         Ok(()) => Some(true),
         Err(fault) => (fault.kind == FaultKind::Refused).then_some(false),
@@ -120,11 +123,14 @@ async fn find_at(engine: &Engine, name: &LockName) -> Result<Capabilities> {
     Ok(found)
 }
 
-/// A server's reply, or its text if it refused; an error if there is no reply.
+/// A server's reply, or the text of its refusal. An error if there is no reply, or if the refusal is temporary and says
+/// nothing about the server's features.
 fn answered<T>(name: &LockName, outcome: Result<T, Fault>) -> Result<Result<T, String>> {
     match outcome {
         Ok(answer) => Ok(Ok(answer)),
-        Err(fault) if fault.kind == FaultKind::Refused => Ok(Err(fault.message)),
+        Err(fault) if fault.kind == FaultKind::Refused && Passing::of(&fault.message).is_none() => {
+            Ok(Err(fault.message))
+        }
         Err(fault) => Err(Error::of_fault(&fault, &name.as_written)),
     }
 }

@@ -17,13 +17,13 @@ impl Builder {
     /// expire. It overrides the login of the URL, `username` and `password`.
     ///
     /// The provider is called once for each connection and each retry, so it should cache credentials that are still
-    /// valid. Open connections keep their login; if a server closes one, the next connection asks again. A login that
-    /// the server refuses is an error like any other, and the next connection asks again.
+    /// valid. Open connections keep their login. If the server closes a connection or refuses the login, the client
+    /// calls the provider again for the next connection.
     ///
     /// If the provider fails, or does not answer within three quarters of
-    /// [`Options::connect_timeout`](crate::Options::connect_timeout), the connection fails with
-    /// [`Error::Connection`], at connect and later. The message repeats the provider's error. The client retries with
-    /// the usual pauses of a reconnect.
+    /// [`Options::connect_timeout`](crate::Options::connect_timeout), the connection fails with [`Error::Connection`],
+    /// at connect and later. The error's message contains the provider's error. The client retries with the usual
+    /// pauses of a reconnect.
     ///
     /// # Examples
     ///
@@ -49,18 +49,19 @@ impl Builder {
         self
     }
 
-    /// Sets the TLS configuration. Needed only if the platform's authorities or the host's name do not fit; see
-    /// [`guide::tls`](crate::guide::tls). Defaults to [`Tls::new`].
+    /// Sets the TLS configuration. Needed only if the server's certificate is not signed by an authority of the
+    /// platform, or is not for the host that the client connects to; see [`guide::tls`](crate::guide::tls). Defaults to
+    /// [`Tls::new`].
     ///
-    /// Needs a URL of TLS (`rediss://`, `rediss-cluster://`, `rediss-sentinel://`, `rediss-replicated://`). With
+    /// Needs a URL with TLS (`rediss://`, `rediss-cluster://`, `rediss-sentinel://`, `rediss-replicated://`). With
     /// another URL, connecting fails with [`Error::Config`]; without a TLS feature, with [`Error::Unsupported`].
     pub fn tls(mut self, tls: Tls) -> Self {
         self.target.tls = Some(tls);
         self
     }
 
-    /// Sets the TLS configuration for sentinels, only with `rediss-sentinel://`: either sentinels and servers both
-    /// speak TLS, or none does. Defaults to [`tls`](Self::tls).
+    /// Sets the TLS configuration for sentinels. Needs `rediss-sentinel://`, with which sentinels and servers all use
+    /// TLS. Defaults to [`tls`](Self::tls).
     pub fn sentinel_tls(mut self, tls: Tls) -> Self {
         self.sentinel_tls = Some(tls);
         self

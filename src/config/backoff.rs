@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-/// Pauses between two polls of a waiter: of a spin lock, or of a plain lock that another library holds. A random part
-/// of up to a half is taken off every pause, so that waiters that started together do not poll together.
+/// Pauses between two polls of a waiter: of a spin lock, or of a plain lock that another library holds. Each pause is
+/// shortened at random by up to a half, so that waiters that started together do not poll together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     first: Duration,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_up_to_the_longest_and_are_never_all_alike() {
+    fn pauses_grow_to_maximum_and_jitter_shortens_them() {
         let ms = Duration::from_millis;
         let backoff = Backoff::exponential(ms(10), 3.0, ms(100)).unwrap();
         // Redisson's testExponentialBackoff: 10, 30, 90, 100, 100.

@@ -11,7 +11,8 @@ mod tests;
 /// The longest lease that is sent: ten years. Redis itself overflows at about 292 million years.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// The shortest lease that leaves any time to hold: 1 % and 2 ms are taken off for drift.
+/// The shortest lease that leaves any time to hold, because a guard counts on 1 % and 2 ms less than the lease, for
+/// drift.
 const SHORTEST_LEASE: Duration = Duration::from_millis(3);
 
 /// The longest time that a waiter of a fair lock may be silent: Redisson's `fairLockWaitTimeout`.
@@ -20,10 +21,9 @@ const LONGEST_FAIR_WAIT: Duration = Duration::from_secs(300);
 pub(crate) const SHORTEST_WATCHDOG: Duration = Duration::from_millis(100);
 
 impl Options {
-    /// Checks the options, and cuts times without an upper bound to ten years.
+    /// Checks the options. Cuts times without an upper bound to ten years, because calculations add and multiply them.
     pub(crate) fn checked(mut self) -> Result<Self> {
         self.validate()?;
-        // Calculations add and multiply these times.
         for span in [
             &mut self.connect_timeout,
             &mut self.retry_delay.0,
@@ -171,8 +171,8 @@ fn check_names(prefix: &str, client: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses leases that can never be held, and leases that Redis misinterprets: for less than a millisecond it deletes
-/// the key at once, and for a very long one it fails after the count was written.
+/// Refuses leases that can never be held, and leases that Redis misinterprets. With less than a millisecond, Redis
+/// deletes the key at once. With a very long lease, the command fails after the count was written.
 pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     if lease < SHORTEST_LEASE {
         return Err(Error::config(format!(

@@ -2,7 +2,7 @@ use super::*;
 use crate::error::Error;
 
 #[test]
-fn the_defaults_are_redissons() {
+fn defaults_match_redisson() {
     let options = Options::default();
     assert!(options.validate().is_ok());
     assert_eq!(options.watchdog, Duration::from_secs(30));
@@ -13,7 +13,7 @@ fn the_defaults_are_redissons() {
 }
 
 #[test]
-fn acknowledgement_by_nobody_or_in_no_time_is_refused() {
+fn zero_acks_or_zero_ack_timeout_is_refused() {
     let options = |acks, ack_timeout| Options { acks, ack_timeout, ..Options::default() };
     let second = Duration::from_secs(1);
     for odd in [options(Acks::AtLeast(0), second), options(Acks::All, Duration::ZERO)] {

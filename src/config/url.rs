@@ -1,5 +1,5 @@
-//! The parts that URLs of all kinds of servers have in common. Errors never repeat a part, because it may be a piece
-//! of a password.
+//! The parts that URLs of all kinds of servers have in common. Errors never repeat a part of the URL, because that part
+//! may belong to a password.
 
 use crate::error::{Error, Result};
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_is_named_by_path_or_query() {
+    fn database_is_read_from_path_or_query() {
         for (rest, hosts, database) in [
             ("h", "h", None),
             ("h/", "h", None),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_around_a_url_is_left_out_and_within_is_refused() {
+    fn white_space_around_url_is_trimmed_and_in_login_or_host_is_refused() {
         for (url, expected) in [
             ("redis://h\n", "redis://h"),
             (" \tredis://u:p%20@h:1/0\r\n", "redis://u:p%20@h:1/0"),
@@ -171,7 +171,7 @@ mod tests {
 
     /// Each mistake has its own message, which never repeats the URL.
     #[test]
-    fn each_mistake_in_a_url_has_its_own_message() {
+    fn url_mistakes_have_own_messages_without_secrets() {
         for (rest, hint) in [
             ("secret?db=x", "database is not a number"),
             ("h/secret", "database is not a number"),

@@ -3,9 +3,9 @@
 //! 1. [`acquire`] builds a [`Request`]: owner, lease, deadline.
 //! 2. Without a wait, the request makes one attempt. With a wait, it queues in this process (`local`), or in Redis for
 //!    a fair lock (`queued`). The waiting loop is [`super::wait`].
-//! 3. `attempts` makes one attempt after the other. It decides what an error or a lost reply means for the next one.
-//! 4. `attempt` is one command and its reply. It is completed even if the caller is dropped. A result that nobody
-//!    takes is undone (`undo`).
+//! 3. `attempts` makes one attempt after another. It decides what an error or a lost reply means for the next attempt.
+//! 4. `attempt` sends one command and reads its reply. An attempt is completed even if the caller is dropped. A result
+//!    that no caller takes is undone (`undo`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,25 +44,28 @@ struct Request {
     /// True if the acquire fails when the owner holds the lock already.
     not_reentrant: bool,
     holds_nothing: bool,
-    /// Number of the hold to acquire. 0 if the owner will never have another hold.
+    /// Number from which the id of the hold to acquire is made ([`Engine::hold_id`]). 0 if the client has just created
+    /// the owner, which then has no earlier hold.
     number: u64,
-    /// For a queue in Redis: the inbox of a reused owner, where the message arrives that grants the lock.
+    /// For a queue in Redis: the inbox channel of a reused owner. The message that grants the lock arrives there.
     inbox: Option<Arc<LockName>>,
     deadline: Deadline,
     /// Limit on how long failed attempts are retried.
     patience: Duration,
-    /// True if the wait ran out during an attempt. Then the acquire returns `Ok(None)`, not an error.
+    /// True if the wait ran out during an attempt, an earlier answer reported another holder, and no attempt has failed
+    /// since the last answer. Then the acquire returns `Ok(None)`, not an error.
     ran_out: AtomicBool,
 }
 
-/// Acquires as `how` says. Returns None if the wait ran out. Runs on the client's runtime, wherever the caller is.
+/// Acquires the lock with the options `how`. Returns None if the wait ran out. Runs on the client's runtime.
 pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, how: Acquire) -> Result<Option<Grant>> {
     let home = engine.home();
     if home.is_here() {
         let mut request = Request::new(engine, protocol, how)?;
         let mut acquiring = std::pin::pin!(request.carry_out());
         let mut roaming = home.roaming();
-        // `is_here` has just been checked, so the first poll can skip `roaming`.
+        // The first poll is on the client's runtime, as `is_here` has just shown. Later polls may be on another
+        // runtime, so they go through `roaming`.
         let mut is_first = true;
         return std::future::poll_fn(|context| {
             if std::mem::take(&mut is_first) {
@@ -73,8 +76,8 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>, 
         })
         .await;
     }
-    // The wait begins on the client's runtime as well. Otherwise a standstill of that runtime would count against the
-    // server.
+    // The deadline also starts on the client's runtime. Otherwise the time in which that runtime does not run would
+    // count as waiting time, and the server would look silent.
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
     home.run(async move { Request::new(&engine, &protocol, how)?.carry_out().await }).await
 }
@@ -88,7 +91,7 @@ impl Request {
         let given = how.owner.or_else(Owner::current);
         let fresh = given.is_none();
         if let Some(owner) = &given {
-            // The caller may reuse this owner, so it must not be recycled for other acquires.
+            // The caller may reuse this owner, so the client must not recycle it for other acquires.
             owner.reveal();
         }
         let queues = !deadline.is_once() && protocol.queue().is_some();
@@ -99,7 +102,8 @@ impl Request {
                 None => (engine.owner(), None),
             },
         };
-        // A reused owner needs an id for its hold, because a late command of its previous hold may still arrive.
+        // An owner that the caller gave, or that the client reuses, needs an id for this hold, because a late command
+        // of another of its holds may still arrive.
         let listed = !fresh || inbox.is_some();
         Ok(Self {
             engine: Arc::clone(engine),
@@ -149,7 +153,8 @@ impl Request {
 
     /// Tries once, without queueing.
     async fn once(&self) -> Result<Option<Grant>> {
-        // After `hold_back` has passed, a member of a group acquire no longer yields to waiting writers.
+        // `waited_before`: how long a group acquire has waited already. Once that reaches the option `hold_back`, a
+        // read attempt no longer yields to waiting writers.
         let before = self.deadline.waited_before();
         let goes_first = self.protocol.nature().shared && !before.is_zero() && before >= self.engine.options.hold_back;
         let manner = Manner { queueing: Queueing::Ask, gives_way: !goes_first, looks: false };
@@ -166,7 +171,7 @@ impl Request {
                 ) => {
                     return Ok(None);
                 }
-                // A release of the same owner is in flight, so the owner does not hold the lock now.
+                // An earlier hold of this owner is ending or gone. Try again.
                 Ok(Tried::Gone) => tokio::time::sleep(Duration::from_millis(1)).await,
                 Err(failed) => return Err(failed.error),
             }
@@ -178,7 +183,7 @@ impl Request {
         !self.holds_nothing && !self.not_reentrant
     }
 
-    /// True if the owner already holds the lock by another acquire, or for a reader the write half.
+    /// True if the owner already holds the lock through another acquire. For a reader, the write half counts too.
     fn is_in(&self) -> bool {
         let holds = |name: &Arc<LockName>| self.engine.holds.is_relied_on(&(Arc::clone(name), self.owner.clone()));
         // A writer may read.
@@ -186,7 +191,7 @@ impl Request {
         self.others_may_wait_as_owner() && (holds(self.protocol.name()) || other().is_some_and(holds))
     }
 
-    /// Wakes other waiters of the same owner. The owner holds the lock now, so they may re-enter.
+    /// Wakes other waiters of the same owner, which may re-enter now.
     fn wake_same_owner(&self) {
         let registry = &self.engine.registry;
         if self.protocol.queue().is_some() {
@@ -225,7 +230,7 @@ impl Request {
     }
 }
 
-/// Asks the primary who holds a lock.
+/// Queries the primary for a lock's holders and remaining lease.
 pub(crate) async fn state(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<State> {
     let reply = engine.ask(protocol.name(), protocol.state()).await?;
     let (ttl, holders) = protocol.stated(&reply)?;

@@ -1,4 +1,4 @@
-//! Maps channels to names. Names may share a channel: with Redisson's channel names, `a` and `{a}` do.
+//! Maps channels to names. Several names may share a channel: with Redisson's channel names, `a` and `{a}` share one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use super::sync::{Mutex, Notify};
 use crate::names::LockName;
 use crate::slim::slim;
 
-/// The names that listen on a channel. Never changed in place, so that a message in delivery reaches all of them.
+/// The names that listen on a channel. Never changed in place, so that a message in delivery reaches all these names.
 type Listeners = Arc<[Arc<LockName>]>;
 
-/// Listening names by channel. Locked only for a single read or change, never together with another lock.
+/// Listening names by channel. The mutex is held for a single read or change only, and never together with another
+/// mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Channels(Mutex<HashMap<Bytes, Channel>>);
 
@@ -26,7 +27,7 @@ struct Channel {
 }
 
 /// The exclusive right to change a channel's subscription, until dropped. Names that share a channel share its
-/// subscription. If one name ended it while another subscribes, the other would lose what it was promised.
+/// subscription. Without this right, one name could end the subscription that another name has just requested.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
     channels: &'a Channels,
@@ -90,7 +91,7 @@ impl Drop for Change<'_> {
             known.changing = false;
             Arc::clone(&known.done)
         };
-        // The lock must not be held while a waker is called.
+        // The mutex must not be held while a waker is called.
         done.notify_one();
         drop(done);
         forget_unused(&mut self.channels.0.lock(), &self.channel);

@@ -1,4 +1,4 @@
-//! Commands that have no effect after their *last moment*, given in the time of the server that runs them.
+//! Commands that have no effect after their *last moment*, a time of the server that runs them.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::world::Moment;
 
 static TIME: Script = Script::bare("engine/time", "TIME");
 
-/// Error allowed for a server's clock: its drift while a reading is believed (0.08 % of 60 s, more than a daemon that
+/// Error allowed for a server's clock: its drift while a reading is valid (0.08 % of 60 s, more than a daemon that
 /// slews clocks causes), and the error of the reading.
 const MARGIN: Duration = Duration::from_millis(50);
 
 impl Engine {
-    /// The clock of the server where a name lives now. The time in a reply belongs to the server that sent the reply,
-    /// and goes to [`Answered::clock`] instead.
+    /// The clock of the server where a name lives now. Learn the time in a reply with [`Answered::clock`] instead:
+    /// another server may have replied.
     ///
     /// [`Answered::clock`]: crate::topology::Answered
     pub(crate) fn clock(&self, name: &LockName) -> MemberClock {
         self.topology.clock(name)
     }
 
-    /// Queries the time of a name's server, unless it is known. The time stays unknown if the reply takes longer than
-    /// a quarter of the command timeout, or arrives after a standstill of this process: a late reply would set the
-    /// last moments of commands too early.
+    /// Queries the time of a name's server, unless the time is known. A reply is ignored if it takes longer than a
+    /// quarter of the command timeout, or arrives after a standstill of this process: a late reply would set the last
+    /// moments of commands too early.
     ///
     /// # Cost
     ///
@@ -62,7 +62,8 @@ fn time_of(reply: &Reply) -> Option<i64> {
     number(seconds)?.checked_mul(1_000)?.checked_add(number(micros)? / 1_000)
 }
 
-/// Maximum number of retries of a command that arrived too late. Each refusal teaches the server's clock.
+/// Maximum number of retries of a command that arrived too late. The client learns the server's clock from each
+/// refusal.
 const TRIES: u32 = 3;
 
 /// Number of times that the server refused a command as too late.
@@ -70,7 +71,7 @@ const TRIES: u32 = 3;
 pub(crate) struct Refusals(u32);
 
 impl Refusals {
-    /// Counts a refusal and learns the server's time from it. An error if retries do not help.
+    /// Counts a refusal and learns the server's time from it. Returns an error after [`TRIES`] retries.
     pub(crate) fn add(&mut self, clock: &ServerClock, at: i64, now: Moment) -> Result<()> {
         clock.learn(at, now);
         self.0 += 1;
@@ -83,7 +84,8 @@ impl Refusals {
     }
 }
 
-/// When a command sent at `sent`, with a last moment this much later, can no longer have an effect.
+/// Time from which a command that was sent at `sent` can no longer have an effect. `within`: time from `sent` to its
+/// last moment.
 pub(crate) fn harmless_from(sent: Moment, within: Duration) -> Moment {
     sent + within + within / 100 + MARGIN
 }
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_s_time_is_read_and_nonsense_is_not() {
+    fn server_time_is_read_unless_reply_is_malformed() {
         let text = |text: &'static str| Reply::Text(bytes::Bytes::from_static(text.as_bytes()));
         let list = |parts: Vec<Reply>| time_of(&Reply::List(parts));
         assert_eq!(list(vec![text("1795775948"), text("557999")]), Some(1_795_775_948_557));
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_harmless_some_time_after_its_last_moment() {
+    fn command_becomes_harmless_a_margin_after_its_last_moment() {
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         assert!(harmless_from(at(5_040), Duration::from_secs(3)) > at(8_040));
     }

@@ -1,5 +1,4 @@
-//! An extension of one guard's lease: one command, repeated if the server found it too late or the name moved
-//! meanwhile.
+//! An extension of one guard's lease: one command, repeated if it arrived too late or the name moved meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +30,11 @@ const MOVES: u32 = 3;
 /// The reply to one command.
 struct Asked {
     placement: Placement,
-    /// The clock of the server that replied.
     clock: MemberClock,
     /// The holds that the command named, the guard's first. The reply refers to them by position.
     numbers: Vec<u64>,
     sent: Moment,
-    /// Latest end of the key's lease on that server due to this command.
+    /// Latest end of the lease that this command sets on that server.
     armed_until: Moment,
     /// The guard's cap before the command was sent.
     before: Cap,
@@ -47,7 +45,7 @@ impl Extension {
     pub(crate) async fn make(self) -> Result<()> {
         let _order = self.hold.in_order().await;
         let cut_until = Moment::from_nanos(self.hold.book().cut_until());
-        // Until then, an earlier command may still arrive and shorten the lease that this one sets.
+        // Before that, an earlier command may still arrive and shorten the lease that this extension sets.
         self.engine.after(cut_until).await;
         let number = {
             let book = self.hold.book();
@@ -59,15 +57,14 @@ impl Extension {
         let asked = loop {
             let asked = self.ask_once(number).await?;
             if let Some(at) = too_late(&asked.reply) {
-                // The command was not executed: the server's clock was unknown, or it stepped.
+                // The command did nothing: the server's clock was unknown or had jumped.
                 self.uncap(asked.before);
                 refusals.add(&asked.clock, at, self.engine.now())?;
             } else if self.engine.topology.placement(self.hold.name()) == asked.placement {
                 break asked;
             } else {
-                // A reply about a name that has moved counts for nothing: the server may have lost the name before it
-                // replied. The command's effect may have moved with the name, so the guard keeps counting on the
-                // shorter lease.
+                // A reply about a name that has moved is ignored: the server may have lost the name before it replied.
+                // The command's effect may have moved with the name, so the guard keeps counting on the shorter lease.
                 self.hold.book().note_unseen(asked.armed_until.as_nanos());
                 moves += 1;
                 if moves > MOVES {
@@ -75,7 +72,6 @@ impl Extension {
                 }
             }
         };
-        // Other holds of this owner may be gone.
         let gone = asked.read_gone();
         if !gone.is_empty() {
             self.engine.lose_holds(&self.hold, &gone);
@@ -90,12 +86,12 @@ impl Extension {
         self.hold.lost(book.end_of(self.level).unwrap_or(End::Expired))
     }
 
-    /// Restores the guard's cap: the command was not executed.
+    /// Restores the guard's cap, because the command did nothing.
     fn uncap(&self, before: Cap) {
         self.hold.book().uncapped(self.engine.now().as_nanos(), self.level, before);
     }
 
-    /// Sends the command. From then on, the guard counts on the shorter of both leases.
+    /// Sends the command. From then on, the guard counts on the shorter of its old and new leases.
     async fn ask_once(&self, number: u64) -> Result<Asked> {
         let Self { engine, hold, level, lease } = self;
         let (level, lease) = (*level, *lease);
@@ -108,20 +104,21 @@ impl Extension {
         let sent = engine.now();
         let armed = lease.max(lease_until(sent, others));
         let cap = Cap { until: valid_until(sent, lease).as_nanos(), lease: nanos(lease) };
-        // Without a reply, either lease may apply, so the guard counts on the shorter one.
+        // Without a reply, either lease may apply. So this extension caps the guard's deadline if it may shorten the
+        // lease.
         let shortens = hold.book().lease(level).is_some() || lease < engine.options.watchdog;
         let before = hold.book().capped(level, if shortens { cap } else { Cap::NONE });
         // Tasks that watch the guard must not count on the longer lease.
         hold.changed.notify_waiters();
-        // A negative lease is set even if it is shorter than the current one. But a longer lease stays if the watchdog
-        // keeps the lock for another guard, because a renewal in flight may have promised that guard more.
+        // A negative argument sets the lease even if the current lease is longer. It is not used while the watchdog
+        // keeps the lock for another guard, because a renewal in flight may have promised that guard a longer lease.
         let now_left = lease_until(sent, all);
         let notes_cuts = hold.protocol.nature().renewal.notes_cuts;
-        // The lease on the server may be longer than known here by this much. Without numbered commands, a copy cannot
-        // be told from its command, so the longer lease may stay.
+        // The lease on the server may be longer than known here by this much. Without numbered commands (`notes_cuts`),
+        // a late copy of the command would do harm, so such a small excess stays.
         let unknown = if notes_cuts { now_left / 50 + Duration::from_millis(5) } else { Duration::ZERO };
         let shorter = armed < now_left + unknown;
-        // If every hold has its own lease, the lock's may be longer than any of them.
+        // If every hold has its own lease, the lock's lease may be longer than all of them.
         let cuts = !kept && (shorter || hold.protocol.nature().leases_apart);
         let armed_until = sent + armed;
         let (armed, holds) = if cuts {
@@ -157,7 +154,7 @@ impl Extension {
         Ok(Asked { placement, clock, numbers, sent, armed_until, before, reply })
     }
 
-    /// Books the reply, if the guard's hold exists.
+    /// Records the reply in the book. Called if the guard's hold exists.
     fn book_answer(&self, asked: &Asked) -> Result<()> {
         let refused = match &asked.reply {
             Reply::List(entries) => match entries.as_slice() {
@@ -168,7 +165,7 @@ impl Extension {
                     let extended = if in_time {
                         Ok(())
                     } else {
-                        // The server keeps the hold until then, which its release must know.
+                        // The server keeps the hold until `armed_until`, so its release must be retried until then.
                         book.note_unseen(asked.armed_until.as_nanos());
                         Err(self.why_ended(&book))
                     };
@@ -190,7 +187,6 @@ impl Extension {
 }
 
 impl Asked {
-    /// The holds that are gone, by number.
     fn read_gone(&self) -> Vec<u64> {
         let Reply::List(entries) = &self.reply else { return Vec::new() };
         match entries.as_slice() {

@@ -16,8 +16,8 @@ use crate::runtime::reaper::Finished;
 use crate::world::Moment;
 
 impl Grant {
-    /// Completes when the hold has ended, or when only `early` of its lease is left. A suspend wakes the watcher while
-    /// the client's runtime runs. The watcher also reads the clock at least every `look`.
+    /// Completes when the hold has ended, or when only `early` of its lease is left. While the client's runtime runs,
+    /// the watcher is woken after a suspend. It also reads the clock at least every `look`.
     pub(crate) fn watch(
         &self,
         early: impl Fn(Duration) -> Duration + Send + 'static,
@@ -30,8 +30,7 @@ impl Grant {
                 let changed = hold.changed.notified();
                 let (end, outlook, now) = {
                     let book = hold.book();
-                    // The clock is read under the book's lock. So a longer lease that is booked later finds this guard
-                    // over: a reported end is final.
+                    // The clock is read under the book's lock, as in [`Grant::until`]: a reported end is final.
                     (book.end_of(level), book.until_and_lease(level), clock.now())
                 };
                 if let Some(end) = end {
@@ -62,8 +61,8 @@ impl Grant {
         self.hold.lost(end.unwrap_or(End::Expired))
     }
 
-    /// Extends the lease. Once started, it continues even if the future is dropped. The caller checks whether the lock
-    /// is still held.
+    /// Extends the lease. Once started, the extension continues even if the future is dropped. Afterwards the caller
+    /// must check whether the lock is still held.
     pub(crate) fn extend(&self, lease: Duration) -> Result<impl Future<Output = Result<()>> + Send + 'static> {
         check_lease(lease)?;
         if self.until().is_none() {
@@ -96,7 +95,7 @@ impl Grant {
             Err(error) if self.until().is_some() => return Err(error),
             _ => return Err(self.why_lost()),
         };
-        // The write hold must have lasted until the read hold began. Otherwise another writer may have come in
+        // The write hold must have lasted until the read hold began. Otherwise another writer may have held the lock in
         // between.
         if self.until().is_none() {
             return Err(self.why_lost());

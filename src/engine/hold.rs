@@ -29,7 +29,7 @@ pub(crate) struct Hold {
     book: Mutex<Book>,
     /// Notified when the hold ends or its deadline moves.
     pub(crate) changed: Notify,
-    /// Serializes the owner's commands that change its count on the server.
+    /// Serializes the commands that change the owner's count on the server.
     order: Semaphore,
     /// Number of tasks that wait for `order`.
     waiting: AtomicUsize,
@@ -93,15 +93,13 @@ impl Hold {
         (Arc::clone(self.name()), self.owner.clone())
     }
 
-    /// Sets the fencing token of a new section.
     pub(crate) fn set_token(&self, token: u64) {
         self.token.store(token, Ordering::Relaxed);
     }
 
-    /// Waits until no other command changes the count on the server. Fair: a released order goes to the next waiter,
-    /// and [`Self::in_order_now`] cannot overtake it.
+    /// Waits until no other command changes the count on the server. Tasks take the order in turn, and
+    /// [`Self::in_order_now`] does not overtake them.
     pub(crate) async fn in_order(self: &Arc<Self>) -> Order {
-        // Usually the owner has no other command in flight.
         if let Some(order) = self.in_order_now() {
             return order;
         }
@@ -116,12 +114,11 @@ impl Hold {
         Some(Order { hold: Arc::clone(self), taken: true })
     }
 
-    /// True while a task waits to change the count on the server.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Time until the last guard of this client ends, if one relies on the hold.
+    /// Time until the latest deadline of this client's guards. None if no guard relies on the hold.
     pub(crate) fn left(&self, now: Moment) -> Option<Duration> {
         let book = self.book();
         let left = Moment::from_nanos(book.until_all()).since(now);
@@ -133,7 +130,6 @@ impl Hold {
         self.book().holds().collect()
     }
 
-    /// The error that reports this end to guards.
     pub(crate) fn lost(&self, end: End) -> Error {
         let name = Arc::clone(&self.name().as_written);
         match end {
@@ -143,12 +139,12 @@ impl Hold {
         }
     }
 
-    /// Ends the hold if the server refuted it for `tenure`, and that tenure is still current. True if a guard lost it.
+    /// Calls [`Book::refuted`]. True if a guard lost the hold.
     pub(crate) fn refuted(&self, tenure: u32) -> bool {
         self.book().refuted(tenure)
     }
 
-    /// Ends the hold. True if a guard lost it; then the guards' watchers are notified.
+    /// Ends the hold. If a guard lost it, notifies the guards' watchers and returns true.
     pub(crate) fn finish(&self, end: End) -> bool {
         let news = self.book().finish(end);
         if news {
@@ -192,13 +188,13 @@ impl Target {
     /// `hold`.
     pub(crate) fn reserve(engine: &Arc<Engine>, hold: Arc<Hold>, number: u64, nonce: Bytes) -> Arc<Self> {
         let hold = engine.holds.reserve(hold.key(), hold);
-        // From here on others may learn the owner from Redis.
+        // From here on, other clients may learn the owner from Redis.
         hold.owner.reveal();
         Arc::new(Self { engine: Arc::clone(engine), hold, number, nonce, reserved: true })
     }
 
-    /// Books a hold granted by a command sent at `sent`, with this deadline. `doubted`: a late copy of the acquire may
-    /// still arrive.
+    /// Enters into the book a hold granted by a command sent at `sent`. `until`: the guard's deadline. `doubted`: a
+    /// late copy of the acquire may still arrive.
     pub(crate) fn granted(&self, lease: Option<Duration>, sent: Moment, until: Moment, doubted: bool) -> Grant {
         let Self { engine, hold, number, .. } = self;
         let level = engine.holds.open(hold.key(), hold, |book| {
@@ -233,7 +229,7 @@ impl Drop for Target {
     }
 }
 
-/// A guard's share in a hold. Dropping it without [`Grant::take`] releases it in the background.
+/// A guard's share in a hold. Dropping the grant without [`Grant::take`] releases the share in the background.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) engine: Arc<Engine>,
@@ -254,15 +250,16 @@ impl Grant {
         Self { engine, hold, level, since, token, armed: true }
     }
 
-    /// The deadline of the guard; None if it is over. Reads only the local clock.
+    /// The deadline of the guard; None once it has passed. Reads only the local clock.
     pub(crate) fn until(&self) -> Option<Moment> {
         let book = self.hold.book();
-        // The clock is read under the book's lock. So a renewal that is booked later also finds this guard over.
+        // The clock is read under the book's lock. So a renewal that is recorded later also finds that this guard has
+        // expired.
         let now = self.engine.now();
         Some(Moment::from_nanos(book.until(self.level)?)).filter(|until| now < *until)
     }
 
-    /// Leaves the release to the caller. False if that was done before.
+    /// Leaves the release to the caller. False if an earlier call did so.
     pub(crate) fn take(&mut self) -> bool {
         std::mem::take(&mut self.armed)
     }
@@ -276,8 +273,8 @@ impl Drop for Grant {
     }
 }
 
-/// Local end of a lease whose command was sent at `sent`. Subtracts the drift margin of 1 % and 2 ms, so that the
-/// lease ends here before it ends on the server.
+/// End, by the local clock, of a lease whose command was sent at `sent`. Subtracts the drift margin of 1 % and 2 ms, so
+/// that the lease ends here before it ends on the server.
 pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
     (sent + lease.saturating_sub(lease / 100)) - Duration::from_millis(2)
 }
@@ -302,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hold_ends_here_before_it_ends_in_the_server() {
+    fn hold_ends_in_client_before_it_ends_in_server() {
         let sent = Moment::from_nanos(1_000_000_000);
         for lease in [Duration::from_millis(100), Duration::from_secs(30), Duration::from_secs(86400)] {
             let until = valid_until(sent, lease);

@@ -1,4 +1,4 @@
-//! Ids of this client's owners and holds: a random text of the client, and numbers that it never reuses.
+//! Ids of this client's owners and holds: a random text of the client, and numbers that the client never reuses.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use super::protocol::HoldId;
 use crate::owner::{Owner, Owners, client_id};
 
 impl Engine {
-    /// A new owner, with a number that this client never used before.
+    /// A new owner, with a number that this client has never used.
     pub(crate) fn owner(&self) -> Owner {
         self.owners.fresh()
     }
@@ -19,7 +19,7 @@ impl Engine {
         self.group_owners.get_or_init(|| Owners::new(&client_id(&**self.topology.world()))).fresh()
     }
 
-    /// A number for a new hold, never used before by this client.
+    /// A number for a new hold, which this client has never used.
     pub(crate) fn hold_number(&self) -> u64 {
         self.taken.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -46,8 +46,7 @@ impl Engine {
         }
     }
 
-    /// The ids of these holds as a list, for a command that names the holds that guards rely on. Empty if the owner
-    /// has only one hold and will have no other.
+    /// The ids of these holds as a list. Empty if the only hold is [`HoldId::Only`].
     pub(crate) fn hold_ids(&self, owner: &Owner, numbers: &[u64]) -> Bytes {
         let mut ids = Vec::new();
         for number in numbers {
@@ -61,7 +60,7 @@ impl Engine {
         Bytes::from(ids)
     }
 
-    /// [`Engine::hold_ids`] for the `n`th command that shortens the lease of the first hold.
+    /// [`Engine::hold_ids`] for the `n`th command that shortens the lease of the first hold in the list.
     pub(crate) fn hold_ids_cut(&self, owner: &Owner, numbers: &[u64], n: u64) -> Bytes {
         let ids = self.hold_ids(owner, numbers);
         let first = ids.iter().skip(1).position(|byte| *byte == b',').map_or(ids.len(), |at| at + 1);

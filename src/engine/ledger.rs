@@ -1,7 +1,7 @@
-//! The book of a hold: which guards rely on it, until when, and whether the watchdog renews it.
+//! The book of a hold: which guards rely on the hold, until when, and whether the watchdog renews it.
 //!
-//! Pure bookkeeping without I/O or tasks; `models/` also builds it over loom. Times are nanoseconds of the clock of
-//! `World`.
+//! Pure bookkeeping without I/O or tasks; `models/` also builds this code over loom. Times are nanoseconds of `World`'s
+//! clock.
 //!
 //! ```text
 //! reserved ─► open ─► (re-entered, extended, renewed)* ─► idle ─► closed
@@ -12,7 +12,7 @@
 //!
 //! `src/engine/tests/book.rs` compares random sequences with a model.
 
-// Named because the models include this file by its path.
+// The paths are explicit because `models/` includes this file by its path.
 #[path = "ledger/leases.rs"]
 mod leases;
 #[path = "ledger/notes.rs"]
@@ -34,7 +34,7 @@ pub(crate) enum End {
     Closed,
 }
 
-/// One guard's line in the book: its hold, and until when it counts as held.
+/// One guard's line in the book: its hold, and until when the guard counts as holding the lock.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     id: u32,
@@ -44,8 +44,8 @@ struct Level {
     lease: Option<u64>,
     /// End of an explicit lease. For watched levels, the book's `watched` counts instead.
     until: u64,
-    /// Upper bound on the guard's deadline. Set while a command that may shorten the lease is in flight or unanswered,
-    /// and for a guard that was over when another guard restarted the watchdog's lease.
+    /// Upper bound on the guard's deadline. Set while a command that may shorten the lease is in flight or unanswered.
+    /// Also set for a guard that had expired when another guard restarted the watchdog's lease.
     cap: Cap,
 }
 
@@ -53,7 +53,7 @@ struct Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cap {
     pub(crate) until: u64,
-    /// The lease that ends then.
+    /// Length of the lease that ends at `until`.
     pub(crate) lease: u64,
 }
 
@@ -76,14 +76,15 @@ pub(crate) struct Book {
     /// Number of tenures so far. A tenure lasts from an owner's first hold to its last release.
     tenure: u32,
     notes: Notes,
-    /// The tenure in which the server reported that the owner holds nothing, while no guard relied on the hold.
+    /// The tenure in which the server reported that the owner holds nothing. Set only while no guard relies on the
+    /// hold.
     refuted: Option<u32>,
     reserved: u32,
     closed: bool,
 }
 
 impl Book {
-    /// Adds a guard at `now` for the hold of this number, granted by a command sent at `sent`. `lease`: `None` if the
+    /// Adds a guard at `now` for hold number `hold`, granted by a command sent at `sent`. `lease`: `None` if the
     /// watchdog renews.
     pub(crate) fn open(&mut self, now: u64, hold: u64, lease: Option<u64>, sent: u64, until: u64) -> u32 {
         let id = self.next;
@@ -94,7 +95,7 @@ impl Book {
         self.count += 1;
         self.confirmed = sent.max(self.confirmed);
         if lease.is_none() {
-            // An end is final: the watchdog's new lease does not revive guards that were over.
+            // An end is final: the watchdog's new lease does not revive expired guards.
             let over = Cap { until: self.watched, lease: self.watched_for() };
             for level in self.levels.iter_mut().filter(|level| level.lease.is_none() && over.until <= now) {
                 level.cap = if level.cap.until < over.until { level.cap } else { over };
@@ -109,7 +110,7 @@ impl Book {
         id
     }
 
-    /// Adds a guard in place of one that was closed. The hold on the server stays.
+    /// Adds a guard in place of a closed guard. The hold on the server stays.
     pub(crate) fn reopen(&mut self, hold: u64) -> u32 {
         let count = self.count;
         let id = self.open(0, hold, None, 0, 0);
@@ -117,14 +118,13 @@ impl Book {
         id
     }
 
-    /// Removes a guard, so that it causes no more renewals. Returns the number of its hold; None if the guard was
-    /// gone.
+    /// Removes a guard, so that it causes no more renewals. Returns the number of its hold; None if the guard was not
+    /// in the book.
     pub(crate) fn close(&mut self, id: u32) -> Option<u64> {
         let at = self.levels.iter().position(|level| level.id == id)?;
         Some(self.levels.swap_remove(at).hold)
     }
 
-    /// Numbers of the holds that guards rely on.
     pub(crate) fn holds(&self) -> impl Iterator<Item = u64> {
         self.levels.iter().map(|level| level.hold)
     }
@@ -162,7 +162,7 @@ impl Book {
         if level.lease.is_none() { self.watched } else { level.until }.min(level.cap.until)
     }
 
-    /// The guard's deadline, and the length of the lease that ends then.
+    /// The guard's deadline, and the length of the lease that ends at the deadline.
     pub(crate) fn until_and_lease(&self, id: u32) -> Option<(u64, u64)> {
         let until = self.until(id)?;
         let level = self.levels.iter().find(|level| level.id == id)?;
@@ -175,7 +175,6 @@ impl Book {
         self.levels.iter().find(|level| level.id == id).map(|level| level.hold)
     }
 
-    /// A guard's explicit lease; None if the watchdog renews.
     pub(crate) fn lease(&self, id: u32) -> Option<u64> {
         self.levels.iter().find(|level| level.id == id)?.lease
     }
@@ -185,7 +184,7 @@ impl Book {
         self.latest(|_| true)
     }
 
-    /// [`Book::until_all`] without this guard.
+    /// [`Book::until_all`] for the other guards.
     pub(crate) fn until_others(&self, id: u32) -> u64 {
         self.latest(|level| level.id != id)
     }
@@ -195,7 +194,7 @@ impl Book {
         self.levels.iter().filter(|level| counts(level)).map(until).max().unwrap_or(0)
     }
 
-    /// Length of the watchdog's last confirmed lease. Shorter than the watchdog if the lock was passed on.
+    /// Length of the watchdog's last confirmed lease. Shorter than the usual watchdog lease if the lock was passed on.
     pub(crate) fn watched_for(&self) -> u64 {
         self.watched.saturating_sub(self.renewed)
     }
@@ -205,7 +204,8 @@ impl Book {
         self.watched
     }
 
-    /// Ends the hold for good. True if a guard loses it. A hold without a guard is being released, which is no loss.
+    /// Ends the hold for good. True if a guard loses it. A hold without a guard is being released, so its end is no
+    /// loss.
     pub(crate) fn finish(&mut self, end: End) -> bool {
         if self.end.is_some() {
             return false;
@@ -215,13 +215,14 @@ impl Book {
         !self.levels.is_empty()
     }
 
-    /// Ends the holds in this list that guards rely on, and returns them. Guards may rely on other holds too.
+    /// Ends the holds in this list that guards rely on, and returns their numbers. Guards of other holds are not
+    /// affected.
     pub(crate) fn lose(&mut self, end: End, holds: &[u64]) -> Vec<u64> {
         self.lose_levels(end, |_, level| holds.contains(&level.hold))
     }
 
-    /// Ends watched holds whose guards are over by the clock, and returns them. Guards with longer explicit leases are
-    /// not affected.
+    /// Ends watched holds whose guards have expired by the clock, and returns their numbers. Guards with longer
+    /// explicit leases are not affected.
     pub(crate) fn lose_over(&mut self, now: u64) -> Vec<u64> {
         self.lose_levels(End::Expired, |watched, level| level.lease.is_none() && watched.min(level.cap.until) <= now)
     }
@@ -240,9 +241,9 @@ impl Book {
         holds
     }
 
-    /// Ends the hold like [`Book::finish`]: the server reported, in reply to a command of `tenure`, that the owner
-    /// does not hold the lock. A reply about an earlier tenure says nothing about later acquires. During a hand-off no
-    /// guard relies on the hold and none can be notified, so the report is kept for [`Book::is_refuted`].
+    /// Ends the hold like [`Book::finish`]: the server reported, in reply to a command of `tenure`, that the owner does
+    /// not hold the lock. A reply about an earlier tenure is ignored. During a hand-off no guard exists to notify, so
+    /// the report is kept for [`Book::is_refuted`].
     pub(crate) fn refuted(&mut self, tenure: u32) -> bool {
         if self.tenure == tenure {
             self.refuted_idle();
@@ -250,14 +251,14 @@ impl Book {
         self.tenure == tenure && !self.is_idle() && self.finish(End::Gone)
     }
 
-    /// [`Book::refuted`] for a hold without a guard; a hold with one is not changed.
+    /// [`Book::refuted`] for a hold without a guard. A hold with a guard is not changed.
     pub(crate) fn refuted_idle(&mut self) {
         if self.is_idle() {
             self.refuted = Some(self.tenure);
         }
     }
 
-    /// True if the server refuted the hold while no guard relied on it. Then there is nothing to hand over.
+    /// True if the server refuted the hold while no guard relied on it. The hold must not be handed over then.
     pub(crate) fn is_refuted(&self) -> bool {
         self.refuted == Some(self.tenure)
     }
@@ -270,7 +271,7 @@ impl Book {
         self.end
     }
 
-    /// How the hold ended for a guard. None for a guard that was released before the end.
+    /// The reason why a guard's hold ended. None if the guard was released before the end.
     pub(crate) fn end_of(&self, id: u32) -> Option<End> {
         self.lost.iter().find(|(lost, _)| *lost == id).map(|(_, end)| *end)
     }
@@ -280,14 +281,14 @@ impl Book {
         self.count
     }
 
-    /// Number of holds being released: no guard relies on them, but the server still has them.
+    /// Number of holds that are being released: the server still has them, but no guard relies on them.
     pub(crate) fn ending(&self) -> usize {
         let relied_on = if self.end.is_none() { self.levels.len() } else { 0 };
         (self.count as usize).saturating_sub(relied_on)
     }
 
-    /// Counts off one hold of `tenure`. Holds of a later tenure are not affected, nor holds that other clients added
-    /// to the owner's count on the server. True if this client has none left.
+    /// Counts one released hold of `tenure`. Holds of a later tenure are not affected. True if this client has no holds
+    /// left; other clients' holds of the same owner do not count.
     pub(crate) fn counted_down(&mut self, tenure: u32) -> bool {
         if self.tenure == tenure {
             self.count = self.count.saturating_sub(1);
@@ -295,7 +296,7 @@ impl Book {
         self.count == 0
     }
 
-    /// True once the hold has left the table: it must not be opened again.
+    /// True once the hold is no longer in the table. It must not be opened again.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }

@@ -1,4 +1,4 @@
-//! Holds that end without a release by their guards: updates the book, the guards and the server.
+//! Ends holds that their guards did not release: updates the book, the guards and the server.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::{Engine, metrics, release};
 use crate::owner::Owner;
 
 impl Engine {
-    /// Ends a hold that was not released, notifies its guards, and releases what is left in Redis.
+    /// Ends a hold that was not released, notifies its guards, and releases the hold in Redis.
     pub(crate) fn lose(self: &Arc<Self>, hold: &Arc<Hold>, end: End) {
         if hold.finish(end) {
             self.announce_end(hold, end);
         }
     }
 
-    /// Ends watched holds whose guards are over by the clock. Returns the number of these guards.
+    /// Ends watched holds whose guards have expired by the clock. Returns the number of these guards.
     pub(crate) fn expire(self: &Arc<Self>, hold: &Arc<Hold>) -> usize {
         self.lose_some(hold, End::Expired, |book| book.lose_over(self.now().as_nanos()))
     }
@@ -37,7 +37,7 @@ impl Engine {
                 book.refuted_idle();
             }
             if !lost.is_empty() && book.is_idle() && book.count() as usize == lost.len() {
-                // Nothing else is left of the hold.
+                // No other holds are left in the book.
                 let _ = book.finish(end);
             }
             (lost, book.tenure())
@@ -49,8 +49,8 @@ impl Engine {
         count
     }
 
-    /// Ends the hold: the server reported, in reply to a command of `tenure`, that the owner holds nothing. Returns
-    /// the number of guards that lost it.
+    /// Ends the hold: the server reported, in reply to a command of `tenure`, that the owner holds nothing. Returns the
+    /// number of guards that lost the hold.
     pub(crate) fn refuted(self: &Arc<Self>, hold: &Arc<Hold>, tenure: u32) -> usize {
         if hold.refuted(tenure) { self.announce_end(hold, End::Gone) } else { 0 }
     }
@@ -79,13 +79,13 @@ impl Engine {
         }
     }
 
-    /// Notifies the guards of these holds of their end, and releases the holds on the server.
+    /// Notifies the guards of these holds, and releases the holds on the server.
     fn announce_loss(self: &Arc<Self>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
         hold.changed.notify_waiters();
         self.guard_left();
         self.report_loss(hold, end, lost.len());
         self.registry.forget(hold);
-        release::give_back_ended(self, hold, end, lost, tenure);
+        release::release_ended(self, hold, end, lost, tenure);
     }
 
     pub(super) fn report_loss(&self, hold: &Hold, end: End, guards: usize) {

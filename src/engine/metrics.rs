@@ -1,5 +1,4 @@
-//! Counters and histograms through the `metrics` facade, or nothing without that feature. `docs/observability.md`
-//! lists their names.
+//! Metrics through the `metrics` facade, or nothing without that feature. `docs/observability.md` lists the names.
 
 use std::time::Duration;
 

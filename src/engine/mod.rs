@@ -1,20 +1,21 @@
-//! The machinery that all flavours share. It knows no flavour by name.
+//! The machinery that all flavours share. The engine depends on no particular flavour.
 //!
-//! [`Engine`] owns the parts of one client: the topology, the waiters ([`registry`]), the holds ([`hold`],
-//! [`ledger`]), the reaper, and three background tasks. These refresh queue entries ([`queue`]), renew leases
-//! ([`renewal`]) and detect suspends ([`suspend`]).
+//! [`Engine`] owns the parts of one client: the topology, the waiters ([`registry`]), the holds ([`hold`], [`ledger`]),
+//! the reaper, and three background tasks. The tasks refresh queue entries ([`queue`]), renew leases ([`renewal`]) and
+//! detect suspends ([`suspend`]).
 //!
 //! # Lock order
 //!
-//! A task that has one of these locks takes only locks further down. Only the async locks 2 and 3 are held across
-//! awaits.
+//! A task that holds one of these locks may take only locks further down this list. Only the async locks 2 and 3 are
+//! held across awaits.
 //!
-//! 1. The table of a striped lock's local queues (`LocalQueues`), then the `waiting` of a queue. No other lock of this
-//!    list is taken under them.
+//! 1. The table of a striped lock's local queues (`LocalQueues`), then the `waiting` lock of a queue. No other lock of
+//!    this list is taken under these two.
 //! 2. The right to change a channel's subscription ([`channels::Change`]), held until the server has answered.
-//! 3. The order of an owner's commands ([`hold::Order`]). Under a registry's lock it is only tried, for a hand-over.
-//! 4. The end of the client's runtime (`EndState` in `runtime/home.rs`). It is held while work that was begun on that
-//!    runtime is polled elsewhere.
+//! 3. The order of an owner's commands ([`hold::Order`]). Under a registry's lock, a hand-over takes the order only if
+//!    it is free.
+//! 4. `EndState` in `runtime/home.rs`, which delays the end of the client's runtime. Held while another executor polls
+//!    work that began on that runtime.
 //! 5. `Queues::entries`
 //! 6. `Queues::marked`
 //! 7. A table of the registry (`Registry::shards`)
@@ -22,9 +23,9 @@
 //! 9. A shard of the table of holds
 //! 10. The book of a hold (`Hold::book`). Group guards read books under a lock of their own (`Held::inside`).
 //!
-//! Taken alone: `Queues::after`, the table in `Channels`, `Spares`, `Kick`, a RedLock's `known`, `WARNED` in
-//! `guard/unused.rs`, and locks inside of `transport/`. The topology has lock orders of its own (`topology/cluster.rs`,
-//! `topology/primary.rs`), and takes no lock of the engine under them.
+//! These locks are taken alone: `Queues::after`, the table in `Channels`, `Spares`, `Kick`, a RedLock's `known`,
+//! `WARNED` in `guard/unused.rs`, and locks inside of `transport/`. The topology has lock orders of its own
+//! (`topology/cluster.rs`, `topology/primary.rs`), and takes no lock of the engine under them.
 //!
 //! No waker of a caller's task is called under any of these locks except 4, because an executor may poll the task at
 //! once. The registry keeps its notifications until its locks are released ([`registry::Wakes`]).
@@ -111,17 +112,17 @@ pub(crate) struct Engine {
     /// Owners of group locks (multi, RedLock) led by this client. They have a client id of their own, because other
     /// clients may hold members under the same owner. Created on first use.
     group_owners: OnceLock<Owners>,
-    /// Number of the last hold of an owner that can be used again.
+    /// Number of the last hold that [`Engine::hold_number`] has numbered.
     taken: AtomicU64,
     /// Rate limit for warnings about a lasting fault.
     pub(crate) warnings: Repeated,
     /// Features of the servers, once they have been queried.
     pub(crate) capabilities: OnceCell<Capabilities>,
-    /// True ends all waits for locks.
+    /// Set to true when the client closes. Ends all waits for locks.
     closing: watch::Sender<bool>,
     /// True once acquires are refused.
     closed: AtomicBool,
-    /// True ends the background tasks.
+    /// Set to true when a shutdown stops waiting for guards. Ends the background tasks.
     ended: watch::Sender<bool>,
     /// Notified when a guard leaves the book while the client closes.
     left: Notify,
@@ -230,7 +231,7 @@ impl Engine {
     /// Completes once `moment` has passed.
     pub(crate) async fn after(&self, moment: Moment) {
         if moment.as_nanos() == 0 {
-            // No such moment was ever set.
+            // 0: no moment was set.
             return;
         }
         let left = moment.since(self.now());
@@ -248,13 +249,12 @@ impl Engine {
         if *self.ended.borrow() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Refuses acquires once the client closes.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Start of a lease that a command sent at `sent` has extended. With `confirm_primary`, the start is the last
-    /// confirmation of the primary if that is older.
+    /// Start of a lease that a command sent at `sent` has extended: `sent`, or with `confirm_primary` the last
+    /// confirmation of the primary if that is earlier.
     pub(crate) fn counted(&self, sent: Moment) -> Moment {
         self.topology.confirmed().map_or(sent, |confirmed| confirmed.min(sent))
     }
@@ -263,7 +263,6 @@ impl Engine {
         self.closing.subscribe()
     }
 
-    /// Becomes true once held locks are no longer kept.
     pub(crate) fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
@@ -274,7 +273,8 @@ impl Engine {
         once.saturating_mul(self.options.retry_attempts)
     }
 
-    /// The pause after this many failures: short after the first attempt, then half fixed, half random.
+    /// The pause before a retry. Doubles with each failure up to the longest `retry_delay`; half of the pause is
+    /// random. The first pause is a tenth of that.
     pub(crate) fn pause(&self, failures: u32) -> Duration {
         let pause = wait::pause(&**self.topology.world(), self.options.retry_delay, failures);
         if failures == 0 { pause / 10 } else { pause }

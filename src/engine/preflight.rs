@@ -5,12 +5,12 @@ use crate::error::passing::Passing;
 use crate::names::LockName;
 use crate::topology::{Answered, ServerClock};
 use crate::transport::script::Script;
-use crate::transport::{Arg, Call, Reply};
+use crate::transport::{Arg, Call, FaultKind, Reply};
 
 static PREFLIGHT: Script = Script::new("common/preflight", include_str!("../../lua/common/preflight.lua"));
 
-/// Tests on a temporary key of each server, in parallel, whether this login may do all that locks need. Logs what is
-/// refused.
+/// Tests on a temporary key of each server, in parallel, whether this login has all permissions that locks need. Logs
+/// each refusal.
 pub(crate) async fn probe(engine: &Engine) {
     let name = |n: u32| LockName::new(&engine.options.name_prefix, &format!("distlock:preflight:{}:{n}", engine.id));
     let names = engine.topology.one_each(name);
@@ -42,6 +42,8 @@ async fn probe_at(engine: &Engine, probe: &LockName) {
             }
         }
         Ok(_) => {}
-        Err(fault) => refused(&fault.message),
+        Err(fault) if fault.kind == FaultKind::Refused => refused(&fault.message),
+        // A fault of the connection says nothing about the login.
+        Err(_) => {}
     }
 }

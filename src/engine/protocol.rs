@@ -1,4 +1,5 @@
-//! The contract between the engine and a flavour. Pure: builds calls and reads replies; no I/O, no clock, no task.
+//! The contract between the engine and a flavour. A flavour only builds calls and reads replies: no I/O, no clock, no
+//! task.
 //!
 //! Requests and answers are plain data: [`acquire`], [`release`], [`renewal`], [`queue`]. All flavours share the code
 //! that reads replies ([`super::replies`]).
@@ -24,16 +25,16 @@ use crate::names::LockName;
 use crate::owner::Owner;
 use crate::transport::{Arg, Call};
 
-/// Names the hold of an owner that a command is about. A release takes only the hold that its acquire created, so a
-/// repeat or a late copy changes nothing. `lua/common/holds.lua` has the scripts' side.
+/// Names the hold of an owner that a command is about. A release removes only the hold that its acquire created, so a
+/// repeat or a late copy of the release changes nothing. The scripts' side is in `lua/common/holds.lua`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HoldId {
-    /// The only hold that this owner will ever have. No one else knows the owner.
+    /// The only hold that this owner will ever have. No other task or client can act as this owner.
     Only,
-    /// The hold that is not listed in Redis: the first one of an owner that became known afterwards.
+    /// The hold that is not listed in Redis: the first hold of an owner that became known afterwards.
     Unlisted,
-    /// Any hold: one that lost its guard, else the unlisted one, else the newest. The answer only names a listed hold;
-    /// a second command must name and release it, so that a late copy takes no other hold.
+    /// Any hold: one that lost its guard, else the unlisted hold, else the newest hold. For a listed hold, the script
+    /// only returns the id. A second command releases the hold by id, so a late copy releases no other hold.
     Any,
     /// The hold that its acquire listed under this id.
     Listed(Bytes),
@@ -50,28 +51,28 @@ impl HoldId {
     }
 }
 
-/// Fixed properties of a flavour's locks. Plain data.
+/// Fixed properties of a flavour's locks.
 #[derive(Debug)]
 pub(crate) struct Nature {
     /// The flavour's name, for metrics and logs.
     pub(crate) flavour: &'static str,
     /// True if many owners may hold the lock at once.
     pub(crate) shared: bool,
-    /// True if a waiter leaves a mark in Redis, which its release removes.
+    /// True if a waiter sets a mark in Redis. Its acquire or its undo removes the mark.
     pub(crate) marks: bool,
-    /// True if the owner may re-enter. Holds of known owners are then listed in Redis.
+    /// True if the owner may re-enter. If so, holds of known owners are listed in Redis.
     pub(crate) reentrant: bool,
-    /// True if the lock is taken by `SET`. Its reply means the opposite of a script's: nil = busy.
+    /// True if `SET` acquires the lock. The reply nil then means busy; from a script, nil means held.
     pub(crate) by_set: bool,
-    /// True if every section has a fencing token: a number that grows.
+    /// True if every section (time from acquire to release) has a fencing token: a number that grows.
     pub(crate) fenced: bool,
     /// True if one script may acquire many such locks ([`super::acquire::batch`]).
     pub(crate) in_batch: bool,
-    /// True if every hold of an owner has its own lease, which the release of another hold does not restart. The
-    /// lock's lease is derived from these, and other clients may cut it short, so long explicit leases are renewed
-    /// too.
+    /// True if every hold of an owner has its own lease, which the release of another hold does not restart. The lock's
+    /// lease is derived from the leases of its holds. Other clients may cut the lock's lease short, so long explicit
+    /// leases are renewed too.
     pub(crate) leases_apart: bool,
-    /// Converts the text that Redis stores for a holder into the owner's.
+    /// Converts the text that Redis stores for a holder into the owner's text.
     pub(crate) holder: fn(&[u8]) -> String,
     pub(crate) renewal: &'static Renewal,
 }
@@ -94,9 +95,9 @@ impl Nature {
     }
 }
 
-/// The part of a protocol that only locks in halves have.
+/// The part of a protocol that only locks with two halves have.
 pub(crate) trait Halves {
-    /// The name of the other half. A release concerns its waiters too.
+    /// The name of the other half. A release of this half wakes the waiters of the other half too.
     fn other(&self) -> &Arc<LockName>;
 
     /// The weaker half that a holder of this half may downgrade to.
@@ -106,7 +107,7 @@ pub(crate) trait Halves {
     fn field(&self, owner: &Owner) -> Bytes;
 }
 
-/// One flavour's commands for one lock. The replies mean the same for all flavours ([`super::replies`]).
+/// One flavour's commands for one lock.
 pub(crate) trait Protocol: Any + Debug + Send + Sync {
     fn name(&self) -> &Arc<LockName>;
 
@@ -114,11 +115,11 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
 
     fn acquire(&self, ask: &Ask<'_>) -> Call;
 
-    /// Releases one hold, and removes what a waiter left in Redis ([`Giving::waiter`]).
+    /// Releases one hold. Also removes a waiter's queue entry or mark ([`Giving::waiter`]).
     fn release(&self, giving: &Giving<'_>) -> Call;
 
-    /// Frees the lock whoever holds it, before `last_ms` of the server's time. `publish`: the command that sends
-    /// messages.
+    /// Frees the lock, whichever owner holds it. No effect after `last_ms` of the server's time. `publish`: the command
+    /// that sends messages.
     fn force(&self, last_ms: i64, publish: Bytes) -> Call;
 
     /// Queries who holds the lock.
@@ -129,7 +130,7 @@ pub(crate) trait Protocol: Any + Debug + Send + Sync {
         None
     }
 
-    /// The other half, for a lock in halves.
+    /// The part for a lock with two halves.
     fn halves(&self) -> Option<&dyn Halves> {
         None
     }

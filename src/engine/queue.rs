@@ -1,8 +1,8 @@
-//! Queue entries in Redis: refreshed while their waiters live.
+//! Queue entries in Redis, which are refreshed while their waiters live.
 //!
 //! 1. Once every *beat*, one command refreshes the entries of many waiters. The entry of a dead process expires within
-//!    seconds; a live waiter keeps its entry however long it waits.
-//! 2. The same command serves the head of a queue whose lock is free. So it finds locks whose holders died, and locks
+//!    seconds. A live waiter keeps its entry for its whole wait.
+//! 2. If a lock is free, the same command serves the head of its queue. This covers locks whose holders died, and locks
 //!    that were passed on to a waiter that did not take them.
 //!
 //! ```text
@@ -47,7 +47,7 @@ impl QueueEntry {
         Moment::from_nanos(self.confirmed.load(Ordering::Relaxed))
     }
 
-    /// The channel on which this waiter is told that the lock was passed on to it.
+    /// The channel for the message that passes the lock on to this waiter.
     pub(crate) fn inbox(&self) -> &Arc<LockName> {
         &self.inbox
     }
@@ -85,7 +85,7 @@ impl Drop for EntryHandle {
     }
 }
 
-/// A lock to check at `at`, and once more at `last` if that is later. By then a dead head's entry has expired.
+/// A lock to check at `at`, and again at `last` if `last` is later. At `last`, a dead head's entry has expired.
 #[derive(Debug)]
 struct Due {
     protocol: Arc<dyn Protocol>,
@@ -97,9 +97,10 @@ struct Due {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     entries: Mutex<HashMap<Key, Arc<QueueEntry>, ReadyHash>>,
-    /// Waiters that left a mark in Redis without a queue entry.
+    /// Waiters that set a mark in Redis and have no queue entry.
     marked: Mutex<HashMap<Key, Arc<Target>, ReadyHash>>,
-    /// Locks that this client passed on, or whose head it notified, and when to check that they were taken.
+    /// Locks that this client passed on, or whose head it notified. Each with the time to check that the head took the
+    /// lock.
     after: Mutex<HashMap<Arc<LockName>, Due, ReadyHash>>,
     /// True if locks were passed on to this client since the last beat.
     passed: AtomicBool,
@@ -107,7 +108,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Keeps a queue entry that the reply to a command sent at `sent` has confirmed.
+    /// Adds a queue entry that the reply to a command sent at `sent` has confirmed.
     pub(crate) fn keep_entry(
         self: &Arc<Self>,
         target: &Arc<Target>,
@@ -126,14 +127,14 @@ impl Queues {
         EntryHandle { queues: Arc::clone(self), entry }
     }
 
-    /// The waiter's channel, if it has a queue entry.
+    /// The waiter's channel, if the waiter has a queue entry.
     pub(crate) fn inbox_of(&self, target: &Arc<Target>) -> Option<Arc<LockName>> {
         let entries = self.entries.lock();
         let entry = entries.get(&target.hold.key()).filter(|entry| Arc::ptr_eq(&entry.target, target))?;
         Some(Arc::clone(&entry.inbox))
     }
 
-    /// Notes that a waiter has left a mark.
+    /// Notes that a waiter has set a mark.
     pub(crate) fn mark(&self, target: &Arc<Target>) {
         self.marked.lock().insert(target.hold.key(), Arc::clone(target));
     }
@@ -148,18 +149,18 @@ impl Queues {
     }
 
     /// True if the owner's mark belongs to another waiter.
-    pub(crate) fn is_marked_by_another(&self, target: &Arc<Target>) -> bool {
+    pub(crate) fn is_awaited_by_another(&self, target: &Arc<Target>) -> bool {
         self.marked.lock().get(&target.hold.key()).is_some_and(|found| !Arc::ptr_eq(found, target))
     }
 
-    /// All waiters that have left something in Redis.
+    /// The targets of all waiters with a queue entry or a mark.
     pub(crate) fn targets(&self) -> Vec<Arc<Target>> {
         let entries = self.entries.lock();
         let marked = self.marked.lock();
         entries.values().map(|entry| &entry.target).chain(marked.values()).map(Arc::clone).collect()
     }
 
-    /// Schedules a check of whether a lock that a script has passed on is confirmed. `passed`: the script's answer.
+    /// Schedules a check after a script has served the head of a queue. `passed`: the script's answer.
     pub(crate) fn check_passed(&self, protocol: &Arc<dyn Protocol>, passed: i64, now: Moment) {
         if let Some(queue) = protocol.queue() {
             let last = queue.first_lease_ms.unsigned_abs();
@@ -174,7 +175,7 @@ impl Queues {
 
     fn check_at(&self, protocol: &Arc<dyn Protocol>, now: Moment, ms: u64, last_ms: u64) {
         let [at, last] = [ms, last_ms].map(|ms| now + Duration::from_millis(ms + 2));
-        // The latest information wins, even if the check moves back.
+        // The latest information wins, even if it postpones the check.
         let due = Due { protocol: Arc::clone(protocol), at, last };
         let before = self.after.lock().insert(Arc::clone(protocol.name()), due);
         if before.is_none_or(|before| at < before.at) {
@@ -182,14 +183,14 @@ impl Queues {
         }
     }
 
-    /// Notes that a lock was passed on to this client, for a short first lease.
+    /// Notes that a lock was passed on to this client with a short first lease.
     pub(crate) fn note_passed(&self) {
         if !self.passed.swap(true, Ordering::Relaxed) {
             self.kick.notify_one();
         }
     }
 
-    /// Time until there is something to do; None: until the next kick.
+    /// Time until the next check or refresh; None: nothing to do before the next kick.
     fn idle_for(&self, now: Moment, beat: Duration) -> Option<Duration> {
         let next = self.after.lock().values().map(|due| due.at.since(now)).min();
         if self.passed.load(Ordering::Relaxed) || !self.entries.lock().is_empty() {
@@ -198,7 +199,7 @@ impl Queues {
         next
     }
 
-    /// Takes the locks whose check has fallen due.
+    /// Takes the locks to check now.
     fn due(&self, now: Moment) -> Vec<Arc<dyn Protocol>> {
         let mut after = self.after.lock();
         let mut due = Vec::new();

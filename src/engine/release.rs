@@ -3,7 +3,7 @@
 //! [`unlock`] and [`in_background`] take the same steps, in [`GuardRelease`]:
 //!
 //! 1. `leave_book`: the guard leaves the book. If another task of this process takes over the hold, nothing is sent.
-//! 2. `run`: after the owner's earlier commands, the release is sent, and retried while it is in doubt ([`send`]).
+//! 2. `run`: after the owner's earlier commands, the release is sent, and retried until it is answered ([`send`]).
 //! 3. `book_answer` or `book_failure`: the book and the table are updated, and waiters are notified ([`aftermath`]).
 //!
 //! Other releases: by an owner without a guard ([`by_owner`]), by force ([`force`]), and the clean-up of commands in
@@ -25,7 +25,7 @@ mod send;
 
 pub(crate) use by_owner::{by_owner, give_up};
 use doubt::look_again;
-pub(crate) use doubt::{give_back_ended, undo, waits_in_redis};
+pub(crate) use doubt::{release_ended, undo, waits_in_redis};
 pub(crate) use force::force;
 use send::send;
 
@@ -40,7 +40,7 @@ use crate::runtime::standstill::within;
 use crate::state::Released;
 use crate::world::{Moment, nanos};
 
-/// Releases a guard's share without a caller that waits. Never blocks; needs no runtime.
+/// Releases a guard's share while no caller waits. Never blocks, and needs no current runtime.
 pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) {
     let _under_way = engine.reaper.busy();
     if let Some(release) = GuardRelease::leave_book(engine, hold, level, since) {
@@ -48,8 +48,8 @@ pub(crate) fn in_background(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, 
     }
 }
 
-/// Releases a guard's share and returns the outcome: at once if the guard is lost, else by the end of the lease. An
-/// unfinished release continues in the background.
+/// Releases a guard's share and returns the outcome: at once if the guard is lost, otherwise at the end of its lease at
+/// the latest. An unfinished release continues in the background.
 pub(crate) async fn unlock(mut grant: Grant) -> Result<Released> {
     if !grant.take() {
         return Err(Error::Closed);
@@ -89,7 +89,6 @@ fn pending(hold: &Hold, why: Error) -> Error {
     Error::ReleasePending { name: Arc::clone(&hold.name().as_written), why: Arc::new(why) }
 }
 
-/// The reason why a release was not answered in time.
 fn unanswered(engine: &Engine, hold: &Hold) -> Error {
     match engine.topology.missing(hold.name()) {
         // Replicas may be missing, but a release does not wait for them.
@@ -98,7 +97,7 @@ fn unanswered(engine: &Engine, hold: &Hold) -> Error {
     }
 }
 
-/// The latest end of this lease and the owed ones.
+/// The latest of `over` and the lease ends of the owed holds.
 fn latest(over: Moment, owed: &[(u64, u64)]) -> Moment {
     owed.iter().fold(over, |latest, (_, over)| latest.max(Moment::from_nanos(*over)))
 }
@@ -116,17 +115,16 @@ enum Persistence {
 struct GuardRelease {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
-    /// False if the lease was over by the local clock.
+    /// False if the lease had ended by the local clock.
     was_held: bool,
     /// End of the guard's lease by the local clock.
     until: Moment,
-    /// Latest end of the lease on the server, as known when the guard left.
+    /// Latest end of the lease on the server, as known when the guard left the book.
     over: Moment,
-    /// Reason if the hold had already ended for the guard.
+    /// Why the hold had already ended for the guard, if it had.
     end: Option<End>,
     /// When the guard acquired the hold.
     since: Moment,
-    /// Number and tenure of the guard's hold.
     number: u64,
     tenure: u32,
 }
@@ -144,7 +142,6 @@ struct Plan {
     over: Moment,
 }
 
-/// The server's answer to a release.
 struct Answered {
     release: Release,
     sent: Moment,
@@ -155,8 +152,8 @@ struct Answered {
 }
 
 impl GuardRelease {
-    /// Takes a guard out of its hold, so that it causes no more renewals. None if the hold was handed over inside this
-    /// process: then no command is needed.
+    /// Removes a guard from the book, so that the guard causes no more renewals. Returns None if the hold was handed
+    /// over inside this process, so no command is needed.
     fn leave_book(engine: &Arc<Engine>, hold: &Arc<Hold>, level: u32, since: Moment) -> Option<Self> {
         let now = engine.now();
         let (release, is_last_watched) = {
@@ -188,7 +185,7 @@ impl GuardRelease {
         (!handed_over).then_some(release)
     }
 
-    /// Creates the next waiter's grant in place of the leaving guard. None if the hold must not be handed over. Called
+    /// Creates the next waiter's grant in place of the released guard. None if the hold must not be handed over. Called
     /// under the registry's lock.
     fn reopen(&self, now: Moment) -> Option<Grant> {
         let Self { engine, hold, .. } = self;
@@ -196,12 +193,12 @@ impl GuardRelease {
         if !self.was_held || hold.owner.is_known() {
             return None;
         }
-        // No hand-over while a command of this owner is in flight: it may shorten the lease.
+        // No hand-over while a command of this owner is in flight: that command may shorten the lease.
         let _order = hold.in_order_now()?;
         let mut book = hold.book();
         let spare = engine.options.watchdog / 3;
-        // Not if the hold has ended, is in doubt, or has other holders. The last condition: the next holder must have time
-        // to use the lock.
+        // No hand-over if the hold has ended or is in doubt, if its lease may be shortened, or if another guard relies
+        // on it. The last condition leaves the next holder time to use the lock.
         if book.end().is_some()
             || book.is_refuted()
             || book.doubted()
@@ -251,8 +248,8 @@ impl GuardRelease {
             Ok(release) => release,
             Err(error) => {
                 let is_pending = persistence == Persistence::ConfiguredRetries && error.is_retryable();
-                // Continues if the command is in doubt, or if no other release of this owner waits. Another release would
-                // include this one and retry both.
+                // The release continues if it is in doubt, or if no other release of this owner waits. Otherwise the
+                // waiting release includes this hold and retries both.
                 let goes_on = is_pending && (doubted || hold.book().ending() <= 1);
                 self.book_failure(owed, over, &error, goes_on);
                 drop(order);
@@ -262,8 +259,9 @@ impl GuardRelease {
                 return Err(if is_pending { pending(hold, error) } else { error });
             }
         };
-        // The new lease counts only if no command was in doubt, and no earlier command can still shorten it. In the strict
-        // modes it never counts, because replicas do not acknowledge a release.
+        // The remaining holds' new lease counts only if this release was never in doubt, and no earlier command can
+        // shorten the lease. In the strict modes the new lease never counts, because replicas do not acknowledge a
+        // release.
         let is_counted = !hold.protocol.nature().leases_apart && !engine.options.acks.is_strict();
         let rearms = is_counted && !doubted && sent.as_nanos() >= cut_until;
         let released = self.book_answer(Answered { release, sent, rearms, clean: !acquire_doubted && !doubted })?;
@@ -283,8 +281,8 @@ impl GuardRelease {
         });
     }
 
-    /// The rest of a release whose failure was reported. A separate function, because an async function cannot name
-    /// its own type.
+    /// Continues a release whose failure was reported. A separate function, because an async function cannot name its
+    /// own type.
     fn into_job(self) -> Job {
         Box::pin(self.run(Persistence::UntilLeaseEnds).map(drop))
     }

@@ -1,16 +1,16 @@
-//! The renewal scheduler: renews the leases of watched holds, in batches that are all in flight together.
+//! The renewal scheduler: renews the leases of watched holds in batches, which are sent in parallel.
 //!
-//! Each server has rounds of its own, so a server that is down delays no other:
+//! Each server has its own rounds, so a server that is down does not delay the others:
 //!
-//! 1. A *regular* round runs every third of the watchdog, and at once when a server reconnects or slots move to it.
-//! 2. If renewals fail, retry rounds follow every tenth of that period, until the leases end.
+//! 1. A *regular* round runs every third of the watchdog. A round also starts at once after a reconnect or a slot move.
+//! 2. If renewals fail, retry rounds follow every tenth of the period, until the leases end.
 //! 3. One bad entry of a batch never stops the others.
 //!
-//! [`plan`] decides which holds are due and which of them share a command. [`send`] sends the commands. [`settle`] books
-//! the outcome of each hold.
+//! [`plan`] decides which holds are due and which of them share a command. [`send`] sends the commands. [`settle`]
+//! books each outcome.
 //!
-//! Holds with an explicit lease are not renewed. After a reconnect, a promotion or a slot move the server may lack
-//! them, so they are *confirmed*: the same scripts run with a lease of 0, which leaves the lease unchanged.
+//! Holds with an explicit lease are usually not renewed. After a reconnect, a promotion or a slot move the server may
+//! lack such holds, so they are *confirmed*: the same scripts run with a lease of 0, which leaves the lease unchanged.
 
 mod plan;
 mod send;
@@ -72,20 +72,18 @@ pub(crate) struct Kick {
 
 #[derive(Debug, Default)]
 struct Kicked {
-    /// Servers that are back after a break.
+    /// Servers that have reconnected.
     members: BTreeSet<MemberId>,
     /// Slots that have moved to another server.
     slots: BTreeSet<u16>,
 }
 
 impl Kick {
-    /// Requests a round for the holds at this server.
     pub(crate) fn renew_at(&self, member: MemberId) {
         self.kicked.lock().members.insert(member);
         self.notify.notify_one();
     }
 
-    /// Requests a round for the holds in these slots.
     pub(crate) fn renew_slots(&self, slots: &[u16]) {
         self.kicked.lock().slots.extend(slots);
         self.notify.notify_one();
@@ -108,7 +106,8 @@ impl Kick {
     }
 }
 
-/// Slots that move one after another are gathered for this long, because each request searches all holds.
+/// Requests within this time after the last round are answered by one round, because each round searches all holds.
+/// Slots often move one after another.
 const QUIET: Duration = Duration::from_millis(10);
 
 /// Schedule of one server's rounds.
@@ -117,16 +116,15 @@ struct Rounds {
     /// Start of the next regular round.
     regular: Instant,
     has_failed: bool,
-    /// When to retry a failed round for moved slots, independently of other rounds.
+    /// Start of a round that repeats a failed one for moved slots. May be earlier than `due`.
     retry: Option<Instant>,
-    /// True while a round is in flight.
     is_busy: bool,
     is_kicked: bool,
-    /// Since when (ns of the local clock) this server's holds wait for a successful confirmation.
+    /// Time (ns of the local clock) since which this server's holds wait for a successful confirmation.
     unconfirmed: Option<u64>,
 }
 
-/// The end of a round at one server. `of_slots`: the round covered only slots that moved there.
+/// The end of a round at one server. `of_slots`: the round covered only slots that have moved to the server.
 struct Done {
     member: MemberId,
     of_slots: bool,
@@ -163,7 +161,7 @@ pub(crate) async fn run(engine: Weak<Engine>, kick: Arc<Kick>, mut closing: watc
                 quiet_until = Instant::now() + QUIET;
                 let Some(engine) = engine.upgrade() else { return };
                 for member in kicked.members {
-                    // The server may be new. A server that is gone again is removed above.
+                    // The server may be new. `retain` above removes a server that is no longer used.
                     members.entry(member).or_insert_with(|| Rounds::of_new(period)).kick(engine.now().as_nanos());
                 }
                 if !kicked.slots.is_empty() {
@@ -200,7 +198,7 @@ impl Rounds {
     fn end(&mut self, done: &Done, period: Duration, jitter: impl FnOnce(Duration) -> Duration) {
         let failed = done.round.failed > 0;
         let mut pause = if failed { (period / 10).max(Duration::from_millis(20)) } else { period };
-        // Clients that started together must not renew together for ever.
+        // Jitter, so that clients that started together do not renew together forever.
         pause -= jitter(pause) / 20;
         let next = Instant::now() + pause;
         if !done.of_slots {
@@ -215,8 +213,8 @@ impl Rounds {
 
     /// Begins a round and returns which holds it renews.
     ///
-    /// A retry round skips holds that were renewed recently, unless another server did so. A regular round skips none,
-    /// so any loss is noticed within one period. Failures do not delay regular rounds, which are due once per period.
+    /// A retry round skips holds that were renewed recently, unless another server has taken over since. A regular
+    /// round skips no watched hold, so a loss is noticed within one period. Failures do not delay regular rounds.
     fn begin(&mut self, period: Duration) -> Which {
         let now = Instant::now();
         let repeats = self.has_failed || self.retry.is_some();
@@ -268,7 +266,7 @@ pub(crate) async fn round(engine: &Arc<Engine>, which: Which) -> Round {
     at_once(parts.map(|part| send::renew(engine, part, which))).await
 }
 
-/// Runs parts of a round at once.
+/// Runs parts of a round in parallel.
 async fn at_once(parts: impl Iterator<Item: Future<Output = Round>>) -> Round {
     let mut parts: FuturesUnordered<_> = parts.collect();
     let mut round = Round::default();

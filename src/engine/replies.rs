@@ -4,13 +4,13 @@ use super::protocol::{Answer, Busy, Forced, Nature, Protocol, Release};
 use crate::error::{Error, Result};
 use crate::transport::Reply;
 
-/// The owner holds the lock, which was passed on to it before.
+/// The owner holds the lock, which was passed on to the owner before.
 const PASSED: i64 = -2;
 
-/// With the server's time: the command arrived after its last moment, and did nothing.
+/// Followed by the server's time: the command arrived after its last moment, and did nothing.
 const TOO_LATE: i64 = -7;
 
-/// True if an acquire by script found or made its owner a holder. The table of `acquired` lists the replies.
+/// True if the owner holds the lock after an acquire by script. The table of `acquired` lists the replies.
 pub(crate) fn is_held(reply: &Reply) -> bool {
     matches!(reply, Reply::Nil | Reply::Int(PASSED))
 }
@@ -31,9 +31,8 @@ pub(crate) fn is_renewed(reply: &Reply) -> bool {
     too_late(reply).is_none() && matches!(reply, Reply::List(entries) if !entries.iter().all(is_none))
 }
 
-/// The part of a renewal's reply about holds that are gone, which needs no acknowledgement by replicas: 0 for each
-/// hold that is gone. The entries of other holds become Nil, and the caller renews those again. None if no hold is
-/// gone.
+/// The part of a renewal's reply that needs no acknowledgement by replicas: 0 for each hold that is gone. The entries
+/// of the other holds become Nil, and the caller renews these holds again. None if no hold is gone.
 pub(crate) fn gone_alone(reply: &Reply) -> Option<Reply> {
     let Reply::List(entries) = reply else { return None };
     let is_gone = |entry: &Reply| *entry == Reply::Int(0);
@@ -62,16 +61,16 @@ impl dyn Protocol {
     /// | nil; `[token]` for fencing tokens; `OK` for `SET` | held |
     /// | ms; -1; followed by the server's time if there is a queue | busy for ms; busy without an end |
     /// | nil for `SET`; `[ms, 0 or 1]` | busy; busy for ms, 1 = the release will be announced |
-    /// | `[ms, 1]` without `SET` and queue | busy for ms, and a client of Java was seen to hold it |
+    /// | `[ms, 1]` without `SET` and queue | busy for ms, and a Java client was seen to hold the lock |
     /// | -2 | held: the lock was passed on before |
     /// | -3 | a re-entry, but the owner's earlier hold is gone |
     /// | -4 | the owner lost its place in the queue |
-    /// | -5 | free, but others come first |
+    /// | -5 | the other half does not hold the lock, but its waiters come first |
     /// | -6 | the owner would wait for itself |
     /// | `[-7, time]` | too late |
     pub(crate) fn acquired(&self, reply: &Reply) -> Result<Answer> {
         let Nature { fenced, by_set, .. } = *self.nature();
-        // A lock has a back-off because its release may not be announced.
+        // If a lock has a back-off, its release may not be announced.
         let busy = |ttl: i64, at, announced| {
             Some(Answer::Busy(Busy { ttl: u64::try_from(ttl).ok(), at, announced, by_java: false }))
         };
@@ -112,8 +111,8 @@ impl dyn Protocol {
     /// | `[0, text]` | free; the server refused to publish the message |
     /// | `[-1]` | the owner has no hold left, but others hold the lock |
     /// | nil; text | not held; held by this owner |
-    /// | `[-2, n]` | the hold does not exist; its owner has n others |
-    /// | `[-8, id]` | for any hold: the next command must name this one |
+    /// | `[-2, n]` | the hold does not exist; the owner has n other holds |
+    /// | `[-8, id]` | for [`HoldId::Any`](super::protocol::HoldId): the next command must name this hold |
     /// | `[-7, time]` | too late |
     pub(crate) fn released(&self, reply: Reply) -> Result<Release> {
         let release = match &reply {
@@ -167,7 +166,7 @@ impl dyn Protocol {
         }
     }
 
-    /// Reads who holds the lock: the time left as `PTTL` gives it, then the holders with their counts.
+    /// Reads the state of the lock: the time left as in `PTTL`, and the holders with their counts.
     pub(crate) fn stated(&self, reply: &Reply) -> Result<(i64, Vec<(String, u64)>)> {
         let odd = || self.odd("state", reply);
         let Reply::List(parts) = reply else { return Err(odd()) };
@@ -175,7 +174,7 @@ impl dyn Protocol {
         let mut holders = Vec::with_capacity(fields.len() / 2);
         for pair in fields.chunks(2) {
             let [Reply::Text(owner), Reply::Text(count)] = pair else { return Err(odd()) };
-            // A count that is no number was forged. The lock is held nevertheless.
+            // A count that is not a number was forged. The lock still counts as held.
             let count = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok()).unwrap_or(1);
             holders.push(((self.nature().holder)(owner), count));
         }
@@ -183,7 +182,7 @@ impl dyn Protocol {
     }
 }
 
-/// A section's fencing token, from 1.
+/// A section's fencing token, at least 1.
 pub(crate) fn token_of(reply: &Reply) -> Option<u64> {
     let token = match reply {
         Reply::Int(token) => u64::try_from(*token).ok(),

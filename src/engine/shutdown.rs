@@ -1,4 +1,4 @@
-//! The end of a client: by a call, or when its last share is dropped.
+//! The end of a client: by a call, or when its last [`Handle`] is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,8 @@ use super::{Engine, release};
 use crate::error::{Error, Result, Step};
 use crate::runtime::reaper::Finished;
 
-/// Keeps a client open. Every clone, lock object and guard shares it. Dropping the last share shuts the client down.
+/// Keeps a client open. Every clone, lock object and guard shares the handle. Dropping the last reference shuts the
+/// client down.
 pub(crate) struct Handle {
     engine: Arc<Engine>,
 }
@@ -44,7 +45,7 @@ impl Engine {
     /// Completes when no guard holds a lock.
     async fn guards_gone(&self) {
         while self.holds.any(|book| book.lasts(self.now().as_nanos())) {
-            // The end of an explicit lease sends no notification, so the book is also polled.
+            // The end of an explicit lease sends no notification, so the books are also polled.
             let _ = tokio::time::timeout(LOOK, self.left.notified()).await;
         }
     }
@@ -52,7 +53,7 @@ impl Engine {
     /// Shuts the client down. Returns `None` if a shutdown has begun before.
     ///
     /// 1. Refuses acquires and ends waits.
-    /// 2. Keeps guards until `within`, so that users can release them.
+    /// 2. Waits for guards for at most `within`, so that users can release them.
     /// 3. Releases the remaining holds, sends queued releases, and closes the connections.
     ///
     /// # Errors
@@ -66,7 +67,7 @@ impl Engine {
         let engine = Arc::clone(self);
         let work = async move {
             let until = engine.now() + within;
-            // Fails only if every task has ended.
+            // `send` fails only if every task has ended.
             let _ = engine.closing.send(true);
             engine.registry.wake_all();
             for target in engine.queues.targets() {
@@ -74,8 +75,8 @@ impl Engine {
             }
             let _ = tokio::time::timeout(within, engine.guards_gone()).await;
             let _ = engine.ended.send(true);
-            // A hold without a guard needs nothing here. Either it is being released, or its acquire is in flight, and
-            // the grant is then released.
+            // A hold without a guard needs no work here. Either the hold is being released, or its acquire is in flight
+            // and the grant will be released.
             for hold in engine.holds.collect(|book| book.end().is_none() && !book.is_idle()) {
                 engine.lose(&hold, End::Closed);
             }

@@ -1,4 +1,4 @@
-//! Locks whose holders are fields of a hash under the lock's name. Most flavours are such locks.
+//! Locks whose holders are fields of a hash under the lock's name. Most flavours work like this.
 
 use std::sync::Arc;
 
@@ -27,12 +27,12 @@ static STATE: Script = Script::new("common/state", include_str!("../../lua/commo
 pub(crate) static HASH_RENEWAL: Renewal =
     Renewal { script: &RENEW, about: |hold, mut about| about.by_owner(hold), notes_cuts: true };
 
-/// Queries who holds such a lock.
+/// Queries the lease and the holders of such a lock.
 pub(crate) fn hash_state(name: &LockName) -> Call {
     Call { script: &STATE, keys: 1, words: vec![Arg::Text(name.key.clone())] }
 }
 
-/// The differences between flavours of such locks.
+/// The properties in which the flavours of such locks differ.
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) nature: Nature,
@@ -48,7 +48,7 @@ pub(crate) struct Kind {
 pub(crate) struct Simple {
     name: Arc<LockName>,
     kind: &'static Kind,
-    /// The key that counts the lock's sections.
+    /// The key of the last fencing token.
     counter: Option<Bytes>,
     /// True if a new token is at least the server's time in ms.
     by_time: bool,
@@ -61,8 +61,8 @@ impl Simple {
         Self { name, kind, counter: None, by_time: false, backoff: None }
     }
 
-    /// Adds a fencing token for every section, counted in this key. `by_time`: a new token is at least the server's
-    /// time in ms.
+    /// Adds a fencing token for every section, stored in this key. `by_time`: a new token is at least the server's time
+    /// in ms.
     pub(crate) fn fenced(mut self, counter: Bytes, by_time: bool) -> Self {
         (self.counter, self.by_time) = (Some(counter), by_time);
         self
@@ -74,8 +74,8 @@ impl Simple {
         self
     }
 
-    /// Builds a call. Omits trailing arguments that are empty or 0: each argument costs time on both sides, and most
-    /// calls need few.
+    /// Builds a call. Omits trailing arguments that are empty or 0, because each argument costs time and most calls
+    /// need few.
     fn call<const N: usize>(&self, script: &'static Script, second: Option<&Bytes>, args: [Arg; N]) -> Call {
         let mut words = Vec::with_capacity(N + 2);
         words.push(Arg::Text(self.name.key.clone()));
@@ -86,7 +86,7 @@ impl Simple {
         Call { script, keys, words }
     }
 
-    /// The command that announces a release, and the channel. Both are empty if nothing is announced.
+    /// The command that announces a release, and the channel. Both are empty if releases are not announced.
     fn telling(&self, publish: &Bytes) -> [Arg; 2] {
         let announced = |word: &Bytes| Arg::Text(if self.kind.announces { word.clone() } else { Bytes::new() });
         [announced(publish), announced(&self.name.channel)]

@@ -1,9 +1,9 @@
-//! Detects suspends of the machine. During a suspend, the clock of deadlines keeps running and timers stop. Every
-//! timer would then fire late by the length of the suspend.
+//! Detects suspends of the machine. During a suspend, the clock of deadlines keeps running and timers stop. So every
+//! timer fires late by the length of the suspend.
 //!
-//! One task per client compares both clocks once a second. If they have drifted apart, it wakes all guards and
-//! waiters, which read the clock again. A check in each guard would instead wake a hundred thousand guards once a
-//! second.
+//! One task per client compares both clocks once a second. If the clocks have diverged, the task wakes all guards and
+//! waiters, which read the clock of deadlines again. Without this task, each of perhaps a hundred thousand guards would
+//! have to wake once a second.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) const LOOK: Duration = Duration::from_secs(1);
 /// Tolerated difference between the clocks.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// Most time for reading both clocks. A slower reading is discarded, because a preempted thread would look like a
+/// Longest time for reading both clocks. A slower reading is discarded, because a preempted thread would look like a
 /// suspend.
 const READING: Duration = Duration::from_millis(5);
 
@@ -39,8 +39,8 @@ impl Clocks {
         (instant.saturating_duration_since(before) <= READING).then_some(Self { moment, instant })
     }
 
-    /// True if timers have fallen behind. Small differences add up until this was last true.
-    fn have_parted(&mut self, now: Self) -> bool {
+    /// True if timers have fallen behind. Small differences add up from call to call.
+    fn have_diverged(&mut self, now: Self) -> bool {
         let (real, timed) = (now.moment.since(self.moment), now.instant.saturating_duration_since(self.instant));
         let parted = real > timed + SLACK;
         if parted || real < timed {
@@ -56,9 +56,9 @@ pub(crate) async fn run(engine: Weak<Engine>, mut closing: watch::Receiver<bool>
     loop {
         {
             let Some(engine) = engine.upgrade() else { return };
-            // If preempted ten times in a row, the next check is in a second.
+            // If all ten readings are discarded, the next check is in a second.
             let now = (0..10).find_map(|_| Clocks::read(|| engine.now(), Instant::now));
-            if now.is_some_and(|now| clocks.get_or_insert(now).have_parted(now)) {
+            if now.is_some_and(|now| clocks.get_or_insert(now).have_diverged(now)) {
                 tracing::debug!("timers stood still for a while: the machine was suspended");
                 engine.resumed();
             }
@@ -73,7 +73,7 @@ pub(crate) async fn run(engine: Weak<Engine>, mut closing: watch::Receiver<bool>
 
 impl Engine {
     /// Wakes all tasks that sleep until a deadline. Connections may not have survived the suspend. So, as after a
-    /// reconnect, every waiter asks for its lock and every hold is confirmed.
+    /// reconnect, every waiter is woken and every hold is confirmed.
     fn resumed(self: &Arc<Self>) {
         for hold in self.holds.collect(|_| true) {
             hold.changed.notify_waiters();
@@ -91,24 +91,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_part_when_timers_fall_behind_be_it_little_by_little() {
+    fn clocks_part_when_timers_fall_behind_suddenly_or_gradually() {
         let began = Instant::now();
         let at = |real: u64, timed: u64| Clocks {
             moment: Moment::from_nanos(real * 1_000_000),
             instant: began + Duration::from_millis(timed),
         };
         let mut clocks = at(0, 0);
-        assert!(!clocks.have_parted(at(1_000, 1_000)));
-        assert!(clocks.have_parted(at(2_100, 2_000)) && !clocks.have_parted(at(3_100, 3_000)));
-        assert!(!clocks.have_parted(at(4_110, 4_000)) && clocks.have_parted(at(5_121, 5_000)));
+        assert!(!clocks.have_diverged(at(1_000, 1_000)));
+        assert!(clocks.have_diverged(at(2_100, 2_000)) && !clocks.have_diverged(at(3_100, 3_000)));
+        assert!(!clocks.have_diverged(at(4_110, 4_000)) && clocks.have_diverged(at(5_121, 5_000)));
         // Timers may be ahead, for example in a test. Later differences count from there.
-        assert!(!clocks.have_parted(at(5_121, 60_000)) && !clocks.have_parted(at(6_121, 61_000)));
-        assert!(clocks.have_parted(at(7_142, 62_000)));
+        assert!(!clocks.have_diverged(at(5_121, 60_000)) && !clocks.have_diverged(at(6_121, 61_000)));
+        assert!(clocks.have_diverged(at(7_142, 62_000)));
     }
 
     /// On a busy machine, the thread may be preempted between the two readings, which is no suspend.
     #[test]
-    fn a_reading_that_was_interrupted_is_no_suspend() {
+    fn interrupted_reading_is_not_a_suspend() {
         let began = Instant::now();
         let passed = Cell::new(0);
         let read = |interrupted: u64| {
@@ -122,7 +122,7 @@ mod tests {
         let mut clocks = read(0).expect("a reading without a pause");
         for interrupted in [0, 1, 30, 0, 4_000, 2, 0] {
             passed.set(passed.get() + 1_000);
-            let parted = read(interrupted).is_some_and(|now| clocks.have_parted(now));
+            let parted = read(interrupted).is_some_and(|now| clocks.have_diverged(now));
             assert!(!parted, "interrupted for {interrupted} ms, {} ms in", passed.get());
         }
     }

@@ -7,9 +7,10 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
-    /// The lease ended by the local clock. A lease of the watchdog was not renewed in time.
+    /// The lease ended by the local clock. A lease kept by the watchdog was not renewed in time.
     Expired,
-    /// The server no longer has the hold: it was deleted, forced open, evicted, or lost in a restart.
+    /// The server no longer has the hold: its key was deleted or evicted, the lock was freed by `force_unlock`, or the
+    /// server lost its data.
     Gone,
 }
 
@@ -26,11 +27,11 @@ impl fmt::Display for Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Deadlock {
-    /// The owner holds the lock for reading and asked to write. Release the read hold first, or acquire the write
+    /// The owner holds the read lock and asked for the write lock. Release the read hold first, or acquire the write
     /// lock from the start and [downgrade](crate::Guard::downgrade).
     Upgrade,
-    /// The owner holds the lock already, and the acquire [refuses re-entry](crate::Acquire::not_reentrant), or the
-    /// lock is a [plain](mod@crate::plain) one, which never allows re-entry.
+    /// The owner holds the lock already, and the acquire [refuses re-entry](crate::Acquire::not_reentrant), or the lock
+    /// is a [plain lock](mod@crate::plain), which never allows re-entry.
     NotReentrant,
 }
 
@@ -49,7 +50,7 @@ impl fmt::Display for Deadlock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotHeld {
-    /// The owner held the lock, but the lease ended or someone freed the lock. The lock is free now.
+    /// The owner held the lock, but the lease ended, or someone else freed the lock. The lock is free now.
     LeaseOver,
     /// Another owner holds the lock.
     HeldBy {

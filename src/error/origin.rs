@@ -75,8 +75,8 @@ impl Error {
         Self::Connection { message: message.into(), outcome_unknown, source, origin: Origin::default() }
     }
 
-    /// Returns the lock and the server that the error is about. None for kinds of errors without an origin: some of
-    /// them have a name field.
+    /// Returns the lock and the server that the error is about. None for kinds of errors without an origin; some of
+    /// these have a `name` field instead.
     #[must_use]
     pub const fn origin(&self) -> Option<&Origin> {
         origin_of!(self)

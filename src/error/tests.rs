@@ -94,7 +94,7 @@ fn errors_page_agrees_with_is_retryable_and_outcome_unknown() {
 }
 
 #[test]
-fn no_quorum_is_retryable_and_in_doubt_as_its_cause_is() {
+fn no_quorum_is_retryable_and_in_doubt_if_its_cause_is() {
     for (_, cause) in rows() {
         let error = no_quorum(cause.clone());
         assert_eq!(error.is_retryable(), cause.is_retryable(), "{cause:?}");
@@ -103,7 +103,7 @@ fn no_quorum_is_retryable_and_in_doubt_as_its_cause_is() {
 }
 
 #[test]
-fn a_shutdown_that_timed_out_is_not_retryable() {
+fn timed_out_shutdown_is_not_retryable() {
     let error = Error::timeout(Step::Shutdown);
     assert!(!error.is_retryable() && !error.outcome_unknown());
 }
@@ -118,7 +118,7 @@ fn faults_page_lists_every_refusal_that_passes() {
 
 /// `tests/faults/passing.rs` provokes some refusals at a real server, and has a fake server send the others.
 #[test]
-fn fault_tests_go_through_every_refusal_that_passes() {
+fn fault_tests_cover_every_refusal_that_passes() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/faults/passing.rs");
     let source = std::fs::read_to_string(path).unwrap();
     let texts = |list: &str| -> Vec<String> {
@@ -144,7 +144,7 @@ fn errors_page_lists_every_answer_that_passes() {
 }
 
 #[test]
-fn error_texts_say_what_happens_after_the_failed_step() {
+fn error_texts_describe_consequences_of_failed_step() {
     for (error, part) in [
         (connection(true), "in the background an acquire is undone, and a release is retried"),
         (Error::timeout(Step::Connect), "nothing was sent"),
@@ -157,7 +157,7 @@ fn error_texts_say_what_happens_after_the_failed_step() {
 }
 
 #[test]
-fn text_of_a_pending_release_says_once_what_happens_in_the_background() {
+fn pending_release_text_mentions_background_retry_once() {
     let pending = |why| Error::ReleasePending { name: Arc::from("a"), why: Arc::new(why) }.to_string();
     for (why, cause) in [
         (connection(true), "no answer from the server: x"),

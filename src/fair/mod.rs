@@ -1,28 +1,28 @@
 //! The fair lock: Redisson's `getFairLock`. All tasks of all processes, Java's included, are served first come,
 //! first served.
 //!
-//! Every waiter takes a place in a queue in Redis, and only the head is notified when the lock is free. If one of
-//! our releases finds one of our waiters at the head, it *passes the lock on*: the message is the grant, so the
-//! hand-over takes one round trip instead of two. A waiter of Java at the head is told to take the lock, as in
-//! Redisson.
+//! Every waiter takes a place in a queue in Redis, and only the head is notified when the lock is free. If a release by
+//! this crate finds a waiter of this crate at the head, the release *passes the lock on*: its message grants the lock,
+//! so the hand-over takes one round trip instead of two. If a waiter of Java is at the head, the message only notifies
+//! that waiter, which then acquires the lock, as in Redisson.
 //!
 //! # How long does a place last?
 //!
-//! - **Ours**: while its client lives. The client refreshes all places of its waiters every second, or every 2.2 s
-//!   while all waiters in the queue are alive, with one command for up to 500 of them. If the client dies, freezes
-//!   or is cut off, its places are lost within [`Options::fair_wait`](crate::Options::fair_wait) (5 s), and the
-//!   next waiter is served. A waiter that was only frozen takes a new place at the end.
-//! - **Java's**: as in Redisson, for 5 minutes beyond what the waiters ahead may take, alive or dead
-//!   (`fairLockWaitTimeout`, here [`Options::java_fair_wait`](crate::Options::java_fair_wait)). A head that we have
-//!   told must come within [`Options::fair_grace`](crate::Options::fair_grace) (500 ms), or it
-//!   loses its place.
-//! - A waiter of ours that gives up (timeout, dropped future, error, shutdown) leaves the queue by a background
-//!   command, without delay. If the lock is free then, the next waiter is served.
+//! - **Waiter of this crate**: while its client lives. The client refreshes the places of its waiters every second, or
+//!   every 2.2 s while all waiters in the queue are alive, with one command for up to 500 waiters. If the client dies,
+//!   freezes or is cut off, its waiters lose their places within [`Options::fair_wait`](crate::Options::fair_wait) (5
+//!   s), and the next waiter is served. A waiter that was only frozen takes a new place at the end.
+//! - **Waiter of Java**: as in Redisson, alive or dead, until 5 minutes (`fairLockWaitTimeout`, here
+//!   [`Options::java_fair_wait`](crate::Options::java_fair_wait)) after the deadline of the waiter ahead. A head of
+//!   Java that this crate has notified must acquire the lock within [`Options::fair_grace`](crate::Options::fair_grace)
+//!   (500 ms). Otherwise it loses its place.
+//! - If a waiter of this crate gives up (timeout, dropped future, error, shutdown), a background command removes it
+//!   from the queue at once. If the lock is free then, the next waiter is served.
 //!
 //! # What is not in order?
 //!
-//! - `try_lock` takes a free lock if nobody waits, and does not queue.
-//! - An owner that holds the lock re-enters past the queue.
+//! - `try_lock` acquires a free lock only if nobody waits, and does not queue.
+//! - An owner that holds the lock re-enters without queueing.
 //! - Calls that overlap in time have no order.
 //!
 //! # Wire format
@@ -38,16 +38,16 @@
 //! | `redisson_lock__channel:{<name>}:<owner>` | of one waiter: `0` = try again; `n nonce` (to ours) = held for `n` ms |
 //!
 //! After a grant by message, the new holder renews the lock within these `n` ms. If Java waits in the queue, or the
-//! waiter's client is not subscribed, `n` is at most `fair_grace`, and the waiter confirms by an attempt.
+//! waiter's client is not subscribed, `n` is at most `fair_grace`, and the waiter confirms the grant by an attempt.
 //!
-//! A deadline of Java is the deadline of the waiter ahead plus the waiter's own wait. A waiter that gets the lock or
-//! gives up takes its own wait off deadlines behind it: a waiter of Java off all of them, a waiter of ours off
-//! the deadlines of Java's waiters right behind it.
+//! The deadline of a Java waiter is the deadline of the waiter ahead plus the Java waiter's own wait. When a waiter
+//! acquires the lock or gives up, its own wait is subtracted from deadlines behind it. A Java waiter subtracts its wait
+//! from all of them, a waiter of this crate only from the deadlines of the Java waiters right behind it.
 //!
-//! A deadline of ours is *now* + 4.5 s (`fair_wait` less half a beat), plus the waits of Java's waiters ahead. Each
-//! refresh sets it again, and its fraction says when. The deadlines of Java's waiters right behind it move by the same
-//! time, so that the distance between two deadlines stays the wait of the second waiter. `docs/wire-format.md` has
-//! the details.
+//! The deadline of a waiter of this crate is *now* + 4.5 s (`fair_wait` less half a beat), plus the waits of the Java
+//! waiters ahead. Each refresh sets the deadline again, and encodes the time of the refresh in its fraction. The
+//! deadlines of the Java waiters right behind it move by the same time, so that the distance between two deadlines
+//! stays the wait of the second waiter. `docs/wire-format.md` has the details.
 
 use std::sync::Arc;
 
@@ -135,16 +135,16 @@ impl Client {
     }
 }
 
-/// An exclusive lock with a queue that its owner may re-enter: Redisson's fair `RLock`. The [module](self)
+/// An exclusive lock with a queue: Redisson's fair `RLock`. Its owner may re-enter the lock. The [module](self)
 /// describes its order and wire format, [`DistLock`](crate::DistLock) its methods.
 ///
 /// # Cost
 ///
 /// - Lock and unlock of a free lock: one command each.
-/// - Waiting: one command takes the place. The first time it needs one more, after it has subscribed to its own
-///   channel, which is kept for later waiters of this lock. Being served costs nothing if a client of ours released
-///   the lock and Java does not wait, otherwise one command. One command every 1 to 2.2 s refreshes all places of a
-///   client.
+/// - Waiting: one command takes the place. The first wait needs one more command, after the waiter has subscribed to
+///   its own channel, which is kept for later waiters of this lock. Being served costs no command if a client of this
+///   crate released the lock and Java does not wait, otherwise one command. One command every 1 to 2.2 s refreshes all
+///   places of a client.
 pub type FairLock = Lock<Fair>;
 
 /// The flavour of [`FairLock`].
@@ -173,7 +173,7 @@ impl Queued {
         Self { name, queue }
     }
 
-    /// Makes a call: the keys, `args`, `own`, then the arguments that every script of this flavour has at its end.
+    /// Creates a call: the keys, `args`, `own`, then the arguments with which every script of this flavour ends.
     fn call<const N: usize, const M: usize>(
         &self,
         script: &'static Script,

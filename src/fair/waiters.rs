@@ -23,10 +23,10 @@ pub struct Queue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// Its owner, as written in Redis.
+    /// The waiter's owner, as stored in Redis.
     pub owner: String,
-    /// Time for which its place lasts without a refresh: zero if that has passed, `None` if Redis has no deadline
-    /// for it.
+    /// Time for which the waiter's place lasts without a refresh. Zero if the deadline has passed, `None` if Redis has
+    /// no deadline for this waiter.
     pub remaining: Option<Duration>,
 }
 

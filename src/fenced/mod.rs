@@ -1,9 +1,10 @@
 //! The fenced lock: Redisson's `RFencedLock`.
 //!
-//! A [reentrant lock](mod@crate::reentrant) that gives every section a number, the *fencing token*, which is larger
-//! than the token of any earlier section. A holder that is paused for longer than its lease resumes and writes,
-//! because it believes that it still holds the lock. No lock service can prevent that. The storage can: it remembers
-//! the largest token it has seen, and refuses smaller ones.
+//! A [reentrant lock](mod@crate::reentrant) that gives every *section* (the time from an owner's first hold to its last
+//! release) a number, the *fencing token*, which is larger than the token of any earlier section. A holder that is
+//! paused for longer than its lease still believes that it holds the lock, so it may write when it resumes. No lock
+//! service can prevent this late write. The storage can: it remembers the largest token that it has seen, and refuses
+//! smaller tokens.
 //!
 //! # The check
 //!
@@ -23,43 +24,45 @@
 //! ```
 //!
 //! The comparison is `<=`, not `<`, because a section may write more than once. `examples/fenced_write.rs` runs both
-//! with a paused holder.
+//! checks with a paused holder.
 //!
 //! # What is promised
 //!
 //! - Tokens of successive sections grow, for sections of this crate and of Redisson, and for every way to acquire. A
 //!   section has one token: re-entry keeps it. Tokens may be skipped.
 //! - No release, lease end, [`force_unlock`](crate::DistLock::force_unlock) or multi lock resets the counter.
-//! - *Only while the counter lives*, except in the strict modes (below). The counter has no expiry, unless
-//!   [`FencedLock::expire_counter`] sets one. It is lost with the data of a server that restarts without its file, by
-//!   `FLUSHALL`, by an eviction, and by Redisson's `delete()`. A promoted replica may have an older counter.
-//!   Redisson's multi lock sets an expiry on the counter of a fenced member; the next acquire by a client of this
-//!   crate removes that expiry, if it comes in time.
-//! - A reentrant or spin lock of the same name excludes the fenced lock, but counts nothing. One owner cannot hold
-//!   both.
+//! - *Tokens grow only while the counter exists*, except in the strict modes (below). The counter has no expiry, unless
+//!   [`FencedLock::expire_counter`] sets an expiry. The counter is lost if the server restarts without its file, and by
+//!   `FLUSHALL`, an eviction, or Redisson's `delete()`. A promoted replica may have an older counter. Redisson's multi
+//!   lock sets an expiry on the counter of a fenced member; the next acquire by a client of this crate removes that
+//!   expiry, if the counter still exists.
+//! - A reentrant or spin lock of the same name excludes the fenced lock, but does not count its sections. One owner
+//!   cannot hold both.
 //! - Tokens go up to 2^53 − 1.
-//! - [`RedLock`](crate::RedLock) has no tokens; its docs say why.
+//! - [`RedLock`](crate::RedLock) has no tokens; [its page](mod@crate::redlock) explains why.
 //!
 //! # Tokens in the strict modes of acknowledgement
 //!
-//! With [`Acks::AtLeast`](crate::Acks::AtLeast) or [`Acks::All`](crate::Acks::All) a new token is the larger of the
-//! counter plus 1 and the server's time in milliseconds since 1970. So tokens grow even if the counter was lost: by
-//! the empty restart of a primary, an interrupted slot move, a deletion, or the restore of a backup.
+//! With [`Acks::AtLeast`](crate::Acks::AtLeast) or [`Acks::All`](crate::Acks::All), a new token is the larger of two
+//! numbers: the counter plus 1, and the server's time in milliseconds since 1970. So tokens grow even if the counter
+//! was lost, for example by the empty restart of a primary, an interrupted slot move, a deletion, or the restore of a
+//! backup.
 //!
 //! - The storage needs 64 bits for a token (about 1.8 · 10^12 in 2026).
-//! - In a mixed fleet, Redisson and clients of the other modes add 1 to the last token, so their tokens grow too
-//!   while the counter lives. If the counter was lost and one of them counts first, its token is 1. The next token of
-//!   a strict client is the time again.
-//! - A re-entry reads the counter. If the counter was lost or changed during the section, the re-entry gets another
-//!   token than the section.
-//! - Two limits: the new server's clock may be behind the old one's by no more than the time since the last token. A
-//!   name may have had at most 1 000 sections a second on average; with more, its counter would be ahead of the time.
+//! - If Redisson or clients in other modes use the lock too, they add 1 to the last token, so their tokens also grow
+//!   while the counter exists. If the counter was lost and such a client counts first, its token is 1. The next token
+//!   of a strict client is the time again.
+//! - A re-entry reads the counter. If the counter was lost or changed during the section, the token of the re-entry
+//!   differs from that of the section.
+//! - Two limits: the new server's clock may be behind the old server's clock by no more than the time since the last
+//!   token. A name may have had at most 1 000 sections a second on average; with more sections, its counter would be
+//!   ahead of the time.
 //!
 //! # If the counter was lost in the other modes
 //!
-//! Tokens start at 1 again, so the storage refuses every write until the tokens have passed the largest one that it
-//! has seen. Either set the counter above that token (`SET redisson_lock_token:{<name>} <number>`), or make the
-//! storage forget its token while nobody holds the lock.
+//! Tokens start at 1 again, so the storage refuses every write until the tokens have passed the largest token that it
+//! has seen. Either set the counter to at least that token (`SET redisson_lock_token:{<name>} <number>`), or reset the
+//! storage's token while nobody holds the lock.
 //!
 //! # Hand-offs
 //!
@@ -67,15 +70,15 @@
 //!
 //! # Names that are used once
 //!
-//! A free lock leaves nothing in Redis, but a fenced lock leaves its counter for good, as in Redisson: about
-//! 100 bytes per name. If you fence ever new names (`job:<uuid>`), end each counter by [`FencedLock::expire_counter`]
-//! once nothing writes there any more.
+//! Other free locks leave nothing in Redis, but a fenced lock leaves its counter forever, as in Redisson: about 100
+//! bytes per name. If each name is used only once (`job:<uuid>`), end its counter by [`FencedLock::expire_counter`]
+//! when nothing writes under that name any more.
 //!
 //! # Wire format
 //!
 //! Like the reentrant lock, plus `INCR redisson_lock_token:{<name>}` at the first acquire of a section. In the strict
-//! modes a `SET` to the server's time follows, if the counter is smaller. Unlike this crate, Redisson also counts
-//! each re-entry.
+//! modes a `SET` to the server's time follows, if the counter is smaller. Redisson also increments the counter at each
+//! re-entry; this crate does not.
 
 use std::time::Duration;
 
@@ -158,19 +161,20 @@ pub type FencedLock = Lock<Fenced>;
 pub enum Fenced {}
 
 impl FencedLock {
-    /// Sets an expiry on the counter of this lock, which would otherwise stay in Redis for good. For a name that will
-    /// not be used again. False if somebody holds the lock: then nothing was done.
+    /// Sets an expiry on the counter of this lock, which would otherwise stay in Redis forever. For a name that will
+    /// not be used again. Returns false if somebody holds the lock; then nothing is changed.
     ///
     /// An acquire by a client of this crate removes the expiry, if its login has `+persist`. Redisson's acquire does
     /// not.
     ///
-    /// Once the counter is gone, tokens start at 1 again (in the strict modes, at the server's time). This is what a
-    /// storage then does:
+    /// After the counter has expired, tokens start at 1 again (in the strict modes, at the server's time). There are
+    /// two cases:
     ///
-    /// - If it has seen no token, it would accept an old writer after a new one. So `after` must be longer than a
-    ///   writer may keep an old token: at least the watchdog's lease, and longer than any lease used for this name.
-    /// - If it remembers its largest token, it refuses the small ones. Keep the counter, or make the storage forget
-    ///   its token too.
+    /// - A storage that has seen no token would accept an old writer's larger token after a new writer's token. So
+    ///   `after` must be longer than a writer may keep an old token: at least the watchdog's lease, and longer than any
+    ///   lease used for this name.
+    /// - A storage that remembers its largest token refuses the new, small tokens. Keep the counter, or reset the
+    ///   storage's token too.
     ///
     /// # Cost
     ///
@@ -202,8 +206,8 @@ impl FencedLock {
         }
     }
 
-    /// Returns the token of the last section, whoever has or had it; 0 if there was none. Redisson's `getToken()`.
-    /// Not for writing: use [`Guard::token`](crate::Guard::token), the token of your own section.
+    /// Returns the token of the last section of any owner; 0 if there was no section. Redisson's `getToken()`. Do not
+    /// write with this token: use [`Guard::token`](crate::Guard::token), the token of your own section.
     ///
     /// # Cost
     ///

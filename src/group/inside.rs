@@ -1,4 +1,4 @@
-//! Knowledge about the members of group locks beyond [`DistLock`]. A member is a single lock of this crate, another
+//! Access to the single locks inside group locks. A member of a group lock is a single lock of this crate, another
 //! group lock, or a *foreign* lock: a `DistLock` implemented outside of this crate, which has no parts.
 
 use std::sync::Arc;

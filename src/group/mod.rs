@@ -1,5 +1,4 @@
-//! Shared by the group locks (multi, RedLock, striped): requests to several locks at once, and guards that are held
-//! together.
+//! Helpers shared by the group locks (multi, RedLock, striped): requests to several locks at once, and their errors.
 
 use std::slice;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +23,7 @@ pub(crate) use inside::{first_part, home, part, parts};
 /// Pending attempts, each with the number of its lock. Dropped attempts are undone.
 pub(crate) type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>>)>>;
 
-/// Attempts one lock of several. Sends nothing before the first poll.
+/// Starts an attempt at lock number `at`. Sends nothing before the first poll.
 pub(crate) fn ask(
     lock: &Arc<dyn DistLock>,
     at: usize,
@@ -34,7 +33,7 @@ pub(crate) fn ask(
     Box::pin(async move { (at, lock.acquire(how).await) })
 }
 
-/// Options of a member's acquire, as part of the acquire `asked` of the whole group.
+/// Options for the acquire of one member. `asked`: the options of the whole group's acquire.
 pub(crate) fn how(owner: &Owner, asked: &Acquire, deadline: &Deadline) -> Acquire {
     Acquire {
         wait: None,
@@ -59,7 +58,7 @@ pub(crate) fn deadline(locks: &[Arc<dyn DistLock>], asked: &Acquire) -> Deadline
 
 /// Returns a new owner for the whole group.
 pub(crate) fn owner(locks: &[Arc<dyn DistLock>]) -> Owner {
-    /// For groups of foreign locks only.
+    /// Used only for groups of foreign locks.
     static OTHERS: OnceLock<Owners> = OnceLock::new();
     match first_part(locks) {
         Some(part) => part.client.engine().group_owner(),
@@ -67,14 +66,14 @@ pub(crate) fn owner(locks: &[Arc<dyn DistLock>]) -> Owner {
     }
 }
 
-/// Returns for how long operations on these locks are retried after passing errors: the longest time of all their
+/// Returns how long operations on these locks are retried after temporary errors: the longest time of all their
 /// clients.
 pub(crate) fn patience(locks: &[Arc<dyn DistLock>]) -> Duration {
     let each = parts(locks).into_iter().map(|part| part.client.engine().patience());
     each.max().unwrap_or(Duration::from_secs(20))
 }
 
-/// Returns true if more than `most` of these locks were at a silent server at the end of the wait.
+/// Returns true if, at the end of the wait, more than `most` of these locks were at a server with an overdue reply.
 pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadline: &Deadline) -> bool {
     let is_silent = |lock: &Arc<dyn DistLock>, at| {
         let mut parts = parts(slice::from_ref(lock)).into_iter();
@@ -83,15 +82,15 @@ pub(crate) async fn are_silent(locks: &[Arc<dyn DistLock>], most: usize, deadlin
     deadline.finds_silent(GRACE, |at| locks.iter().filter(|lock| is_silent(lock, at)).count() > most).await
 }
 
-/// The error for an answer about these locks that did not arrive in time. It says what is missing.
+/// The error if an answer about these locks did not arrive in time. The error says what is missing.
 pub(crate) fn missing(locks: &[Arc<dyn DistLock>]) -> Error {
     let each = parts(locks).into_iter().map(|part| part.client.engine().topology.missing(part.protocol.name()));
     let mut known = each.filter(|error| !matches!(error, Error::Timeout { .. }));
     known.next().unwrap_or_else(|| unanswered(locks))
 }
 
-/// The error for a reply about these locks that did not arrive in time. It names the lock and the server if only
-/// one can be meant.
+/// The timeout error for a reply about these locks. With one lock, names this lock and its server; else a lock at a
+/// silent server, if any.
 pub(crate) fn unanswered(locks: &[Arc<dyn DistLock>]) -> Error {
     let parts = parts(locks);
     let is_silent = |part: &&Part| {
@@ -105,8 +104,9 @@ pub(crate) fn unanswered(locks: &[Arc<dyn DistLock>]) -> Error {
     }
 }
 
-/// Outcome of an attempt at these locks that the end of the wait cut off. Usually the wait has run out (`Ok`). An
-/// error if the acquire makes only one attempt, or if a server was silent or is known to lack something.
+/// Outcome of an attempt at these locks that the end of the wait cut off. Usually `Ok`: the wait has run out. An error
+/// if the acquire makes only one attempt, if a server was silent, or if something is known to be missing, such as a
+/// connection.
 pub(crate) async fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) -> Result<()> {
     let silent = deadline.is_once() || are_silent(locks, 0, deadline).await;
     match missing(locks) {
@@ -115,7 +115,7 @@ pub(crate) async fn cut_off(locks: &[Arc<dyn DistLock>], deadline: &Deadline) ->
     }
 }
 
-/// Back-off after failures of a group: the first pause, and the longest.
+/// Back-off after failures of a group: the first and the longest pause.
 pub(crate) const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Sends a request to each lock. Every lock must answer.
@@ -126,7 +126,7 @@ pub(crate) async fn each<T>(
     enough(locks.iter().map(|lock| ask(Arc::clone(lock))).collect(), locks.len(), true).await
 }
 
-/// Returns who holds at least `needed` members, and so the group, from the states of the members that answered.
+/// Returns the owners that hold at least `needed` members, and so the group. `states`: of the members that answered.
 pub(crate) fn common(states: Vec<State>, needed: usize) -> State {
     let mut holders: Vec<(String, u64, usize)> = Vec::new();
     let mut remaining: Vec<Duration> = Vec::new();

@@ -1,4 +1,5 @@
-//! The three ends of a guard: release the lock, turn a write hold into a read hold, or keep the hold without a guard.
+//! The three ways to end a guard: release the lock, turn a write hold into a read hold, or keep the hold without a
+//! guard.
 
 use futures::future::BoxFuture;
 
@@ -9,18 +10,19 @@ use crate::owner::Owner;
 use crate::state::Released;
 
 impl Guard {
-    /// Releases the lock and returns what is left of it.
+    /// Releases the lock and returns whether the owner still has other holds.
     ///
     /// # Duration
     ///
     /// At most the rest of the lease ([`remaining`](Self::remaining)), and no longer than
-    /// [`DistLock::lock`](crate::DistLock::lock) retries at a server that is away. A lost guard returns at once.
+    /// [`DistLock::lock`](crate::DistLock::lock) retries at an unreachable server. If the lock is lost, the call
+    /// returns at once.
     ///
     /// # Cost
     ///
-    /// One round trip, one command. None if the lock is handed over to the next waiter of this process. A release
-    /// that leaves other holds of the owner needs one more (`TIME`) if the client has not learned the server's time
-    /// for a minute.
+    /// One round trip, one command. No command if the lock is handed over to the next waiter of this process. A release
+    /// that leaves other holds of the owner needs one more command (`TIME`) if the client has not learned the server's
+    /// time for a minute.
     ///
     /// # Cancel safety
     ///
@@ -30,10 +32,11 @@ impl Guard {
     /// # Errors
     ///
     /// - [`Error::Lost`]: [`is_held`](Self::is_held) was false, for whatever reason.
-    /// - [`Error::ReleasePending`]: for all that time the server did not answer, or refused with an error that
-    ///   passes. The lock is no longer renewed, and the release is retried in the background until the lease is over.
+    /// - [`Error::ReleasePending`]: for the whole duration above, the server did not answer, or refused with a
+    ///   temporary error. The lock is no longer renewed, and the release is retried in the background until the lease
+    ///   has ended.
     /// - [`Error::NotHeld`]: the server no longer had the hold. The error names the current holder, if any.
-    /// - [`Error::Server`]: the server refuses for good.
+    /// - [`Error::Server`]: the server refuses with an error that a retry does not change.
     /// - [`Error::Closed`]: the client was shut down.
     pub async fn unlock(self) -> Result<Released> {
         self.1.touch();
@@ -52,16 +55,15 @@ impl Guard {
         }
     }
 
-    /// Turns a write hold into a read hold of the same owner. No writer gets in between, and waiting readers enter at
-    /// once.
+    /// Turns a write hold into a read hold of the same owner. No other writer acquires the lock in between, and waiting
+    /// readers acquire it at once.
     ///
-    /// The lease stays: the watchdog's, or the rest of an explicit one. If the owner holds the lock for writing more
-    /// than once, its other holds stay.
+    /// The lease stays: the watchdog's lease, or the rest of an explicit lease. If the owner holds the lock for writing
+    /// more than once, its other holds stay.
     ///
     /// # Cost
     ///
-    /// Two round trips, two commands, in Redisson's order: the read hold is acquired before the write hold is
-    /// released.
+    /// Two round trips, two commands. As in Redisson, the read hold is acquired before the write hold is released.
     ///
     /// # Cancel safety
     ///
@@ -102,11 +104,12 @@ impl Guard {
 
     /// Ends the guard without releasing the lock, and returns the owner. Another task or process may then release the
     /// lock by [`DistLock::release`](crate::DistLock::release), or re-enter it by acquiring as this owner. Until then
-    /// the lock is not renewed: it ends with its lease.
+    /// the lock is not renewed, so it ends with its lease.
     ///
     /// # Cost
     ///
-    /// None on the caller's path. One command in the background if the lock was acquired as a given owner.
+    /// The caller waits for no command. If the lock was acquired as a given owner, one command is sent in the
+    /// background.
     #[must_use = "without the owner nobody can release the lock before its lease ends"]
     pub fn into_owner(self) -> Owner {
         self.1.touch();

@@ -17,13 +17,12 @@ use crate::owner::Owner;
 use crate::runtime::reaper::Reaper;
 use crate::state::Released;
 
-/// Member guards that count as one lock while at least `needed` of them are held. When dropped, each member is
-/// released in the background.
+/// Member guards that count as one lock while at least `needed` of them are held. Dropping the group releases each
+/// member in the background.
 ///
-/// Any two sets of `needed` members must share one. Then no other owner can hold enough members while this group counts
-/// as held. Once fewer than `needed` are held, the group is lost for good, and no further guard joins.
-/// The remaining guards are released at once: they are of no use any more, and renewing them would only block
-/// others.
+/// Any two sets of `needed` members must have a member in common. Then no other owner can hold enough members while
+/// this group counts as held. Once fewer than `needed` members are held, the group stays lost, and no further guard
+/// joins. The remaining guards are released at once, because renewing them would only block others.
 pub(crate) struct Held {
     name: Arc<str>,
     owner: Owner,
@@ -92,12 +91,12 @@ impl Held {
         let guards = inside.guards.take_if(|guards| !self.counts(guards))?;
         let members =
             guards.iter().flat_map(Guard::members).map(|member| Member { is_held: false, ..member }).collect();
-        // Expired guards are dropped, so they are released in the background: their servers may be away.
+        // Expired guards are dropped, and so released in the background, because their servers may be unreachable.
         let (left, over): (Vec<_>, Vec<_>) = guards.into_iter().partition(Guard::is_held);
         let freed = futures::future::join_all(left.into_iter().map(Guard::unlocking)).map(drop).boxed();
         inside.lost = Some(Loss { why, members });
         drop(inside);
-        // Watchers are notified first: the watch of a released guard never completes.
+        // Watchers are notified before the guards are dropped, because the watch of a released guard never completes.
         self.changed.notify_waiters();
         drop(over);
         Some(freed)
@@ -145,7 +144,7 @@ impl Held {
         each.get(self.needed - 1).copied().unwrap_or_default()
     }
 
-    /// Adds a guard that was granted later. If the group is lost or released, drops the guard.
+    /// Adds the guard of a member that was granted later. If the group is lost or released, drops the guard.
     pub(crate) fn join(&self, guard: Guard) {
         let mut inside = self.inside.lock();
         if let Some(guards) = inside.guards.as_mut().filter(|guards| self.counts(guards)) {
@@ -172,8 +171,8 @@ impl Held {
             loop {
                 let mut news = std::pin::pin!(changed.notified());
                 news.as_mut().enable();
-                // Guards may have joined meanwhile, so their watches are collected again. After a release there are no
-                // guards; the old watches stay, and never complete.
+                // Guards may have joined meanwhile, so the watches of all guards are collected again. After a release
+                // there are no guards, and the old watches never complete.
                 if let Some(held) = weak.upgrade() {
                     if let Some(lost) = held.lost() {
                         return lost.why;
@@ -231,7 +230,7 @@ impl Held {
             (inside.guards.take().into_iter().flatten(), inside.lost.clone())
         };
         if let Some(lost) = known.map(|known| known.why).or(lost) {
-            // Dropped guards are released in the background, because their servers may be gone.
+            // Dropped guards are released in the background, because their servers may be unreachable.
             drop(guards);
             return Box::pin(std::future::ready(Err(lost)));
         }
@@ -243,16 +242,16 @@ impl Held {
         })
     }
 
-    /// Releases the held members and waits for that, so that the next attempt of the same acquire does not find
-    /// them taken.
-    pub(crate) async fn give_back(&self) {
+    /// Releases the held members and waits for the releases, so that the next attempt of the same acquire finds these
+    /// members free.
+    pub(crate) async fn release_grants(&self) {
         self.watch.abort();
         let guards = self.inside.lock().guards.take().into_iter().flatten();
         let all = guards.filter(Guard::is_held).map(Guard::unlocking);
         drop(futures::future::join_all(all.collect::<Vec<_>>()).await);
     }
 
-    /// Gives up the guards without a release.
+    /// Ends the guards without a release.
     pub(crate) fn give_up(&self) -> Owner {
         self.owner.reveal();
         self.watch.abort();
@@ -270,8 +269,9 @@ impl Drop for Held {
     }
 }
 
-/// Result of releasing a group of `size` members, of which `needed` make it held. `Free` if fewer than `needed` members
-/// can still be held. Otherwise `StillHeld` with the smallest count among the members that are still held.
+/// Result of releasing a group of `size` members that counts as held while `needed` members are held. `Free` if fewer
+/// than `needed` members can still be held. Otherwise `StillHeld` with the smallest count among the members that are
+/// still held.
 pub(crate) fn released(each: &[Released], size: usize, needed: usize) -> Released {
     let left = each.iter().filter_map(|released| match released {
         Released::StillHeld(left) => Some(*left),
@@ -281,9 +281,9 @@ pub(crate) fn released(each: &[Released], size: usize, needed: usize) -> Release
     if each.len() - held > size - needed { Released::Free } else { Released::StillHeld(least) }
 }
 
-/// Runs requests until `enough` of them have succeeded, or with `all` until every one has ended. Returns the
-/// results in the order of arrival. Requests still pending then are dropped: commands already begun are completed
-/// in the background. If too few succeed, returns the most telling error.
+/// Runs requests until `enough` of them have succeeded, or with `all` until every request has ended. Returns the
+/// results in the order of arrival. Drops the requests that are still pending; commands already begun are completed in
+/// the background. If too few requests succeed, returns the most telling error.
 pub(crate) async fn enough<T>(
     mut work: FuturesUnordered<BoxFuture<'static, Result<T>>>,
     enough: usize,
@@ -310,7 +310,7 @@ pub(crate) async fn enough<T>(
     Ok(done)
 }
 
-/// Converts a member's error into one of the group.
+/// Converts a member's error into an error of the group.
 pub(crate) fn renamed(error: Error, name: &Arc<str>) -> Error {
     let name = Arc::clone(name);
     match error {

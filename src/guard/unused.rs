@@ -1,6 +1,6 @@
-//! Warns about guards that are dropped in the instant they were acquired, which is almost always a mistake:
-//! `lock.lock().await?;`, `let _ = ..`, `.is_some()`. The compiler cannot warn, because `must_use` does not see
-//! inside a `Result<Option<..>>`.
+//! Warns about guards that are dropped right after their acquire, which is almost always a mistake:
+//! `lock.lock().await?;`, `let _ = ..`, `.is_some()`. The compiler cannot warn, because `must_use` does not see inside
+//! a `Result<Option<..>>`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// In less time no caller can have worked under a lock without a call on its guard.
+/// A guard that is dropped unused within this time has protected no work.
 const INSTANT: Duration = Duration::from_millis(1);
 
-/// Most names that are remembered as warned about. A program may use any number of names.
+/// Maximum number of names that are remembered as warned about. A program may use any number of names.
 const MOST: usize = 256;
 
 static WARNED: Mutex<BTreeSet<Arc<str>>> = Mutex::new(BTreeSet::new());
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_without_number_are_not_remembered_without_bound() {
+    fn number_of_remembered_unused_names_is_bounded() {
         for n in 0..2 * MOST {
             let name: Arc<str> = Arc::from(format!("unused-{n}"));
             drop(Unused::new(&name));

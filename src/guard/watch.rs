@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 use crate::runtime::home::Home;
 
 impl Guard {
-    /// Completes when the lock is lost, with the reason: [`Error::Lost`], or [`Error::Closed`] after a shutdown.
-    /// Never completes because of a release.
+    /// Completes when the lock is lost, with the reason: [`Error::Lost`], or [`Error::Closed`] after a shutdown. A
+    /// release does not complete this future.
     ///
-    /// On an executor without timers it completes with [`Error::RuntimeGone`] as soon as the client's runtime has
-    /// ended. The future does not borrow the guard: it may outlive the guard and move to another task.
+    /// On an executor other than tokio's, the future completes with [`Error::RuntimeGone`] as soon as the client's
+    /// runtime has ended. The future does not borrow the guard, so it may outlive the guard and move to another task.
     ///
     /// # Cost
     ///
@@ -42,8 +42,9 @@ impl Guard {
         self.watch(|_| Duration::ZERO)
     }
 
-    /// Completes when a third of the lease is left without a confirmed renewal, or at once when the lock is lost:
-    /// time to finish the work. Never completes because of a release.
+    /// Completes when only a third of the lease is left, or when the lock is lost. A lease that the watchdog renews
+    /// gets that short only if no renewal was confirmed in time. The rest of the lease is the time to finish the work.
+    /// A release does not complete this future.
     ///
     /// # Cost
     ///
@@ -58,7 +59,8 @@ impl Guard {
         async move { drop(watch.await) }
     }
 
-    /// Completes when the hold has ended, or when only `early` of its lease is left.
+    /// Completes when the hold is lost, or when only `early(lease)` of its lease is left. A release does not complete
+    /// it.
     pub(crate) fn watch(
         &self,
         early: impl Fn(Duration) -> Duration + Copy + Send + Sync + 'static,
@@ -70,7 +72,7 @@ impl Guard {
                 Either::Left(async move {
                     match watching.await {
                         // The client's runtime has ended, so nothing is renewed. The lease may still run, and this
-                        // executor has timers.
+                        // runtime has timers to watch it.
                         Error::RuntimeGone if Home::here().is_ok() => here.await,
                         error => error,
                     }
@@ -80,8 +82,8 @@ impl Guard {
         }
     }
 
-    /// Runs `work` under the lock, and drops it at its next await point when the lock is lost. Afterwards the lock
-    /// stays held until the guard releases it.
+    /// Runs `work` under the lock. If the lock is lost, drops `work` at its next await point. When `work` is complete,
+    /// the lock stays held until the guard releases it.
     ///
     /// # Cost
     ///

@@ -1,14 +1,16 @@
 //! One acquire of a multi lock.
 //!
-//! 1. Request all missing locks at once: by scripts of many names where possible (`ask`), else one by one.
+//! 1. Request all locks that are not held yet at once: where possible by scripts that acquire many names (module
+//!    `ask`), otherwise by one command for each lock.
 //! 2. If all are granted, combine their guards into one.
-//! 3. If some are busy, keep the locks before the first busy one, in the order of all callers, and release the
-//!    rest.
-//! 4. Wait for the busy lock. After one to two [`HOLD`] release all other locks, and wait without holding any.
+//! 3. All callers use the same order of the locks. If some are busy, keep the locks before the first busy lock in this
+//!    order, and release the rest.
+//! 4. Wait for the busy lock. If it stays busy for a random time between [`HOLD`] and twice [`HOLD`], release all other
+//!    locks, and wait without holding any.
 //! 5. Once the busy lock is granted, go to 1.
 //!
-//! A passing error releases everything, and after a pause the acquire starts over, with a fresh owner unless the
-//! user gave one.
+//! After a temporary error, all locks are released. After a pause the acquire starts over, with a fresh owner unless
+//! the user gave an owner.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -31,7 +33,7 @@ mod ask;
 
 use ask::Answers;
 
-/// The guards of the locks that are held, by the number of the lock.
+/// The guards of the held locks, by the number of the lock.
 type Got = BTreeMap<usize, Guard>;
 
 /// The outcome of the whole acquire, or `Continue` to request the missing locks again.
@@ -42,8 +44,9 @@ struct Asker<'a> {
     locks: &'a [Arc<dyn DistLock>],
     given: Option<Owner>,
     owner: Owner,
-    /// Locks that this owner has held before. Their releases may still be in flight, so they are not acquired by a
-    /// script of many names.
+    /// Locks that this owner has held before. Their releases may still be in flight. A script of many names would count
+    /// such a hold as its own, and then the release would remove it. So each of these locks is acquired by a command of
+    /// its own.
     past: HashSet<usize>,
 }
 
@@ -69,7 +72,7 @@ struct Acquiring<'a> {
     /// True if scripts of many names may be used.
     together: bool,
     patience: Patience,
-    /// The last failure since the last answer.
+    /// The latest failure since a busy lock was last found.
     last: Option<Error>,
     has_seen_busy: bool,
 }
@@ -103,8 +106,8 @@ impl Acquiring<'_> {
             let step = match self.lock.ask_all(self.asked, asker, got, self.together, self.deadline).await {
                 Ok(Answers::All) => self.combine(waited_for).await?,
                 Ok(Answers::Busy(at)) => self.wait_for(at).await?,
-                // Dropped guards are released in the background. An earlier failure says more than the end of the
-                // wait.
+                // This return drops the guards in `got`, which releases them in the background. An earlier error is
+                // more useful than the end of the wait.
                 Ok(Answers::RanOut) => return self.last.take().map_or_else(|| self.ran_out(), Err),
                 Err(error) => self.failed(error).await?,
             };
@@ -122,14 +125,14 @@ impl Acquiring<'_> {
     /// Releases everything after an error, and pauses before the next attempt.
     async fn failed(&mut self, error: Error) -> Result<Step> {
         let deadline = self.deadline;
-        self.give_back(0).await;
+        self.release_grants(0).await;
         if self.together && error.crosses_slots() {
-            // A cluster behind a proxy: names of several slots need separate commands.
+            // The servers are a cluster behind a proxy, where names of several slots need separate commands.
             self.together = false;
             self.asker.renew();
             return Ok(Continue(()));
         }
-        // A timeout at the end of the wait says less than the failure before it.
+        // A timeout at the end of the wait is less useful than the error before it.
         let cut_off = matches!(error, Error::Timeout { .. }) && deadline.is_over();
         if self.has_seen_busy && self.last.is_none() && self.is_cut_off(&error).await {
             return Ok(Break(None));
@@ -138,7 +141,7 @@ impl Acquiring<'_> {
         self.last = Some(error.clone());
         let pause = pause(&**deadline.world(), PAUSES, self.patience.failures());
         let now = deadline.elapsed();
-        let enough = if error.is_too_late() { self.patience.came_late(now) } else { self.patience.failed(now) };
+        let enough = if error.is_too_late() { self.patience.reply_was_late(now) } else { self.patience.failed(now) };
         if deadline.is_over() || enough || !error.is_retryable() {
             return Err(error);
         }
@@ -147,8 +150,8 @@ impl Acquiring<'_> {
         Ok(Continue(()))
     }
 
-    /// Combines the guards of all locks into one, unless a lock was lost in between. `waited_for`: the number of
-    /// locks that were held during the wait for another one.
+    /// Combines the guards of all locks into one guard, unless a lock was lost in the meantime. `waited_for`: the
+    /// number of locks that were already held before the last requests, including the lock that was waited for.
     async fn combine(&mut self, waited_for: usize) -> Result<Step> {
         if let (Some(lease), true) = (self.asked.lease, waited_for > 0) {
             self.extend(lease).await?;
@@ -159,12 +162,12 @@ impl Acquiring<'_> {
         if held.is_held() {
             return Ok(Break(Some(Guard::of(held))));
         }
-        // A member was lost in between: release the rest, and start over.
+        // A member was lost in the meantime: release the rest, and start over.
         let deadline = self.deadline;
         let too_slow = matches!(held.why_lost(), Error::Lost { why: Lost::Expired, .. });
         // A release that takes longer continues in the background.
-        let _ = tokio::time::timeout(deadline.at_most(HOLD), held.give_back()).await;
-        if too_slow && (self.patience.came_late(deadline.elapsed()) || deadline.is_over()) {
+        let _ = tokio::time::timeout(deadline.at_most(HOLD), held.release_grants()).await;
+        if too_slow && (self.patience.reply_was_late(deadline.elapsed()) || deadline.is_over()) {
             return Err(Error::too_late());
         }
         if deadline.is_over() {
@@ -174,7 +177,8 @@ impl Acquiring<'_> {
         Ok(Continue(()))
     }
 
-    /// Extends all leases. Locks that were held during the wait for another one have used up a part of theirs.
+    /// Extends the leases of all locks. Locks that were held during the wait for another lock have used up a part of
+    /// their leases.
     async fn extend(&self, lease: Duration) -> Result<()> {
         let older = self.got.values().map(|guard| guard.extending(lease)).collect::<FuturesUnordered<_>>();
         let extended = enough(older, self.lock.locks.len(), true);
@@ -189,7 +193,7 @@ impl Acquiring<'_> {
         Ok(())
     }
 
-    /// Returns true if this is the error of an attempt that the end of the wait cut off, and no server is silent.
+    /// Returns true if this error is a timeout, the wait is over, and no server is silent.
     async fn is_cut_off(&self, error: &Error) -> bool {
         let is_timeout = matches!(error, Error::Timeout { .. }) && self.deadline.is_over();
         is_timeout && !are_silent(&self.lock.locks, 0, self.deadline).await
@@ -200,18 +204,18 @@ impl Acquiring<'_> {
         self.patience.answered();
         (self.last, self.has_seen_busy) = (None, true);
         if self.deadline.is_over() {
-            // Dropped guards are released in the background.
+            // This return drops the guards in `got`, which releases them in the background.
             return Ok(Break(None));
         }
-        self.give_back(busy).await;
+        self.release_grants(busy).await;
         match self.wait_at(busy).await {
             Ok(true) => {}
             Ok(false) => return Ok(Break(None)),
-            // Another holder of a member was seen within this wait.
+            // A busy lock was seen in this acquire, so the end of the wait is not an error.
             Err(error) if self.is_cut_off(&error).await => return Ok(Break(None)),
             Err(error) => return Err(error),
         }
-        // A lock whose lease ended during the wait for another one is requested again.
+        // A lock whose lease ended during the wait for another lock is requested again.
         let past = &mut self.asker.past;
         self.got.retain(|at, guard| {
             let held = guard.is_held();
@@ -230,7 +234,7 @@ impl Acquiring<'_> {
     /// wait has ended.
     async fn wait_at(&mut self, at: usize) -> Result<bool> {
         let deadline = self.deadline;
-        // The releases before may have used up the wait.
+        // The releases before this wait may have used up the time.
         while !deadline.is_over() {
             let holds = !self.got.is_empty();
             let mut how = how(&self.asker.owner, self.asked, deadline);
@@ -244,13 +248,13 @@ impl Acquiring<'_> {
                 }
                 Ok(None) if deadline.is_over() => return Ok(false),
                 Ok(None) if holds => {}
-                // A foreign `DistLock` has ended its wait early.
+                // Here the wait lasts until the deadline. Only a `DistLock` that a user implements may end it earlier.
                 Ok(None) => tokio::time::sleep(deadline.at_most(FLOOR)).await,
-                // This wait and its retries were cut short, so the error is not final.
+                // This wait was shorter than the time for retries, so the error is not final.
                 Err(error) if holds && error.is_retryable() && !deadline.is_over() => {}
                 Err(error) => return Err(error),
             }
-            self.give_back(0).await;
+            self.release_grants(0).await;
             // A fresh owner may acquire all other locks by scripts of many names.
             self.asker.renew();
         }
@@ -258,7 +262,7 @@ impl Acquiring<'_> {
     }
 
     /// Releases the locks from this number on, so that others find them free.
-    async fn give_back(&mut self, from: usize) {
+    async fn release_grants(&mut self, from: usize) {
         let back = self.got.split_off(&from);
         self.asker.past.extend(back.keys());
         let all: Vec<_> = back.into_values().map(Guard::unlocking).collect();

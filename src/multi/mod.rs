@@ -1,33 +1,32 @@
 //! The multi lock: several locks as one, all or none. Redisson's `RedissonMultiLock`.
 //!
-//! The members may be any locks, of one client or several, including multi locks and [RedLocks](crate::RedLock).
-//! The multi lock is held while all members are held. If one is lost, the others are released in the background at
-//! once. A release releases every member, whatever the result of each.
+//! The members may be any locks, of one client or several, including multi locks and [RedLocks](crate::RedLock). The
+//! multi lock is held while all members are held. If a member is lost, the other members are released in the background
+//! at once. A release releases every member, whatever the result of each.
 //!
 //! # How it is acquired
 //!
-//! 1. All members are requested at the same time. Simple members (reentrant, spin) of one client at one server, in
-//!    a cluster of one slot, are acquired by one script, all or none. More than 250 need several scripts, sent one
-//!    after another in the order of their keys, so that no script delays the server's other users for long.
-//! 2. If some members are busy, the members before the first busy one are kept, and the rest is released. All
-//!    callers use the same order, by key, however they list the locks. So two callers with reversed lists never
-//!    wait for each other.
-//! 3. The busy member is waited for, then the missing members are requested again.
+//! 1. All members are requested at the same time. Simple members (reentrant, spin) of one client at one server, or in
+//!    one slot of a cluster, are acquired by one script, all or none. More than 250 simple members need several
+//!    scripts, which are sent one after another in the order of the keys. So no script blocks the server for long.
+//! 2. If some members are busy, the members before the first busy member stay held, and the rest are released. All
+//!    callers use the same order, by key, however they list the locks. So two callers with reversed lists never wait
+//!    for each other.
+//! 3. The acquire waits for the busy member, then requests the missing members again.
 //!
-//! Others may use another order: Redisson's multi lock, or a client that reaches a server by another address.
-//! Therefore the multi lock keeps members for at most 0.3 to 0.6 s of waiting. Then it releases all of them, and
-//! waits without holding any. Use one address per server: a lock that is listed by two addresses counts as two
-//! locks.
+//! Redisson's multi lock, and a client that uses another address of a server, may use another order. Therefore a
+//! waiting multi lock keeps members for at most 0.3 to 0.6 s. Then it releases all of them, and waits without holding
+//! any. Use one address per server: a lock that is listed by two addresses counts as two locks.
 //!
 //! # Differences from Redisson
 //!
-//! - Members have the requested lease from the start, not twice the wait.
+//! - Members have the requested lease from the start. In Redisson, they first have twice the wait.
 //! - The counter of a fenced member and the queue of a fair member get no expiry.
 //! - An unlock does not stop at the first error.
 //!
 //! # Wire format
 //!
-//! Each member is acquired and released as it would be alone.
+//! Each member is acquired and released like a lock outside of a group.
 
 use std::fmt;
 use std::sync::Arc;
@@ -79,19 +78,19 @@ impl Client {
     }
 }
 
-/// Several locks as one, held while all of them are. See the [module](self). At most 65 536 locks: an acquire of a
-/// longer list returns [`Error::Config`].
+/// Several locks as one lock, held while all of them are held. See the [module](self). At most 65 536 locks: an acquire
+/// of a longer list returns [`Error::Config`].
 ///
 /// # Cost
 ///
 /// - Acquire, if free: one command for up to 250 simple locks (reentrant, spin) of one client at one server (in a
-///   cluster: of one slot), and one for each other lock, all at once. For more simple locks, one such command after
-///   another.
+///   cluster: of one slot). One command for each other lock. All commands are sent at once, except that further
+///   commands for simple locks follow one after another.
 /// - Release: one command per lock, many of them sent together.
 #[derive(Clone)]
 pub struct MultiLock {
     name: Arc<str>,
-    /// In the order in which they are waited for.
+    /// In the order in which an acquire waits for them.
     locks: Arc<[Arc<dyn DistLock>]>,
     odd: Option<Error>,
 }
@@ -114,7 +113,7 @@ impl MultiLock {
         Self { name: Arc::from(name), locks: locks.into(), odd }
     }
 
-    /// Returns the locks, in the order in which they are waited for.
+    /// Returns the locks, in the order in which an acquire waits for them.
     #[must_use]
     pub fn locks(&self) -> &[Arc<dyn DistLock>] {
         &self.locks
@@ -189,7 +188,7 @@ impl DistLock for MultiLock {
     ///
     /// # Cost
     ///
-    /// One command per lock, or two if the owner has several holds or was given, all at once.
+    /// One command per lock, all at once. Two if the owner has several holds, or was given to the acquire.
     ///
     /// # Cancel safety
     ///
@@ -265,6 +264,6 @@ fn check(locks: &[(SortKey, Arc<dyn DistLock>)]) -> Result<()> {
     locks.iter().filter_map(|(_, lock)| part(lock)).try_for_each(|part| part.protocol.name().check())
 }
 
-/// Least time for which locks are kept during the wait for another one, before all are released. The longest is
-/// twice this.
+/// During the wait for another lock, the held locks are kept for at least this time and at most twice this time. Then
+/// all are released.
 const HOLD: Duration = Duration::from_millis(300);

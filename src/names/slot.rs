@@ -9,8 +9,8 @@ pub(crate) fn slot_of(key: &[u8]) -> u16 {
     hash_tag(key).iter().fold(0, |crc: u16, byte| (crc << 8) ^ CRC[usize::from((crc >> 8) as u8 ^ byte)]) % SLOTS
 }
 
-/// Returns the part of a key that decides on its slot: the text between the first `{` and the next `}`. If there is
-/// no such part, or it is empty, that is the whole key.
+/// Returns the part of a key that determines its slot: the text between the first `{` and the next `}`. If there is no
+/// such text, or it is empty, returns the whole key.
 pub(crate) fn hash_tag(key: &[u8]) -> &[u8] {
     let inside = key.iter().position(|byte| *byte == b'{').map(|open| &key[open + 1..]);
     let tag = inside.and_then(|inside| inside.iter().position(|byte| *byte == b'}').map(|close| &inside[..close]));
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_as_servers_tell_them() {
+    fn slots_match_cluster_keyslot_replies() {
         // The check value of the CRC, then replies of `CLUSTER KEYSLOT`.
         for (key, slot) in [
             ("123456789", 0x31c3),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tag_is_in_the_first_braces_that_hold_something() {
+    fn hash_tag_is_content_of_first_braces_unless_empty() {
         for (key, tag) in [
             ("foo{bar}{zap}", "bar"),
             ("foo{{bar}}zap", "{bar"),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_random_keys_are_those_of_a_server() {
+    fn slots_of_random_keys_match_server() {
         let server = RedisServer::builder()
             .arg("--cluster-enabled", "yes")
             .arg("--cluster-port", "0")
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn all_keys_of_a_name_are_in_its_slot_unless_it_is_refused() {
+    fn keys_of_name_share_its_slot_unless_name_is_refused() {
         for (prefix, written, spans) in [
             ("", "foo", false),
             ("", "pre{tag}suf", false),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_computed_when_somebody_asks() {
+    fn slot_is_computed_on_first_use() {
         let name = LockName::new("", "foo");
         assert_eq!(name.slot.get(), None);
         assert_eq!((name.slot(), name.slot.get()), (12_182, Some(&12_182)));

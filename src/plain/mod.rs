@@ -1,9 +1,9 @@
 //! The plain lock, which most lock libraries share: `SET key value NX PX lease`.
 //!
-//! It is not Redisson's. It is the lock of Redlock's page, which these libraries write: `redlock` for Node, `redsync`
-//! and `bsm/redislock` for Go, `redis-py`'s `Lock`, `rslock`, and ShedLock's Redis provider. A holder in any of these
-//! libraries excludes all others. To share a lock, give it the same key ([`prefix`](PlainLock::prefix)). Only the
-//! writer of a value needs to recognize it.
+//! Redisson does not have this lock. Redlock's page describes it, and these libraries use it: `redlock` for Node,
+//! `redsync` and `bsm/redislock` for Go, `redis-py`'s `Lock`, `rslock`, and ShedLock's Redis provider. A holder in any
+//! of these libraries excludes all others. To share a lock, use the same key ([`prefix`](PlainLock::prefix)). The
+//! values may differ, because a library needs to recognize only its own values.
 //!
 //! The plain lock is the cheapest flavour: one `SET` without a script acquires a free lock, and one short script
 //! releases it.
@@ -12,22 +12,23 @@
 //!
 //! - *No re-entry.* An owner that holds the lock and asks again gets [`WouldDeadlock`](crate::Error::WouldDeadlock),
 //!   at once and in every process.
-//! - *Waiting.* Our releases are announced on a channel of our own, so waiters of this crate are woken, and a lock is
-//!   handed over inside a process as the reentrant lock is. Other libraries announce nothing: behind their holders
-//!   one waiter per process polls, after 5 ms at first and up to every 100 ms ([`poll`](PlainLock::poll)), and right
+//! - *Waiting.* This crate announces its releases on its own channel, so its waiters are woken. A lock is handed over
+//!   inside a process, like a reentrant lock. Other libraries announce nothing. While such a library holds the lock,
+//!   one waiter per process polls: first after 5 ms, later up to every 100 ms ([`poll`](PlainLock::poll)), and right
 //!   after the end of the lease. Processes have no order. A library that polls ten times a second loses most races
 //!   against a waiter that is woken.
-//! - *No fencing token*: the value says who, not when. [`Guard::fencing_token`](crate::Guard::fencing_token) is
-//!   [`Unsupported`](crate::Error::Unsupported); use a [fenced lock](mod@crate::fenced).
+//! - *No fencing token*: the value identifies the holder, but does not grow.
+//!   [`Guard::fencing_token`](crate::Guard::fencing_token) is [`Unsupported`](crate::Error::Unsupported); use a [fenced
+//!   lock](mod@crate::fenced).
 //! - *A key of another type* looks busy to `try_lock`, which returns `None`. All other calls return
 //!   [`WrongType`](crate::Error::WrongType).
-//! - [`extend`](crate::Guard::extend) to a *shorter* lease delays the guard's next `extend` until no copy of that
-//!   command can arrive any more (one command timeout, 3 s): a value has no room for a number that would identify a
-//!   copy.
-//! - [`release`](crate::DistLock::release) by owner needs two commands: the first one reads the value.
+//! - After an [`extend`](crate::Guard::extend) to a *shorter* lease, the guard's next `extend` waits until no late copy
+//!   of the first command can arrive (one command timeout, 3 s). A value has no room for a number that would identify
+//!   such a copy.
+//! - [`release`](crate::DistLock::release) by owner needs two commands: the first command reads the value.
 //!
 //! Everything else is as for all flavours: the watchdog, [`lost`](crate::Guard::lost), drop, cancel safety, lost
-//! replies, and owners that are passed on. [`RedLock::over`](crate::RedLock::over) with
+//! replies, and owners that are sent to another process. [`RedLock::over`](crate::RedLock::over) with
 //! [`Flavour::Plain`](crate::Flavour::Plain) is the Redlock that other languages use: see
 //! [`redlock`](mod@crate::redlock).
 //!
@@ -42,7 +43,7 @@
 //! | release | deleted, if the value matches | `0` on `distlock_plain:{<key>}`, for waiters of this crate |
 //! | force | deleted, whatever its value | the same |
 //!
-//! A value is created for one acquire and never reused: [`PlainValue`]. It starts with the owner.
+//! Each value is created for one acquire and never reused. [`PlainValue`] describes the forms.
 //!
 //! # How to share a lock with each library
 //!
@@ -53,7 +54,7 @@
 //! | ShedLock's Redis provider | `job-lock:<environment>:<name>` | `.prefix("job-lock:default:")`; held for `lockAtLeastFor` |
 //!
 //! A program that deletes the key without comparing the value (ShedLock without `safeUpdate`, a manual `DEL`) may
-//! delete any holder's lock, ours too.
+//! delete the lock of any holder, also of this crate.
 
 use std::any::Any;
 use std::time::Duration;
@@ -68,7 +69,7 @@ mod value;
 
 pub use value::PlainValue;
 
-/// The default pauses of a waiter behind another library's holder.
+/// The default pauses of a waiter while another library holds the lock.
 const POLL: Backoff = Backoff::of(Duration::from_millis(5), 2.0, Duration::from_millis(100));
 
 /// # Plain locks
@@ -102,8 +103,8 @@ impl Client {
 ///
 /// # Cost
 ///
-/// One command each for lock and unlock. Waiting behind a holder of this crate costs the same as for other locks.
-/// Behind a holder of another library, one command per poll ([`poll`](Self::poll)).
+/// One command each for lock and unlock. While this crate holds the lock, waiting costs the same as for other locks.
+/// While another library holds it, each poll costs one command ([`poll`](Self::poll)).
 pub type PlainLock = Lock<Plain>;
 
 /// The flavour of [`PlainLock`].
@@ -111,14 +112,14 @@ pub type PlainLock = Lock<Plain>;
 pub enum Plain {}
 
 impl PlainLock {
-    /// Sets the prefix that, together with the name, is the key. It replaces the client's
-    /// [`name_prefix`](crate::Builder::name_prefix). For another library's prefix, such as `job-lock:default:`.
+    /// Sets the prefix of the key, instead of the client's [`name_prefix`](crate::Builder::name_prefix). The key is
+    /// this prefix and the name. For another library's prefix, such as `job-lock:default:`.
     #[must_use]
     pub fn prefix(self, prefix: &str) -> Self {
         self.changed(|plain| plain.name = LockName::of_plain(prefix, &plain.name.as_written))
     }
 
-    /// Sets the form of the values. Exclusion does not depend on it. Defaults to [`PlainValue::Owner`].
+    /// Sets the form of the values. Locks of different forms exclude each other. Defaults to [`PlainValue::Owner`].
     #[must_use]
     pub fn value(self, value: PlainValue) -> Self {
         self.changed(|plain| plain.value = value)

@@ -44,8 +44,8 @@ static RENEW: Script =
     Script::new("plain/renew", script!("common/renew/begin", "plain/renew")).gaining(is_renewed).telling(gone_alone);
 static STATE: Script = Script::new("plain/state", include_str!("../../lua/plain/state.lua")).reading();
 
-/// The nature of locks with values of this form. A renewal names holds by their values, so one command renews locks
-/// of one form.
+/// The nature of locks with values of this form. A renewal names holds by their values, so one command can renew only
+/// locks of one form.
 macro_rules! nature {
     ($value:ident) => {{
         static RENEWAL: Renewal = Renewal {
@@ -58,8 +58,8 @@ macro_rules! nature {
     }};
 }
 
-/// The value of the one possible hold, from the list of holds for a renewal. The list is empty, or `,<id>`, possibly
-/// with `~` and the number of the command, which a value has no room for.
+/// The value of the only possible hold, from the list of holds for a renewal. The list is empty, or `,<id>`. A `~` and
+/// the number of the command may follow, but a value has no room for that number.
 fn relied_on(value: PlainValue, hold: &Renewed<'_>) -> Arg {
     let list = hold.holds.split(|byte| *byte == b'~').next().unwrap_or_default();
     let id = list.split(|byte| *byte == b',').nth(1).unwrap_or_default();
@@ -91,7 +91,7 @@ impl Plain {
         let value = |id: &[u8]| Arg::Text(self.value.of(giving.owner, named(id)));
         match giving.hold {
             HoldId::Only | HoldId::Unlisted => vec![value(b"")],
-            // The server returned this id: it is the value itself.
+            // The server returned this id, which is the value itself.
             HoldId::Listed(id) if id.starts_with(b"+") => vec![Arg::Text(id.slice(1..))],
             HoldId::Listed(ids) => ids.split(|byte| *byte == b',').filter(|id| !id.is_empty()).map(value).collect(),
             HoldId::Any => std::iter::once(Bytes::new()).chain(all_of(giving.owner)).map(Arg::Text).collect(),
@@ -121,7 +121,7 @@ impl Protocol for Plain {
         let word = |word: &'static str| Arg::Text(Bytes::from_static(word.as_bytes()));
         let value = match ask.hold {
             HoldId::Listed(id) => self.value.of(ask.owner, id),
-            // An owner that was not created for this acquire would have an id.
+            // Without an id, the owner was created for this acquire.
             HoldId::Only | HoldId::Unlisted | HoldId::Any => self.value.of(ask.owner, b""),
         };
         match ask.hold {

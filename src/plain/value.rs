@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use crate::owner::Owner;
 
-/// The form of a plain lock's values. It matters only to people and programs that look at the keys: libraries compare
-/// values as a whole and never parse them, so locks of different forms exclude each other.
+/// The form of a plain lock's values. The form matters only to people and programs that look at the values. Libraries
+/// compare whole values and never parse them, so locks of different forms exclude each other.
 ///
 /// Each value belongs to one acquire and is never reused. Every form contains the owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,9 +15,9 @@ pub enum PlainValue {
     /// The owner's text, `<uuid>:<number>`. If the owner was given to the acquire, `/` and the id of the hold follow.
     #[default]
     Owner,
-    /// The same in lower-case hex, 48 or 76 digits, similar to `redlock` for Node and `redis-py`.
+    /// The owner and the id in lower-case hex, 48 or 76 digits, similar to `redlock` for Node and `redis-py`.
     Hex,
-    /// The same in base64, 32 or 52 characters, similar to `redsync` and `bsm/redislock`.
+    /// The owner and the id in base64, 32 or 52 characters, similar to `redsync` and `bsm/redislock`.
     Base64,
 }
 
@@ -42,7 +42,7 @@ impl PlainValue {
         self.packed(owner, b"").unwrap_or_else(|| Bytes::from([owner.text().as_bytes(), &[MARK]].concat()))
     }
 
-    /// None if the value is written as text.
+    /// The encoded value. None if the value must be written as text.
     fn packed(self, owner: &Owner, id: &[u8]) -> Option<Bytes> {
         let encode = match self {
             Self::Owner => return None,
@@ -50,7 +50,8 @@ impl PlainValue {
             Self::Base64 => base64,
         };
         let bytes = pack(owner.text(), id)?;
-        // An owner from elsewhere may be spelled in another way than ours, which packing would lose.
+        // An owner from another process may be spelled differently (for example in upper case), which packing would
+        // lose.
         (unpack(&bytes).as_deref() == Some(owner.text())).then(|| Bytes::from(encode(&bytes)))
     }
 }
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_so() {
+    fn plain_values_are_written_in_every_form() {
         let owner = Owner::fresh(ID, 7);
         let hold = b"71b96ce82746.258";
         let expected = [
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_is_read_in_every_form() {
+    fn owner_is_read_from_every_form() {
         for number in [0, 1, 7, u64::MAX] {
             let owner = Owner::fresh(ID, number);
             for form in FORMS {
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_is_told_as_it_is() {
+    fn foreign_values_are_reported_as_text() {
         let uuid4 = "71b96ce8-2746-4c3a-9d0e-0123456789ab";
         let theirs = [
             "",
@@ -209,7 +210,7 @@ mod tests {
 
     /// This crate never writes owners of this spelling.
     #[test]
-    fn an_owner_of_another_hand_is_written_as_text() {
+    fn owner_with_foreign_spelling_is_read_back_in_every_form() {
         for odd in [ID.to_uppercase(), "71b96ce8-2746-4c3a-9d0e-0123456789ab".to_owned()] {
             let owner: Owner = format!("{odd}:007").parse().unwrap();
             for form in FORMS {

@@ -29,7 +29,7 @@ fn refused(reader: &RedissonYaml, yaml: &str) -> String {
 }
 
 #[test]
-fn the_urls_of_all_kinds() {
+fn server_sections_of_all_kinds_give_urls_and_logins() {
     for (yaml, told) in [
         (
             "singleServerConfig: {address: 'redis://${HOST}:6379', password: '${PASSWORD}', database: 3}",
@@ -74,7 +74,7 @@ fn the_urls_of_all_kinds() {
 }
 
 #[test]
-fn options_are_taken_over() {
+fn redisson_options_are_applied() {
     let yaml = "
 lockWatchdogTimeout: 20_000
 lockWatchdogBatchSize: 0x20
@@ -132,7 +132,7 @@ fn with(line: &str) -> String {
 }
 
 #[test]
-fn options_that_cannot_be_used_are_refused_or_left_out() {
+fn unusable_options_are_refused_or_left_out_if_lenient() {
     let yaml = "singleServerConfig:
   address: rediss://a:1
   sslTruststore: file:/secret.jks
@@ -157,7 +157,7 @@ fn options_that_cannot_be_used_are_refused_or_left_out() {
 }
 
 #[test]
-fn a_wrong_option_is_refused_also_by_a_lenient_reader() {
+fn invalid_option_is_refused_also_by_lenient_reader() {
     for reader in [reader(), reader().lenient(true)] {
         let what = refused(&reader, &with("timeout: secret"));
         let place = "Redisson's configuration, line 3, column 12: singleServerConfig.timeout: a whole number";
@@ -166,7 +166,7 @@ fn a_wrong_option_is_refused_also_by_a_lenient_reader() {
 }
 
 #[test]
-fn a_prefix_is_used_where_the_file_has_a_mapper() {
+fn name_prefix_and_name_mapper_require_each_other() {
     let yaml = with("nameMapper: !<com.example.Prefixed> {}");
     let read = reader().name_prefix("app:").read(&yaml).unwrap();
     assert_eq!(read.builder.in_force().name_prefix, "app:");
@@ -176,7 +176,7 @@ fn a_prefix_is_used_where_the_file_has_a_mapper() {
 
 /// The reader accepts no value that connecting would refuse.
 #[test]
-fn the_bounds_of_the_reader_are_those_of_the_options() {
+fn reader_accepts_only_values_within_option_bounds() {
     let ten_years = crate::config::LONGEST_LEASE.as_millis();
     let shortest = crate::config::SHORTEST_WATCHDOG.as_millis();
     let (day, below) = (24 * 3_600_000, shortest - 1);

@@ -1,15 +1,17 @@
 //! One acquire of a RedLock.
 //!
-//! 1. Vote: ask all servers at once. If most grant, the lock is held; later grants join its guard.
+//! 1. Vote: ask all servers for the lock at once. If most grant it, the lock is held. Later grants join its guard.
 //! 2. Otherwise release the grants.
-//! 3. If the servers that are not busy could form a majority, back off for a random time, so that a competing
-//!    caller gets through.
-//! 4. Wait at one server with another holder, and look at all servers from time to time (`look`). Once that server
-//!    grants the lock, or the majority looks free, go to 1.
-//! 5. If too many servers are away, pause and go to 1, until the patience is used up.
+//! 3. If the servers that are not busy could form a majority, back off for a random time, so that a competing caller
+//!    can acquire the lock.
+//! 4. Wait at one server where another owner holds the lock, and check all servers from time to time (`look`). Once
+//!    that server grants the lock, or most other servers look free, go to 1.
+//! 5. If so many servers failed or did not answer that the rest is no majority, pause and go to 1, until the time for
+//!    retries (`Patience`) is used up.
 //!
-//! Servers that have not answered are not asked again before they have (`LateVotes`). Unless the user gave an
-//! owner, each vote has a fresh one, so that it cannot meet the leftovers of an earlier vote as its own holds.
+//! A server that still owes an answer to an earlier vote is not asked again until it has answered (`LateVotes`). Unless
+//! the user gave an owner, each vote uses a fresh one. With the same owner, a grant left over from an earlier vote
+//! would look like a hold of that owner.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,17 +32,17 @@ use crate::runtime::standstill::within;
 /// The longest back-off after the first split vote, and the longest after any split vote.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(250));
 
-/// How the wait at a server with another holder has ended.
+/// How the wait at a busy server has ended.
 enum Wait {
     /// This server has granted the lock; or, if None, the servers must be asked again.
     Over(Option<(usize, Guard)>),
     Refused(usize, Error),
 }
 
-/// What an acquire knows between its votes.
+/// State of an acquire between its votes.
 struct Attempts {
     request: Request,
-    /// Number of servers that may be away while the rest is a majority.
+    /// Number of servers that may fail while the rest is a majority.
     most_away: usize,
     late: LateVotes,
     looks: Looks,
@@ -52,9 +54,9 @@ struct Attempts {
 
 /// How the wait after a failed vote has ended.
 enum Turn {
-    /// The next vote is due. The server has granted the lock already, if any.
+    /// Vote again. If Some, this server has granted the lock already.
     Next(Option<(usize, Guard)>),
-    /// The time is over.
+    /// The wait has run out.
     RanOut,
 }
 
@@ -77,8 +79,8 @@ impl RedLock {
         };
         let mut first = None;
         let mut owner = self.next_owner(&attempts.request);
-        // False while a server may still have a grant of a failed vote: the next vote would take it for another
-        // owner's hold.
+        // False if a release of the last vote's grants has failed or is late. A server may still have such a grant, and
+        // a vote under a fresh owner would count that server as busy.
         let mut is_clean = true;
         loop {
             let mut votes = self.vote(&attempts.request, &owner, first.take(), &mut attempts.late).await?;
@@ -91,16 +93,15 @@ impl RedLock {
             let (granted, away) = (std::mem::take(&mut votes.granted), votes.are_away(attempts.most_away));
             let granted_by = granted.len();
             if deadline.is_once() || deadline.is_over() {
-                // Dropped votes are released in the background.
+                // Dropping `granted` releases its grants in the background.
                 let is_busy = !away && is_clean && votes.are_busy(attempts.most_away);
                 return if is_busy { Ok(None) } else { Err(self.no_quorum(granted_by, votes.why)) };
             }
             let was_clean =
-                std::mem::replace(&mut is_clean, self.give_back(granted, &mut attempts.late, &deadline).await);
+                std::mem::replace(&mut is_clean, self.release_grants(granted, &mut attempts.late, &deadline).await);
             owner = self.next_owner(&attempts.request);
             if !away {
-                // A server that failed may be free. Busy means that more than `most_away` servers reported a
-                // holder.
+                // A failed server may be free, so it does not count as busy.
                 attempts.looks.known_busy = was_clean && votes.are_busy(attempts.most_away);
                 match self.wait_for_turn(&mut attempts, &mut votes, &mut owner).await? {
                     Turn::Next(grant) => first = grant,
@@ -123,14 +124,15 @@ impl RedLock {
         request.owner.clone().unwrap_or_else(|| group::owner(&self.nodes))
     }
 
-    /// After a vote that others have won: backs off, then waits at one busy server. Replaces the owner if its wait may
-    /// have left something.
+    /// After a failed vote that enough servers answered: backs off if the vote was split, then waits at one busy
+    /// server. Replaces a fresh owner if the wait ended without a grant, because the server may still grant that
+    /// attempt.
     async fn wait_for_turn(&self, attempts: &mut Attempts, votes: &mut Votes, owner: &mut Owner) -> Result<Turn> {
         let Attempts { request, most_away, late, looks, most, patience, splits, refusals } = attempts;
         let deadline = &request.deadline;
         if votes.busy.len() <= *most_away {
-            // The other servers would be a majority, so other callers are asking at the same time. If all callers
-            // retried at once, none would get through.
+            // The servers that are not busy could form a majority, but this vote did not get one. So other callers are
+            // probably asking at the same time. If all callers retried at once, none would get a majority.
             let rest = deadline.world().jitter(grown(BACKOFF, *splits));
             *splits += 1;
             late.beside(tokio::time::sleep(deadline.at_most(rest))).await;
@@ -144,34 +146,36 @@ impl RedLock {
             return Ok(Turn::RanOut);
         }
         if first.is_none() {
-            // An abandoned wait may still be granted, and is then released. The next vote must not meet that grant.
+            // The server may still grant the abandoned attempt; that grant is then released. With a fresh owner, the
+            // next vote does not take that grant for its own hold.
             *owner = self.next_owner(request);
         }
         if votes.busy.is_empty() && !votes.are_away(*most_away) {
-            // Servers that have not answered yet may decide the next vote.
+            // Every busy server refused the wait. Servers that have not answered yet get time, because they may decide
+            // the next vote.
             let pause = pause(&**deadline.world(), PAUSES, *refusals);
             *refusals += 1;
             late.beside(tokio::time::sleep(deadline.at_most(pause))).await;
         } else {
             *refusals = 0;
         }
-        // A failing wait lasts as long as its own patience. A wait of twice that time had answers before.
+        // A wait without any answer ends after `most`. After twice that time, a server has answered.
         if deadline.elapsed().saturating_sub(began) > *most * 2 {
             patience.answered();
         }
         Ok(Turn::Next(first))
     }
 
-    /// Pauses because too many servers are away. An error if the patience or the time is used up.
+    /// Pauses because too many servers failed. Returns an error if the time for retries or the wait is used up.
     async fn pause_for_servers(&self, attempts: &mut Attempts, granted: usize, why: Option<Error>) -> Result<()> {
         let Attempts { request, late, looks, patience, .. } = attempts;
         let deadline = &request.deadline;
-        let came_late = why.as_ref().is_some_and(Error::is_too_late);
+        let reply_was_late = why.as_ref().is_some_and(Error::is_too_late);
         let error = self.no_quorum(granted, why);
         looks.known_busy = false;
         let pause = pause(&**deadline.world(), PAUSES, patience.failures());
         let now = deadline.elapsed();
-        let enough = if came_late { patience.came_late(now) } else { patience.failed(now) };
+        let enough = if reply_was_late { patience.reply_was_late(now) } else { patience.failed(now) };
         if enough || !error.is_retryable() {
             return Err(error);
         }
@@ -179,9 +183,9 @@ impl RedLock {
         if deadline.is_over() { Err(error) } else { Ok(()) }
     }
 
-    /// Result at the end of the wait. It ran out (`Ok(None)`), unless too few servers answered lately to know
-    /// whether others hold the lock. `unknown`: the number of grants and the last error of the last vote, if that
-    /// vote could not tell.
+    /// The result when the wait has run out: `Ok(None)`, or `NoQuorum` if too few servers answered lately to know
+    /// whether others hold the lock. `unknown`: Some if neither the last vote nor a later look found the lock busy. It
+    /// has the number of grants of that vote, and the error of one of its failed servers.
     async fn ran_out(&self, deadline: &Deadline, unknown: Option<(usize, Option<Error>)>) -> Result<Option<Guard>> {
         if let Some((granted, why)) = unknown {
             return Err(self.no_quorum(granted, why));
@@ -192,7 +196,7 @@ impl RedLock {
         Err(self.no_quorum(0, None))
     }
 
-    /// The error for too few answers. `why`: the error of one of the other servers, if any.
+    /// The error for too few answers. `why`: the error of one of the servers that failed, if any.
     fn no_quorum(&self, granted: usize, why: Option<Error>) -> Error {
         if matches!(why, Some(Error::Closed)) {
             return Error::Closed;
@@ -223,8 +227,8 @@ impl RedLock {
         Guard::of(held)
     }
 
-    /// Waits for the lock at a busy server; if that server refuses the wait, at another. A server that answers but
-    /// refuses the wait counts as away for this vote.
+    /// Waits for the lock at a busy server. If that server refuses the wait, waits at another busy server. A server
+    /// that refuses the wait counts as failed for this vote.
     async fn wait_at_one(
         &self,
         votes: &mut Votes,
@@ -240,8 +244,8 @@ impl RedLock {
                 Wait::Refused(at, error) => {
                     tracing::debug!(lock.name = %self.name, node = at, %error, "a server refused the wait");
                     refused.push(at);
-                    // A look may have led to a server outside of `busy`: it was counted before, or may still
-                    // answer.
+                    // A look may have moved the wait to a server that is not in `busy`. The refusal of such a server is
+                    // not counted: the vote has counted the server already, or still waits for its answer.
                     let before = votes.busy.len();
                     votes.busy.retain(|other| *other != at);
                     if votes.busy.len() < before || matches!(error, Error::Config { .. }) {
@@ -256,10 +260,11 @@ impl RedLock {
     /// Waits for the lock at one busy server, until it is granted there or most other servers are found free.
     /// `refused`: servers that have refused this wait.
     ///
-    /// Only one server, because there all waiters form one queue, and its head asks the other servers. If every
-    /// server woke every waiter at a release, all waiters would ask all servers at once, and split the vote. All
-    /// waiters agree on the server: the first one held by a majority holder, which a look finds out. Before the
-    /// first look it is the first busy one.
+    /// The acquire waits at one server only, so that all waiters form one queue there, and only the head of that queue
+    /// asks the other servers. If every server woke every waiter at a release, all waiters would ask all servers at
+    /// once, and split the vote. All waiters choose the same way: a server held by a majority holder (an owner found on
+    /// most servers, see `look`), normally the first such server. Before the first look, they choose the first busy
+    /// server.
     async fn wait(
         &self,
         busy: &[usize],
@@ -278,7 +283,7 @@ impl RedLock {
             }
             let mut how = how(&owner.at(at), &request.asked, &request.deadline);
             how.wait = request.deadline.left();
-            // If this server goes away, waiting here is useless: the other servers decide.
+            // If this server fails, waiting here is useless: the other servers decide.
             how.ends_with_failure = true;
             let elsewhere = async {
                 loop {
@@ -301,16 +306,17 @@ impl RedLock {
             match outcome.await {
                 Ok(Ok(guard)) => return Ok(Wait::Over(guard.map(|guard| (at, guard)))),
                 Ok(Err(error)) => return Ok(Wait::Refused(at, error)),
-                // The next vote shows whether enough servers are free. The dropped attempt leaves its queue here.
+                // The next vote shows whether enough servers are free. The dropped attempt gives up its place in this
+                // server's queue.
                 Err(None) => return Ok(Wait::Over(None)),
                 Err(Some(other)) => at = other,
             }
         }
     }
 
-    /// Releases the grants of a failed vote, so that the next vote does not meet them. Returns false if some
+    /// Releases the grants of a failed vote, so that the next vote finds these servers free. Returns false if some
     /// release has failed or took too long.
-    async fn give_back(&self, granted: Vec<(usize, Guard)>, late: &mut LateVotes, deadline: &Deadline) -> bool {
+    async fn release_grants(&self, granted: Vec<(usize, Guard)>, late: &mut LateVotes, deadline: &Deadline) -> bool {
         if granted.is_empty() {
             return true;
         }

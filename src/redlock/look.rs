@@ -1,14 +1,14 @@
-//! Looks: checks by a waiter at one server whether it waits at the right server.
+//! Looks: a waiter at one server checks whether this is the right server to wait at.
 //!
 //! A look asks all servers for their holders. A *majority holder* is an owner found on most servers. Then the first
 //! case that applies decides:
 //!
-//! 1. Too many servers are away: ask all servers for the lock.
+//! 1. Too many servers failed: ask all servers for the lock.
 //! 2. Most other servers are free: ask for the lock. If the holder here may be about to acquire them, stay.
-//! 3. There is a majority holder: wait at a server that it holds, this one or else the first. At other servers no
-//!    message reports its release.
-//! 4. No holder has a majority: several callers are asking right now, or the holders are Redisson's, which have
-//!    another name on every server. Stay; after several such looks, try the next busy server.
+//! 3. There is a majority holder: wait at a server that it holds. Stay if it holds this server, else go to the first
+//!    server that it holds. At servers that it does not hold, no message reports its release.
+//! 4. No holder has a majority. Either several callers are asking right now, or the holders are Redisson's, which have
+//!    another name on every server. Stay; after several such looks, go to the next busy server.
 //!
 //! The waiters on one object share their results for a second.
 
@@ -27,15 +27,16 @@ use crate::world::{Moment, World};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 
-/// Average time from the start of a wait to its first look. Longer than most waits, which therefore cost no look;
-/// much shorter than [`LOOK`].
+/// Average time from the start of a wait to its first look. Most waits are shorter, so they cost no look. Much shorter
+/// than [`LOOK`].
 const EARLY: Duration = Duration::from_millis(40);
 /// Average time between later looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// After more consecutive looks than this without a majority holder, another server is tried.
+/// After more consecutive looks than this without a majority holder, the wait moves to another server.
 const IN_VAIN: u32 = 3;
 
-/// Recent findings about where to wait. `settled` and `shunned` are a server and the time until which they count.
+/// Recent findings about where to wait. `settled` and `shunned` have a server, and the time at which the finding
+/// expires.
 #[derive(Default)]
 pub(super) struct Sightings {
     /// A server held by a majority holder: wait here.
@@ -47,8 +48,8 @@ pub(super) struct Sightings {
 }
 
 impl Sightings {
-    /// Notes that the holders at this server hold no majority. Returns true if that has been so for a while: they
-    /// are not about to get a majority or to leave, but are leftovers of a failed vote.
+    /// Notes that the holders at this server hold no majority. Returns true if that has been so for a while. Then these
+    /// holders are not about to get a majority or to be released, but are leftovers of a failed vote.
     fn is_lost(&mut self, at: usize, here: &[String], now: Moment) -> bool {
         match &self.suspect {
             Some((known, holders, since)) if *known == at && holders == here => now.since(*since) >= EARLY / 2,
@@ -89,8 +90,8 @@ impl Looks {
         self.settled = settled;
     }
 
-    /// Returns the pause before the next look. Pauses grow while looks settle nothing: other callers are faster, or
-    /// readers are held back.
+    /// Returns the pause before the next look. Pauses grow while looks do not confirm the server, because other callers
+    /// are faster or readers are held back.
     pub(super) fn pause(&self, world: &dyn World) -> Duration {
         let span = if self.settled { LOOK } else { grown((EARLY, LOOK), self.made) };
         span / 2 + world.jitter(span)
@@ -134,7 +135,7 @@ impl RedLock {
         self.known.lock().settled.is_some_and(|(known, until)| known == at && now < until)
     }
 
-    /// Looks where a waiter at this server should wait, if at all.
+    /// Finds out where a waiter at this server should wait, if at all.
     pub(super) async fn look(&self, at: usize, busy: &[usize], looks: &mut Looks, world: &dyn World) -> Look {
         looks.made += 1;
         looks.settled = false;
@@ -193,7 +194,7 @@ impl RedLock {
             };
             match answer.await {
                 Some((node, Some(Ok(holders)))) => {
-                    // Holders by the owner of the whole.
+                    // Converts each holder's text at this server to the owner of the whole lock.
                     seen.each.push((node, holders.iter().map(|holder| moved(holder, node)).collect()));
                 }
                 Some(_) => seen.away += 1,
@@ -203,8 +204,7 @@ impl RedLock {
                 return seen;
             }
             if until.is_none() && !seen.held(needed).is_empty() {
-                // All waiters must agree on the first server, so the others get time to answer. A silent server
-                // does not delay this for long.
+                // All waiters must agree on the first server, so the remaining servers get a little time to answer.
                 let now = world.now();
                 until = Some(now + silence(now.since(began)));
             }

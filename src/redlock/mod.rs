@@ -1,45 +1,46 @@
 //! RedLock: one lock over independent servers, held by the owner that holds most of them.
 //!
-//! This is Antirez's algorithm, as in Redisson's `RedissonRedLock`, with all servers asked at the same time.
-//! Servers are *independent* if no event at one takes data from another: neither is a replica of another, and no
-//! two share a host.
+//! This is Antirez's algorithm, as in Redisson's `RedissonRedLock`, with all servers asked at the same time. Servers
+//! are *independent* if no event at one of them destroys data of another: none is a replica of another, and no two
+//! share a host.
 //!
 //! # What is promised
 //!
-//! - **Held**: the lock counts as held while the leases of most servers run, by the local clock. Each lease is
-//!   counted from before its command was sent, less 1 % and 2 ms. A majority that came too late for that does not
-//!   count: it is released on every server, even where no answer came.
-//! - **Failures**: fewer than half of the servers may be down, paused or cut off. They cost no time, because their
-//!   timeouts pass in the background. If more are away, an acquire ends with [`Error::NoQuorum`] within its wait.
-//! - **Loss**: the watchdog renews on each server separately. [`Guard::lost`] completes when a majority can no
-//!   longer be proven. The remaining votes are released at that moment, because they would only block others.
-//! - **Release by owner**: [`release(&owner)`](DistLock::release) releases one hold on every server. If a server
-//!   missed the acquire of that hold (it was cut off), another hold of the owner is released there, if there is
-//!   one. The guard of that other hold finds out at its next renewal.
+//! - **Held**: the lock counts as held while the leases of most servers run, by the local clock. Each lease counts from
+//!   the moment before its command is sent, less 1 % and 2 ms. If the grants of a majority arrive after these leases
+//!   have ended, the lock is not held, and the grants are released on every server, even where no answer came.
+//! - **Failures**: fewer than half of the servers may be down, paused or cut off. Such servers cost no time, because
+//!   nobody waits for their timeouts. If more servers fail, an acquire returns [`Error::NoQuorum`] within its wait.
+//! - **Loss**: the watchdog renews on each server separately. [`Guard::lost`] completes when leases on fewer than a
+//!   majority of the servers still run. The remaining grants are released at that moment, because they would only block
+//!   others.
+//! - **Release by owner**: [`release(&owner)`](DistLock::release) releases one hold on every server. If a server missed
+//!   the acquire of that hold, for example because the server was cut off, another hold of the owner may be released
+//!   there. The guard of that other hold learns of this at its next renewal.
 //! - **One holder**: two holders at a time are impossible *while any two majorities share a server that kept its
 //!   data and its clock*.
 //!
-//! A server loses data if it restarts without its file, restarts with a file that lacks the last second, or is
-//! replaced by a promoted replica. If that happens within the lease, the server may grant the lock to another
-//! owner. The first holder finds out at its next renewal, at most a third of the watchdog lease later. So use
-//! `appendfsync always`, or keep a server that has lost data away for the longest lease before it comes back. If
-//! the clock of a shared server steps forward by more than 1 % of the lease, the lease ends there too early; if the
-//! clock steps back, the lock is kept for longer. `tests/redlock` shows all of these cases.
+//! A server loses data if it restarts without its file, restarts with a file that lacks the last second, or is replaced
+//! by a promoted replica. If that happens within the lease, the server may grant the lock to another owner. The first
+//! holder learns of this at its next renewal, at most a third of the watchdog lease later. So use `appendfsync always`,
+//! or keep a server that has lost data offline for the longest lease before it restarts. If the clock of a shared
+//! server steps forward by more than 1 % of the lease, the lease ends there too early. If the clock steps back, the
+//! lock is kept for longer. `tests/redlock` shows all of these cases.
 //!
 //! # No fencing
 //!
-//! [`Guard::token`] is `None`, even over fenced locks. Each server counts for itself, and two successive holds may
-//! share only one server. With five servers, a section numbered 6 on servers 0 to 2 may be followed by one numbered
-//! 6 on servers 2 to 4: the largest number that a majority knows can be the same for both. Growing numbers would
-//! need a second round trip, which writes the largest number to a majority before it is used. If the storage must
-//! be able to refuse late writes, use a [fenced lock](mod@crate::fenced) on one server, and accept the risk that
-//! this server loses data.
+//! [`Guard::token`] is `None`, even over fenced locks. Each server has its own counter, and two successive holds may
+//! share only one server. For example, with five servers, one section may get number 6 from servers 0 to 2. The next
+//! section may get number 7 from server 2, but number 6 from servers 3 and 4. So the largest number that a majority has
+//! reached is 6 for both sections. Growing numbers would need a second round trip, which writes the largest number to a
+//! majority before the number is used. If the storage must be able to refuse late writes, use a [fenced
+//! lock](mod@crate::fenced) on one server, and accept the risk that this server loses data.
 //!
 //! # Wire format
 //!
-//! On every server it is that of the inner flavour. Each server sees another owner (the last byte of the uuid
-//! differs), so that a server under two addresses never counts twice. This lock and Redisson's `RedissonRedLock`
-//! over the same servers and names exclude each other.
+//! On every server the wire format is that of the inner flavour. Each server sees another owner (the last byte of the
+//! uuid differs), so that a server with two addresses never counts as two servers. This lock and Redisson's
+//! `RedissonRedLock` over the same servers and names exclude each other.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -77,8 +78,8 @@ const MOST: usize = 255;
 ///
 /// - Acquire and release: one command per server, all at once. They take one round trip to the slowest server of
 ///   the majority.
-/// - Waiting: at the first server with another holder, by messages. After 20 to 60 ms, and then about once a
-///   second, one command per server (two for a writer) checks whether that server is still the right one.
+/// - Waiting: at the first server where another owner holds the lock, by messages. After 20 to 60 ms, and then about
+///   once a second, one command per server (two for a writer) checks whether that server is still the right one.
 #[derive(Clone)]
 pub struct RedLock {
     name: Arc<str>,
@@ -92,8 +93,8 @@ pub struct RedLock {
 impl RedLock {
     /// Returns the reentrant lock of this name over the servers of these clients.
     ///
-    /// All users of a lock should list its servers in the same order: a waiter waits at the first server that
-    /// reported a holder, and contention is settled there. For servers that may be away, connect with
+    /// All users of a lock should list its servers in the same order: a waiter waits at the first server that reported
+    /// a holder, and contention is settled there. For servers that may be unreachable, connect with
     /// [`Builder::connect_lazily`](crate::Builder::connect_lazily).
     ///
     /// # Examples
@@ -129,9 +130,8 @@ impl RedLock {
         Self { name, nodes: locks.into(), node_timeout, known: Arc::default(), odd }
     }
 
-    /// Sets how long a server may take to answer an attempt before it counts as away for that attempt. It matters
-    /// only if the other servers do not decide the attempt: while fewer than half are away, it costs no time.
-    /// Defaults to 500 ms.
+    /// Sets how long a server may take to answer an attempt before it counts as failed for that attempt. The timeout
+    /// costs time only if the other servers do not decide the attempt. Defaults to 500 ms.
     #[must_use]
     pub const fn node_timeout(mut self, timeout: Duration) -> Self {
         self.node_timeout = timeout;
@@ -148,7 +148,7 @@ impl RedLock {
         self.odd.clone().map_or(Ok(()), Err)
     }
 
-    /// Sends a request to every server, and waits for each for at most the node timeout. Most servers must answer.
+    /// Sends a request to every server, and waits for at most the node timeout. Most servers must answer.
     async fn each<T: Send + 'static>(
         &self,
         ask: impl Fn(usize, Arc<dyn DistLock>) -> BoxFuture<'static, Result<T>>,
@@ -193,8 +193,9 @@ impl DistLock for RedLock {
 
     /// Returns who holds most of the servers.
     ///
-    /// If no owner does, but so many servers are held that the rest is no majority, returns all holders of any
-    /// server, by their names there. Redisson's holders look like that: they have another name on every server.
+    /// If no owner holds most servers, but so many servers are held that the rest is no majority, returns all holders
+    /// of any server, by their names there. This is how Redisson's holders are found, which have another name on every
+    /// server.
     ///
     /// # Cost
     ///
@@ -206,14 +207,15 @@ impl DistLock for RedLock {
     ///
     /// # Errors
     ///
-    /// [`Error::NoQuorum`] if less than a majority of the servers answers. Other errors, which would be the same on
+    /// [`Error::NoQuorum`] if fewer than a majority of the servers answer. Other errors, which would be the same on
     /// every server, as for [`acquire`](DistLock::acquire).
     fn state(&self) -> BoxFuture<'_, Result<State>> {
         Box::pin(async {
             let needed = self.quorum();
             let states =
                 self.each(|at, lock| Box::pin(async move { Ok::<_, Error>((at, lock.state().await?)) })).await?;
-            // By the owner of the whole, if the holder is a RedLock of this crate.
+            // Converts each holder's text at a server to the owner of the whole lock, if a RedLock of this crate wrote
+            // it.
             let whole = |(at, state): &(usize, State)| {
                 let holders = state.holders.iter().map(|(holder, count)| (moved(holder, *at), *count)).collect();
                 State { holders, remaining: state.remaining }
@@ -225,7 +227,7 @@ impl DistLock for RedLock {
                 return Ok(most);
             }
             let remaining = common(wholes.clone(), 1).remaining;
-            // A name found on one server only may be that of the whole, or not.
+            // A holder found on one server only may or may not be a RedLock of this crate.
             let several = common(wholes.clone(), 2).holders;
             let is_several = |holder: &String| several.iter().any(|(known, _)| known == holder);
             let each = states.into_iter().zip(wholes).flat_map(|((_, state), whole)| {
@@ -239,8 +241,8 @@ impl DistLock for RedLock {
         })
     }
 
-    /// Frees the lock on every server that can be reached. Most servers must answer. Returns `false` if it was free
-    /// on all of them. Cost and errors as for [`state`](Self::state).
+    /// Frees the lock on every server that can be reached. Most servers must answer. Returns `false` if the lock was
+    /// free on all of them. Cost and errors as for [`state`](Self::state).
     ///
     /// # Cancel safety
     ///
@@ -257,7 +259,7 @@ impl DistLock for RedLock {
     ///
     /// # Cost
     ///
-    /// One command per server, or two if the owner has several holds or was given, all servers at once.
+    /// One command per server, all servers at once. Two if the owner has several holds, or was given to the acquire.
     ///
     /// # Cancel safety
     ///

@@ -16,7 +16,7 @@ use crate::lock::DistLock as _;
 use crate::owner::Owner;
 use crate::runtime::standstill::limit_over;
 
-/// Returns how long to wait for silent servers that are not needed, if the others took this long.
+/// Returns the time limit for servers that are not needed and have not answered, if the others answered in this time.
 pub(super) fn silence(others: Duration) -> Duration {
     const LEAST: Duration = Duration::from_millis(10);
     (others * 3).max(LEAST)
@@ -38,7 +38,7 @@ pub(super) struct Votes {
     pub(super) in_own_way: usize,
     /// Number of servers that could not be asked, returned an error, or did not answer.
     pub(super) failed: usize,
-    /// True if the wait ended before the servers had their time to answer.
+    /// True if the wait ended before the servers had the whole node timeout to answer.
     pub(super) cut_off: bool,
     /// The error of one of the failed servers.
     pub(super) why: Option<Error>,
@@ -58,13 +58,12 @@ impl Votes {
     }
 
     /// Returns true if so many servers failed that nobody can know who holds the lock. Once a server has failed,
-    /// the servers held by the owner itself count too: the owner may hold the lock as a whole, with the rest at
-    /// failed servers.
+    /// the servers held by the owner itself count too: with the failed servers, the owner may hold a majority.
     pub(super) const fn are_away(&self, most_away: usize) -> bool {
         self.may_be_away(most_away, 0)
     }
 
-    /// The same, if the `unheard` servers without an answer fail as well.
+    /// `are_away`, if the `unheard` servers without an answer fail as well.
     const fn may_be_away(&self, most_away: usize, unheard: usize) -> bool {
         let failed = self.failed + unheard;
         failed > 0 && failed + self.in_own_way > most_away
@@ -75,8 +74,8 @@ impl Votes {
         self.in_own_way > 0 && self.in_own_way + self.asking.len() >= needed
     }
 
-    /// True if the lock is held, or if it cannot be held and the reason is known: others hold the lock, the owner itself
-    /// does, or too many servers are away. `needed`: grants that are needed of this many `nodes`.
+    /// True if the lock is held, or if it cannot be held and the reason is known: others hold the lock, or too many
+    /// servers failed, or the vote is split. `needed`: grants that are needed of this many `nodes`.
     fn are_decided(&self, needed: usize, nodes: usize) -> bool {
         let (held, unheard, most_away) = (self.held(), self.asking.len(), nodes - needed);
         // Servers without an answer may still show that the lock is busy.
@@ -87,8 +86,9 @@ impl Votes {
         held >= needed || (held + unheard < needed && is_known)
     }
 
-    /// True if other callers ask too, and our grants keep everyone out. Then silent servers get only a little longer than
-    /// the others took, unless their answers decide the result of the acquire (`decides`).
+    /// True if the vote may be split: other callers ask too, and the grants keep everyone out. Then servers that have
+    /// not answered get only a little longer than the others took, unless their answers decide the result of the
+    /// acquire (`decides`).
     fn are_split(&self, needed: usize, nodes: usize, decides: bool) -> bool {
         let most_away = nodes - needed;
         let none_away = !self.may_be_away(most_away, self.asking.len());
@@ -104,9 +104,9 @@ impl Votes {
         }
     }
 
-    /// Notes the error of one server. Returns it if it holds for all servers. `WouldDeadlock` does so only from a
-    /// majority, which means the whole lock: a single server may still have a part of a failed vote or wait that is
-    /// being released.
+    /// Notes the error of one server, and returns an error that holds for all servers. `WouldDeadlock` holds for all
+    /// only if a majority returns it. A single server may still have a grant of a failed vote or wait, whose release is
+    /// in flight.
     pub(super) fn refused(&mut self, error: Error, needed: usize) -> Result<()> {
         match error {
             Error::WouldDeadlock { .. } => {
@@ -116,7 +116,7 @@ impl Votes {
             Error::Config { .. } => Err(error),
             error => {
                 self.failed += 1;
-                // Prefer a passing reason: it may have passed by the next vote.
+                // Prefer a temporary error, which may be gone by the next vote.
                 if self.why.as_ref().is_none_or(|why| !why.is_retryable()) {
                     self.why = Some(error);
                 }
@@ -126,7 +126,7 @@ impl Votes {
     }
 }
 
-/// Attempts of earlier votes without an answer. Their servers are not asked again before they have answered.
+/// Attempts of earlier votes without an answer. A server with such an attempt is not asked again until it has answered.
 #[derive(Default)]
 pub(super) struct LateVotes {
     pub(super) asking: Asking,
@@ -164,7 +164,7 @@ impl LateVotes {
 }
 
 impl RedLock {
-    /// Sends the questions of a vote. Returns also the servers that were asked.
+    /// Sends the attempts of a vote. Returns also the servers that were asked.
     fn ask_all(
         &self,
         request: &Request,

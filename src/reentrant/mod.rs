@@ -1,7 +1,8 @@
 //! The reentrant lock: Redisson's `RLock`.
 //!
-//! One owner holds it, any number of times. When it becomes free, a message wakes waiters of all processes, and they
-//! race. So processes have no order; inside one process waiters are served first come, first served.
+//! One owner holds the lock, any number of times. When the lock becomes free, a message wakes one waiter in each
+//! process, and these waiters race. So processes have no order. Inside one process, waiters are served first come,
+//! first served.
 //!
 //! # Wire format
 //!

@@ -1,9 +1,9 @@
-//! The client's runtime, and calls from elsewhere: from another runtime, or from an executor that is not tokio's.
+//! The client's runtime, and calls from another runtime or from an executor that is not tokio's.
 //!
-//! A timer belongs to the runtime that created it. Polling it after that runtime has ended panics. So all work that
-//! must finish or that sleeps is polled with the client's runtime entered:
+//! A timer belongs to the runtime that created the timer. Polling a timer after its runtime has ended panics. So all
+//! work that must finish or that sleeps is polled with the client's runtime entered:
 //!
-//! - in place, if the caller runs on that runtime already, which costs one look at a thread-local;
+//! - if the caller runs on that runtime already, in place, which costs one read of a thread-local;
 //! - else as a task on the client's runtime;
 //! - work that was begun in place and has moved to another executor stays there, but is never polled after the
 //!   client's runtime has ended ([`Roaming`]).
@@ -26,7 +26,7 @@ use crate::owner::Owner;
 #[derive(Clone, Debug)]
 pub(crate) struct Home(Handle);
 
-/// Output of work that may end with its runtime.
+/// Output of work that a runtime drops when the runtime ends.
 pub(crate) trait EndsWithRuntime {
     /// The caller's output if the runtime has ended.
     fn runtime_gone() -> Self;
@@ -80,13 +80,12 @@ impl Home {
         })
     }
 
-    /// For work that is begun on this runtime and polled in place, also after it has moved to another executor.
+    /// For work that is begun on this runtime and polled in place, even after the work has moved to another executor.
     pub(crate) const fn roaming(&self) -> Roaming<'_> {
         Roaming { home: self, end: None }
     }
 
-    /// Work that is polled on this runtime, from wherever the returned future is polled. Dropping the future drops
-    /// the work.
+    /// Runs work on this runtime, even if the returned future is polled elsewhere. Dropping the future drops the work.
     pub(crate) fn run<T: EndsWithRuntime + Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -179,8 +178,8 @@ struct EndState {
     waker: Option<Waker>,
 }
 
-/// Dropped with its task. While a poll elsewhere holds the lock, this drop waits for it, and the runtime's end waits
-/// too.
+/// Dropped with its task. While a poll elsewhere holds the mutex, this drop waits for that poll, and so does the end of
+/// the runtime.
 struct EndOnDrop(Arc<Mutex<EndState>>);
 
 impl RuntimeEnd {
@@ -199,7 +198,7 @@ impl RuntimeEnd {
     where
         F: Future<Output: EndsWithRuntime>,
     {
-        // Wakers run foreign code, so they are created and dropped outside of the lock.
+        // Wakers run foreign code, so they are cloned and dropped while the mutex is not held.
         let mut waker = Some(context.waker().clone());
         let mut state = self.state.lock();
         if state.has_ended {

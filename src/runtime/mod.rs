@@ -1,5 +1,5 @@
-//! The client's tokio runtime, the reaper that completes work there after its callers are gone, and the handling of
-//! standstills of this process.
+//! The client's tokio runtime, the reaper that completes work of dropped callers there, and the handling of standstills
+//! of this process.
 
 pub(crate) mod home;
 pub(crate) mod reaper;

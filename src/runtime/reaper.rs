@@ -1,5 +1,6 @@
-//! Runs work that must be completed without a caller: releases of dropped guards, clean-up after doubt, commands
-//! whose callers went away. It runs on the client's own runtime, because a caller's runtime may end first.
+//! Runs work that must be completed without a caller: releases of dropped guards, clean-up of commands in doubt, and
+//! commands whose callers were dropped. The work runs on the client's own runtime, because a caller's runtime may end
+//! first.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +21,7 @@ use crate::runtime::home::Home;
 pub(crate) type Job = BoxFuture<'static, ()>;
 
 /// Accepts jobs from any thread, inside or outside a runtime. Never blocks and never panics. If the client's runtime
-/// has ended, the job is dropped, and leases end what it would have released.
+/// has ended, the job is dropped, and the locks that the job would have released end with their leases.
 #[derive(Clone, Debug)]
 pub(crate) struct Reaper(Arc<Shared>);
 
@@ -28,9 +29,9 @@ pub(crate) struct Reaper(Arc<Shared>);
 struct Shared {
     home: Home,
     jobs: mpsc::UnboundedSender<Job>,
-    /// Number of jobs that closing waits for, and of commands in flight that may become such jobs.
+    /// Number of jobs for which closing waits, plus commands in flight that may become such jobs.
     busy: AtomicUsize,
-    /// Number of jobs that sleep for a while, or until the client closes, which ends their sleep.
+    /// Number of jobs that sleep for a while, or until the client closes.
     dozing: AtomicUsize,
     idle: Notify,
     stop: Arc<Notify>,
@@ -73,7 +74,7 @@ impl Reaper {
         }));
     }
 
-    /// Runs a job that sleeps first, and stops sleeping when the client closes. Closing waits for it, but it does not
+    /// Runs a job that first sleeps, at most until the client closes. Closing waits for the job, but the job does not
     /// count as in flight.
     pub(crate) fn finish_by_closing(&self, job: Job) {
         self.0.dozing.fetch_add(1, Ordering::AcqRel);
@@ -86,7 +87,7 @@ impl Reaper {
 
     /// Runs a job that closing does not wait for.
     pub(crate) fn finish_uncounted(&self, job: Job) {
-        // Fails only if the runtime has ended, and the job with it.
+        // Fails only if the runtime has ended. Then the job is dropped.
         let _ = self.0.jobs.send(job);
     }
 
@@ -96,7 +97,7 @@ impl Reaper {
         Busy(Arc::downgrade(&self.0), |shared| &shared.busy)
     }
 
-    /// Completes when no job that closing waits for is left.
+    /// Completes when all jobs for which closing waits have ended.
     pub(crate) async fn drained(&self) {
         loop {
             let idle = self.0.idle.notified();
@@ -107,7 +108,7 @@ impl Reaper {
         }
     }
 
-    /// Accepts no more jobs. The task ends when the present jobs are done.
+    /// Stops accepting jobs. The task ends when the accepted jobs are done.
     pub(crate) fn stop(&self) {
         self.0.stopped.store(true, Ordering::Release);
         self.0.stop.notify_one();
@@ -124,7 +125,7 @@ impl Reaper {
     }
 }
 
-/// Weak, because a job must not keep open the channel that it arrived on.
+/// Weak, because a job must not keep open the channel on which it arrived.
 pub(crate) struct Busy(Weak<Shared>, fn(&Shared) -> &AtomicUsize);
 
 impl Drop for Busy {
@@ -137,8 +138,8 @@ impl Drop for Busy {
     }
 }
 
-/// Each job is a task of its own. In one shared task the jobs would share its tokio budget. Once that was used up,
-/// every job was polled in vain, round after round: of 100 000 releases at once hardly one got through.
+/// Each job is a separate task. In one shared task, the jobs would share one tokio budget. Once that budget is used up,
+/// every further poll is in vain: of 100 000 releases at once, hardly one completed.
 async fn work(mut incoming: mpsc::UnboundedReceiver<Job>, stop: Arc<Notify>) {
     let mut jobs = JoinSet::new();
     loop {
@@ -172,7 +173,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_begun_is_finished_and_what_has_not_is_not() {
+    async fn dropped_work_is_completed_only_if_it_was_polled() {
         let reaper = Reaper::start();
         for (begin, expected) in [(false, 0), (true, 1)] {
             let done = Arc::new(AtomicU32::new(0));
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_panics_takes_no_other_with_it_and_is_done_anew_where_it_can_be() {
+    async fn job_panic_stops_no_other_job_and_retryable_job_is_retried() {
         let reaper = Reaper::start();
         let (tries, others) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         for _ in 0..3 {
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_on_a_runtime_that_ends_is_finished_on_the_clients() {
+    fn work_of_ended_runtime_is_completed_on_client_runtime() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (home, there) = (runtime(), runtime());
         let reaper = home.block_on(async { Reaper::start() });
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn jobs_do_not_use_up_one_another_s_turns() {
+    async fn concurrent_jobs_need_few_polls_each() {
         const JOBS: usize = 5_000;
         let reaper = Reaper::start();
         let (polls, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_after_the_runtime_is_dropped_quietly() {
+    fn job_after_end_of_runtime_is_dropped_without_panic() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let reaper = runtime.block_on(async { Reaper::start() });
         drop(runtime);

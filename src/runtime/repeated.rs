@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Shortest time between two equal warnings.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Most causes that are told apart.
+/// Maximum number of causes that are distinguished.
 const MOST: usize = 64;
 
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ struct Logged {
 }
 
 impl Repeated {
-    /// Returns how many equal warnings were skipped before this one, or None if this one must be skipped too.
-    /// Warnings are equal if both `what` and `cause` are. A new cause is logged at once.
+    /// Returns how many equal warnings were skipped before this warning, or None if this warning must be skipped too.
+    /// Warnings with the same `what` and `cause` are equal. A new cause is logged at once.
     pub(crate) fn due(&self, what: &'static str, cause: &str) -> Option<u64> {
         let (mut known, now) = (self.0.lock(), Instant::now());
         let mut key = (what, Box::from(cause));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_cause_is_logged_at_once_and_causes_that_take_turns_do_not_flood() {
+    async fn new_cause_is_logged_at_once_and_alternating_causes_are_limited() {
         let repeated = Repeated::default();
         assert_eq!(repeated.due("renewal", "MISCONF"), Some(0));
         assert_eq!(repeated.due("renewal", "OOM"), Some(0));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn endless_causes_neither_flood_nor_take_memory() {
+    async fn number_of_logged_and_remembered_causes_is_bounded() {
         let repeated = Repeated::default();
         let logged = || (0..1_000).filter(|n| repeated.due("renewal", &n.to_string()).is_some()).count();
         assert_eq!(logged(), MOST + 1);

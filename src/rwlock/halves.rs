@@ -11,7 +11,7 @@ use crate::owner::Owner;
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call};
 
-/// A script file of this flavour.
+/// The text of a script file of this flavour.
 macro_rules! part {
     ($file:literal) => {
         include_str!(concat!("../../lua/rwlock/", $file, ".lua"))
@@ -42,8 +42,8 @@ static MANY: Script = Script::new(
         part!("many/end"),
     ),
 );
-/// Work of a reader's call, in calls of the reentrant lock: a reader has one more key, and its scripts look at other
-/// readers.
+/// Work of a reader's call, as a multiple of a reentrant lock's call. A reader has one more key, and its scripts look
+/// at other readers.
 const WORK: usize = 2;
 
 static READ: Script = Script::step("rwlock/read", concat!(covers!(), part!("read")), &MANY, 1)
@@ -67,8 +67,8 @@ static RENEW: Script =
         .telling(gone_alone)
         .reaching_beyond();
 
-/// The renewal of both halves. Redisson's renewal sets the lease of the whole lock to its own length, so a longer
-/// lease of a reader must be restored.
+/// The renewal of both halves. Redisson's renewal sets the expiry of the whole lock to Redisson's own lease, so this
+/// renewal must restore a longer lease of a reader.
 static RENEWAL: Renewal = Renewal {
     script: &RENEW,
     notes_cuts: true,
@@ -80,8 +80,8 @@ static RENEWAL: Renewal = Renewal {
             (Half::Read, false) => "keep",
             (Half::Write | Half::Whole | Half::Plain, _) => "write",
         };
-        // A writer's lease is that of the hash alone. If a command makes it shorter, the hash must not end before the
-        // owner's own read holds.
+        // A writer's lease is only the expiry of the hash. If a command makes that expiry shorter, the hash must not
+        // end before the owner's own read holds.
         let known = match half {
             "write" => usize::from(exactly),
             _ => numbered(&hold.holds).clamp(1, DECLARED),
@@ -97,8 +97,8 @@ static READS: Nature = Nature { shared: true, leases_apart: true, ..Nature::simp
 static WRITES: Nature = Nature::simple("write", &RENEWAL);
 static WRITES_AND_MARKS: Nature = Nature { marks: true, ..Nature::simple("write", &RENEWAL) };
 
-/// Most covers of an owner that a call declares as keys. An owner may have thousands; scripts look up the others
-/// before they write.
+/// Maximum number of an owner's covers that a call declares as keys. An owner may have thousands of covers; scripts
+/// look up the rest before they write.
 const DECLARED: usize = 16;
 
 /// Number of holds in a list.

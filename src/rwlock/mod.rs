@@ -1,32 +1,33 @@
 //! The read-write lock: Redisson's `getReadWriteLock`. Many readers at once, or one writer.
 //!
-//! `client.rw(name).read()` and `.write()` are locks of their own, each a [`DistLock`](crate::DistLock).
+//! `client.rw(name).read()` and `.write()` are two separate locks, each a [`DistLock`](crate::DistLock).
 //!
-//! - **Re-entry**: an owner may re-enter either half, and may read while it writes. It may *not* write while it only
-//!   reads: two such owners would wait for each other. The acquire is refused at once
-//!   ([`Error::WouldDeadlock`](crate::Error::WouldDeadlock)); Redisson waits for itself.
+//! - **Re-entry**: an owner may re-enter either half, and may acquire the read half while it holds the write half. An
+//!   owner that holds only the read half may *not* acquire the write half, because two such owners would wait for each
+//!   other. The acquire is refused at once ([`Error::WouldDeadlock`](crate::Error::WouldDeadlock)). In Redisson, the
+//!   owner would wait for itself.
 //! - **Downgrade**: call [`Guard::downgrade`](crate::Guard::downgrade), or use Redisson's order of calls: acquire the
-//!   read lock as the same owner, then release the write hold. No writer gets in between, and waiting readers enter
-//!   at once.
-//! - **Leases**: every read hold has a lease of its own. A dead reader keeps writers out until its lease ends and no
-//!   longer, however many other readers there are. A client renews only its own holds.
-//! - **Wake-ups**: when a writer leaves, all waiting readers of all processes enter together, Java's included. When
-//!   the last reader leaves, one waiter of each half in each process tries. In a process, one task per half asks
-//!   Redis for all that wait.
+//!   read lock as the same owner, then release the write hold. No other writer acquires the lock in between, and
+//!   waiting readers acquire it at once.
+//! - **Leases**: every read hold has its own lease. A dead reader keeps writers out only until its lease ends, however
+//!   many other readers there are. A client renews only its own holds.
+//! - **Wake-ups**: when a writer releases the lock, all waiting readers of all processes acquire it together, Java's
+//!   included. When the last reader releases the lock, one waiter of each half in each process tries. In a process, one
+//!   task per half asks Redis on behalf of all waiting tasks.
 //!
 //! # Who is preferred?
 //!
 //! [`Prefer::Readers`](crate::Prefer) is Redisson's rule and the default: a new reader joins the current readers. A
-//! writer enters in a moment without readers, so an endless stream of readers keeps it out.
+//! writer needs a moment without readers, so an endless stream of readers keeps the writer out.
 //!
 //! [`Prefer::Writers`](crate::Prefer) is set by [`Options::prefer`](crate::Options::prefer) or [`RwLock::prefer`]. A
-//! waiting writer of this crate leaves a mark in Redis. The mark holds back readers of this crate that come later, of
-//! any client and whatever they prefer. It does not hold back:
+//! waiting writer of this crate writes a mark to Redis. The mark holds back readers of this crate that arrive later, of
+//! any client and with any preference. The mark does not hold back:
 //!
-//! - an owner that holds the lock already and re-enters;
-//! - a reader that has waited for [`Options::hold_back`](crate::Options::hold_back) (1 s). So a task that reads twice
-//!   under two owners, with a writer in between, is delayed for that time only;
-//! - readers of Java, which do not know the mark. Java's writers hold back nobody.
+//! - an owner that re-enters the lock;
+//! - a reader that has waited for [`Options::hold_back`](crate::Options::hold_back) (1 s). So if a task reads twice
+//!   under two owners, and a writer begins to wait in between, the second read is delayed for that time only;
+//! - readers of Java, which do not know the mark. A waiting writer of Java writes no mark.
 //!
 //! # Wire format
 //!
@@ -115,7 +116,7 @@ impl RwLock {
     pub fn write(&self) -> WriteLock {
         let mark = match self.prefer {
             Prefer::Readers => 0,
-            // A waiter asks at least every `poll_cap`, and renews its mark by that.
+            // A waiter asks at least every `poll_cap`, and each attempt renews the mark.
             Prefer::Writers => millis(self.client.options().poll_cap.saturating_mul(2).min(LONGEST_LEASE)),
         };
         Lock::new(&self.client, Writing::new(&self.write, &self.read, mark))
@@ -127,9 +128,9 @@ impl RwLock {
 ///
 /// # Cost
 ///
-/// One command each for lock and unlock. Tasks of one process that arrive while another one asks wait for its reply;
-/// if it gets in, they all ask together, up to 32 with one command. A release looks at a few of the other readers
-/// only, however many there are: `docs/performance.md`, *What each script costs*.
+/// One command each for lock and unlock. Tasks of one process that arrive while another task asks wait for the reply to
+/// that task. If the reply grants the lock, the waiting tasks ask together, up to 32 with one command. A release looks
+/// at only a few of the other readers, however many there are: `docs/performance.md`, *What each script costs*.
 pub type ReadLock = Lock<Read>;
 
 /// The flavour of [`ReadLock`].
@@ -141,8 +142,8 @@ pub enum Read {}
 ///
 /// # Cost
 ///
-/// The same as for the [reentrant lock](crate::ReentrantLock). If writers are preferred, a wait that is given up
-/// costs one more command, in the background.
+/// The same as for the [reentrant lock](crate::ReentrantLock). If writers are preferred, a waiter that gives up costs
+/// one more command, in the background.
 pub type WriteLock = Lock<Write>;
 
 /// The flavour of [`WriteLock`].

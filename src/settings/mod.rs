@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 use raw::{RawSettings, Server};
 use variable::Variable;
 
-/// All settings of a client: its servers, login and [`Options`]. Read from TOML, YAML, JSON or any other format of
-/// serde, or from the [environment](Self::from_env).
+/// All settings of a client: its servers, login and [`Options`]. They can be read from TOML, YAML, JSON or any other
+/// format of serde, or from the [environment](Self::from_env).
 ///
 /// All fields are on one level, with the names of the methods of [`Builder`]:
 ///
@@ -32,7 +32,7 @@ use variable::Variable;
 /// Times are `"30s"`, `"250ms"`, `"1m 30s"`, or a number of milliseconds. Unknown names and values out of the bounds
 /// of [`Options`] are refused. [`guide::configuration`](crate::guide::configuration) has examples.
 ///
-/// Settings that serde writes have no passwords, also not in the URL.
+/// Serialized settings contain no passwords. The password in the URL is left out too.
 ///
 /// # Examples
 ///
@@ -61,8 +61,9 @@ impl Settings {
     /// `DISTLOCK`: `DISTLOCK_URL`, `DISTLOCK_WATCHDOG=30s`, `DISTLOCK_RETRY_DELAY=100ms,1s`,
     /// `DISTLOCK_ADDRESS_MAP=10.0.0.1:6379=localhost:7000,..`.
     ///
-    /// An empty variable counts as not set. An unknown variable with the prefix is refused, except the ones that
-    /// Kubernetes sets for a service of that name (`DISTLOCK_SERVICE_HOST`, `DISTLOCK_PORT_6379_TCP`, ..).
+    /// An empty variable counts as not set. An unknown variable with the prefix is refused. Variables that Kubernetes
+    /// sets for a service with the prefix as its name are ignored (`DISTLOCK_SERVICE_HOST`, `DISTLOCK_PORT_6379_TCP`,
+    /// ..).
     ///
     /// # Cost
     ///

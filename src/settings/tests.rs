@@ -82,7 +82,7 @@ fn said(options: &Options) -> String {
 }
 
 #[test]
-fn toml_yaml_json_and_the_environment_say_the_same() {
+fn toml_yaml_json_and_environment_give_same_settings() {
     let toml: Settings = toml::from_str(TOML).unwrap();
     let json = serde_json::to_string(&toml::from_str::<toml::Table>(TOML).unwrap()).unwrap();
     let all =
@@ -117,7 +117,7 @@ fn toml_yaml_json_and_the_environment_say_the_same() {
 }
 
 #[test]
-fn what_is_written_is_read_again_without_secrets() {
+fn settings_survive_serialization_without_secrets() {
     let settings: Settings = toml::from_str(TOML).unwrap();
     let written = [
         toml::to_string(&settings).unwrap(),
@@ -147,7 +147,7 @@ fn what_is_written_is_read_again_without_secrets() {
 }
 
 #[test]
-fn the_password_of_a_url_is_left_out() {
+fn password_is_removed_from_url() {
     for (url, left) in [
         ("redis://a:1", "redis://a:1"),
         ("redis://:secret@a:1/2", "redis://a:1/2"),
@@ -160,7 +160,7 @@ fn the_password_of_a_url_is_left_out() {
 }
 
 #[test]
-fn what_is_wrong_is_named_and_never_repeated() {
+fn settings_errors_describe_mistake_without_secrets() {
     for (toml, what) in [
         ("watchdgo = '30s'", "unknown field `watchdgo`"),
         ("watchdog = '30 parsecs'", "no time"),
@@ -203,20 +203,20 @@ fn what_is_wrong_is_named_and_never_repeated() {
 }
 
 #[test]
-fn numbers_are_passwords_too() {
+fn numeric_password_is_accepted() {
     let settings: Settings = serde_saphyr::from_str("url: redis://a:1\npassword: 12345\n").unwrap();
     assert_eq!(settings.server.password.unwrap().0, "12345");
 }
 
 #[test]
-fn the_environment_is_that_of_the_process() {
+fn from_env_reads_process_environment() {
     // Cargo sets variables with this prefix, and none of them is an option.
     let error = Settings::from_env("CARGO_PKG").unwrap_err().to_string();
     assert!(error.contains("the variable CARGO_PKG_") && error.contains("unknown field"), "{error}");
 }
 
 #[test]
-fn a_null_is_a_missing_value_and_off_needs_no_quotes() {
+fn yaml_null_means_unset_and_off_needs_no_quotes() {
     let yaml =
         "url: redis://a:1\nwatchdog:\npassword: null\nretry_delay: ~\nprefer:\naddress_map:\nacks: off\nsharded: off\n";
     let settings: Settings = serde_saphyr::from_str(yaml).unwrap();

@@ -1,5 +1,5 @@
-//! Reads and writes single values, for `with` and `deserialize_with` of serde. Each can be read from text, because
-//! the environment has nothing else. A null is a missing value.
+//! Reads and writes single values, for `with` and `deserialize_with` of serde. Each value can be read from text,
+//! because environment variables are text. A null is a missing value.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::config::{Acks, Secret};
 
-/// A single value of a file or of the environment. Its text is what is parsed.
+/// A single value of a file or of the environment, which is parsed from its text.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a text, or a number without a fraction, is expected")]
 enum Scalar {

@@ -2,11 +2,11 @@
 //!
 //! A [reentrant lock](mod@crate::reentrant) without messages: a release announces nothing, and waiters poll with a
 //! [`Backoff`]. For many short holds of many names, or for logins that may not publish or subscribe. In each process
-//! only the first waiter polls, and a lock is handed over inside a process as the reentrant lock is.
+//! only the first waiter polls. A lock is handed over inside a process, like a reentrant lock.
 //!
-//! It excludes reentrant and fenced locks of the same name, and they exclude it. But the release of a spin lock does
-//! not wake their waiters, which poll every [`Options::poll_cap`](crate::Options::poll_cap) and at the end of the
-//! lease.
+//! Spin, reentrant and fenced locks of the same name exclude each other. But the release of a spin lock does not wake
+//! waiters of the other two flavours, which poll every [`Options::poll_cap`](crate::Options::poll_cap) and at the end
+//! of the lease.
 //!
 //! # Wire format
 //!

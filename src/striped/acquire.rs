@@ -1,4 +1,4 @@
-//! One acquire of any segment: first an attempt at each segment in turn, then a wait for all of them at once.
+//! One acquire of any segment: first one attempt at each segment in turn, then a wait for all segments at once.
 
 use std::slice;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Striped {
             self.refuse_reentry(owner, deadline).await?;
         }
         let begin = self.next.fetch_add(1, Ordering::Relaxed);
-        // Tasks of this process that wait already came first.
+        // If tasks of this process already wait, this acquire queues behind them.
         let behind = given.is_none() && !deadline.is_once() && self.queues.is_waiting(how.lease);
         let mut tally = Tally::new(how.not_reentrant);
         if !behind && let Some(grant) = self.try_each(&how, begin, deadline, &mut tally).await? {
@@ -39,8 +39,8 @@ impl Striped {
         if deadline.is_over() || (!behind && tally.is_hopeless()) {
             return tally.verdict();
         }
-        // After passing errors, an acquire with a limit waits on its own: at its end it must know the outcomes of
-        // its own attempts. An acquire with a given owner cannot use the attempts of others.
+        // After temporary errors, an acquire with a time limit waits on its own, because at the end of its wait it must
+        // know the outcomes of its own attempts. An acquire with a given owner cannot use the attempts of other tasks.
         if given.is_none() && (tally.passing.is_none() || how.wait.is_none()) {
             return self.queues.wait(&self.segments, begin, how.lease, deadline).await;
         }
@@ -57,8 +57,8 @@ impl Striped {
         Ok(())
     }
 
-    /// Tries each segment once, one after another, beginning with number `begin`. Notes in `tally` what was not
-    /// acquired.
+    /// Tries each segment once, one after another, beginning with number `begin`. Adds the outcomes of segments that
+    /// were not acquired to `tally`.
     async fn try_each(
         &self,
         how: &Acquire,
@@ -105,7 +105,7 @@ impl Striped {
         let mut asked = Asked::all(&self.segments, begin, deadline, how);
         while let Some((at, guard)) = asked.next().await {
             if let Some(guard) = guard {
-                // The other attempts are dropped: they leave their queues, and late grants are released.
+                // The other attempts are dropped: they give up their places in queues, and late grants are released.
                 return Ok(Some((at, guard)));
             }
         }
@@ -115,12 +115,12 @@ impl Striped {
         tally.verdict()
     }
 
-    /// Time left for answers. In a single attempt, all segments together take no longer than one command may.
+    /// Time left for answers. If the acquire makes only one attempt, all segments together get one command timeout.
     fn left(&self, deadline: &Deadline) -> Option<Duration> {
         deadline.left_to_answer_within(self.once())
     }
 
-    /// Time limit of one attempt; no limit is known for foreign locks.
+    /// Time limit of one attempt. Unlimited for foreign locks, whose limit is unknown.
     fn once(&self) -> Duration {
         let part = self.segments.first().and_then(part);
         part.map_or(Duration::MAX, |part| part.client.engine().options.command_timeout)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 
-use super::tally::is_everybodys;
+use super::tally::applies_to_all_segments;
 use crate::acquire::Acquire;
 use crate::engine::wait::{Deadline, pause};
 use crate::error::{Error, Result};
@@ -18,8 +18,8 @@ use crate::world::Moment;
 /// Makes the options of the next attempt.
 type How = Box<dyn Fn() -> Acquire + Send + Sync>;
 
-/// One pending attempt at each segment. A segment that fails is retried after a pause while another one may still
-/// become free: the failed one's server may be back, or its key repaired, before that.
+/// One pending attempt at each segment. While another segment may still become free, a failed segment is retried after
+/// a pause, because its server may recover or its key may be repaired first.
 pub(super) struct Asked<'a> {
     segments: &'a [Arc<dyn DistLock>],
     how: Arc<How>,
@@ -28,7 +28,8 @@ pub(super) struct Asked<'a> {
     asking: Asking,
     /// True if re-entry is refused.
     not_reentrant: bool,
-    /// The longest time that a failing attempt may take. An attempt that takes longer is waiting for a holder.
+    /// The longest time that a failing attempt may take. An attempt that takes longer is waiting while another owner
+    /// holds the segment.
     quiet: Duration,
     /// By segment.
     said: Vec<Said>,
@@ -45,8 +46,8 @@ struct Said {
 }
 
 impl Said {
-    /// Returns true if the segment has failed and its pending attempt may fail as well: it has not taken longer
-    /// than failures do.
+    /// Returns true if the segment has failed, and its pending attempt may fail as well because it is not older than
+    /// `quiet`.
     fn fails(&self, now: Moment, quiet: Duration) -> bool {
         matches!(self.last, Some(Err(_))) && self.again.is_none_or(|again| now.since(again) <= quiet)
     }
@@ -56,7 +57,8 @@ impl<'a> Asked<'a> {
     /// Starts an attempt at every segment, beginning with number `begin`. `deadline`: the end of retries.
     pub(super) fn all(segments: &'a [Arc<dyn DistLock>], begin: usize, deadline: &'a Deadline, how: How) -> Self {
         let said = vec![Said::default(); segments.len()];
-        // An attempt's patience lasts from its first failure to its last, and may end with one more timeout.
+        // Twice the time for retries, because that time starts with the first failure, and one more timeout may follow
+        // it.
         let (quiet, not_reentrant) = (patience(segments) * 2, how().not_reentrant);
         let asking = Asking::new();
         let mut asked = Self { segments, how: Arc::new(how), deadline, asking, not_reentrant, quiet, said };
@@ -71,8 +73,9 @@ impl<'a> Asked<'a> {
         self.asking.push(ask(&self.segments[at], at, (self.how)()));
     }
 
-    /// Waits for the next attempt that ends with an answer: a guard, or None for a segment held by others. Returns
-    /// None if there is nothing left to wait for: all segments have failed or are about to, or the wait has ended.
+    /// Waits for the next attempt that ends with an answer: a guard, or None for a segment held by others. Returns None
+    /// if there is nothing left to wait for: all segments fail, an error applies to all segments, or the wait has
+    /// ended.
     pub(super) async fn next(&mut self) -> Option<(usize, Option<Guard>)> {
         while let Some((at, outcome)) = self.asking.next().await {
             let said = &mut self.said[at];
@@ -82,7 +85,8 @@ impl<'a> Asked<'a> {
                     return Some((at, guard));
                 }
                 Err(error) => {
-                    let (passes, ends_all) = (error.is_retryable(), is_everybodys(&error, self.not_reentrant));
+                    let (passes, ends_all) =
+                        (error.is_retryable(), applies_to_all_segments(&error, self.not_reentrant));
                     (said.last, said.again) = (Some(Err(error)), None);
                     let now = self.deadline.world().now();
                     if ends_all || self.said.iter().all(|said| said.fails(now, self.quiet)) {
@@ -97,7 +101,7 @@ impl<'a> Asked<'a> {
         None
     }
 
-    /// Retries a failed segment after a pause: the longest one if the error does not pass by itself.
+    /// Retries a failed segment after a pause. The pause is the longest if the error is not temporary.
     fn ask_again(&mut self, at: usize, passes: bool) {
         let said = &mut self.said[at];
         let world = self.deadline.world();
@@ -123,11 +127,11 @@ impl<'a> Asked<'a> {
         self.said.into_iter().filter_map(|said| said.last)
     }
 
-    /// Returns why all have failed. Prefers an error of all segments, then a passing one, because the caller may
-    /// retry it.
+    /// Returns why all segments have failed. Prefers an error that applies to all segments, then a temporary error,
+    /// after which the caller may retry.
     pub(super) fn why(self) -> Option<Error> {
         let not_reentrant = self.not_reentrant;
-        let rank = |error: &Error| (is_everybodys(error, not_reentrant), error.is_retryable());
+        let rank = |error: &Error| (applies_to_all_segments(error, not_reentrant), error.is_retryable());
         self.outcomes().filter_map(Result::err).max_by_key(rank)
     }
 }

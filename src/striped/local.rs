@@ -1,7 +1,8 @@
-//! Tasks of one process that wait for any segment: one queue, with one pending attempt per segment for its head.
+//! Tasks of one process that wait for any segment form one queue. The queue has one pending attempt per segment.
 //!
-//! If each task waited at every segment by itself, a granted task would leave the queues of all other segments. At
-//! each of those, the next task of the process would then ask again in vain: two commands per segment and grant.
+//! If each task waited at every segment by itself, a task that acquires a segment would stop waiting at all other
+//! segments. At each of these, the next task of the process would then ask again in vain: two commands per segment and
+//! grant.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::runtime::standstill::within;
 
 type Grant = (usize, Guard);
 
-/// The queues of one striped lock, by requested lease: a grant suits any waiter that asked for the same lease.
+/// The queues of one striped lock, by requested lease. Any waiter in a queue can use a grant with that lease.
 #[derive(Default)]
 pub(super) struct LocalQueues(Mutex<HashMap<Option<Duration>, Arc<LocalQueue>>>);
 
@@ -37,19 +38,19 @@ struct Waiter {
 #[derive(Default)]
 struct LocalQueue {
     waiting: Mutex<VecDeque<Waiter>>,
-    /// Upper bound of the places left since the last sweep.
+    /// Upper bound of the number of waiters that stopped waiting since the last sweep.
     departed: AtomicUsize,
-    /// Notified when a waiter leaves.
+    /// Notified when a waiter stops waiting.
     left: Notify,
 }
 
-/// A place in a queue. Dropping it leaves the queue.
+/// A place in a queue. Dropping it gives up the place.
 struct LocalPlace {
     queue: Arc<LocalQueue>,
     answer: oneshot::Receiver<Result<Grant>>,
 }
 
-/// Closes a queue when the task that serves it ends, in whatever way.
+/// Closes a queue when the task that serves the queue ends, even by a panic.
 struct Serving {
     queues: Arc<LocalQueues>,
     queue: Arc<LocalQueue>,
@@ -59,7 +60,7 @@ struct Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.queues.close(&self.queue, self.lease);
-        // Dropped outside of the lock, because this wakes the waiters, and wakers are foreign code.
+        // Dropped while the mutex is not held, because the drop wakes the waiters, and wakers run foreign code.
         let waiting = std::mem::take(&mut *self.queue.waiting.lock());
         drop(waiting);
     }
@@ -79,7 +80,7 @@ impl LocalQueues {
         self.0.lock().contains_key(&lease)
     }
 
-    /// Waits for any segment. A dropped future leaves its place; a grant at that moment goes to the next waiter, or
+    /// Waits for any segment. A dropped future gives up its place. A grant at that moment goes to the next waiter, or
     /// is released.
     pub(super) async fn wait(
         self: &Arc<Self>,
@@ -99,7 +100,7 @@ impl LocalQueues {
                     None => {
                         let outcome = cut_off(segments, deadline).await;
                         place.answer.close();
-                        // A grant at the very end counts: success beats the deadline.
+                        // A grant that arrives at the very end still counts.
                         return match place.answer.try_recv() {
                             Ok(answer) => answer.map(Some),
                             Err(_) => outcome.map(|()| None),
@@ -107,7 +108,7 @@ impl LocalQueues {
                     }
                 }
             };
-            // No answer: the task that served the queue has ended with its runtime. Enter again.
+            // No answer, because the task that served the queue has ended with its runtime. Join a queue again.
             if let Ok(answer) = answer {
                 return answer.map(Some);
             }
@@ -132,7 +133,7 @@ impl LocalQueues {
         queue.waiting.lock().push_back(waiter);
         queues.insert(lease, Arc::clone(&queue));
         drop(queues);
-        // No deadline for the queue: a later waiter may wait longer than this one.
+        // The queue has no deadline, because a later waiter may wait longer than this waiter.
         let endless = Deadline::new(deadline.world(), None, Duration::ZERO);
         tokio::spawn(Arc::clone(self).serve(Arc::clone(&queue), Arc::clone(segments), begin, lease, endless));
         LocalPlace { queue, answer }
@@ -149,7 +150,7 @@ impl LocalQueues {
     ) {
         let serving = Serving { queues: self, queue, lease };
         let (queues, queue) = (&serving.queues, &serving.queue);
-        // Each attempt carries the waiting time of the current head.
+        // Each attempt uses the time that the current head has waited.
         let first = Arc::clone(queue);
         let how = Box::new(move || Acquire { lease, waited_before: first.waited(), ..Acquire::new() });
         let mut asked = Asked::all(&segments, begin, &deadline, how);
@@ -176,7 +177,7 @@ impl LocalQueues {
                 () = queue.left.notified() => {}
             }
             if queues.close_if_empty(queue, lease) {
-                // Dropped attempts leave their queues; late grants are released.
+                // Dropped attempts give up their places in queues; late grants are released.
                 return;
             }
         }
@@ -193,8 +194,8 @@ impl LocalQueues {
         let mut queues = self.0.lock();
         let mut waiting = queue.waiting.lock();
         let has_left = |waiter: &Waiter| waiter.tell.is_closed();
-        // Waiters that have left are skipped at their turn. If there are too many of them, they are swept out
-        // before.
+        // Waiters that have stopped waiting are skipped at their turn. If there are many of them, they are removed
+        // earlier.
         let departed = queue.departed.load(Ordering::Relaxed);
         if departed > 32 && departed > waiting.len() / 2 {
             waiting.retain(|waiter| !has_left(waiter));
@@ -215,7 +216,8 @@ impl LocalQueue {
         self.waiting.lock().front().map(|first| first.deadline.waited()).unwrap_or_default()
     }
 
-    /// Hands a segment to the first waiter that still waits. Without one, the grant is dropped, and so released.
+    /// Hands a segment to the first waiter that still waits. If there is no such waiter, the grant is dropped, and so
+    /// released.
     fn hand(&self, grant: Grant) {
         let mut grant = Ok(grant);
         loop {

@@ -1,15 +1,15 @@
-//! The striped lock: one hot resource, cut into segments that each have a lock.
+//! The striped lock: one contended resource, cut into segments that each have a lock.
 //!
-//! A resource under one lock (tickets, counters, a queue) is used by one holder at a time. Cut into *n* parts, each
-//! guarded by a segment, *n* holders work in parallel:
+//! Under one lock, a resource (tickets, counters, a queue) has one holder at a time. If the resource is cut into *n*
+//! parts, each guarded by a segment, *n* holders can work in parallel:
 //!
 //! - [any](Striped::any) acquires any free segment, for work on its part;
 //! - [of](Striped::of) returns the segment of a key, as a sharded map does;
 //! - [all](Striped::all) is a lock over all segments, for work on the whole.
 //!
-//! A segment that cannot be acquired (its key has another type) is skipped while another segment can serve the
-//! caller. An acquire returns `Ok(None)` only if every usable segment is known to be held by others. If that is not
-//! known, it returns the error that prevented it.
+//! A segment that cannot be acquired, because its key has another type, is skipped while another segment can still be
+//! acquired. An acquire returns `Ok(None)` only if every usable segment is known to be held by others. Otherwise it
+//! returns the error of a segment.
 //!
 //! # Wire format
 //!
@@ -77,7 +77,7 @@ impl Client {
 /// # Cost
 ///
 /// - Acquire: one command if the first segment tried is free, and one more for each busy segment before a free one.
-/// - Waiting: at all segments at once, as one of each segment's waiters. Tasks of one process that wait on the same
+/// - Waiting: at all segments at once, like one waiter of each segment. Tasks of one process that wait on the same
 ///   object or its clones form one queue, and share one attempt per segment.
 #[derive(Clone)]
 pub struct Striped {
@@ -94,7 +94,7 @@ impl Striped {
     #[must_use]
     pub fn over(client: &Client, flavour: Flavour, name: &str, segments: usize) -> Self {
         let segments = (0..segments).map(|i| client.lock(flavour, &format!("{name}:{i}"))).collect();
-        // Random, because processes that all begin at the first segment would compete for it.
+        // Random, because processes that all begin at the first segment would compete for that segment.
         let begin = client.engine().topology.world().random() as usize;
         Self { name: Arc::from(name), segments, next: Arc::new(AtomicUsize::new(begin)), queues: Arc::default() }
     }
@@ -119,8 +119,8 @@ impl Striped {
 
     /// Returns the segment of a key; `None` if there are no segments.
     ///
-    /// It is the same in every process, version and language, for the same number of segments: the FNV-1a hash of
-    /// the key's bytes (64 bits), its upper half XOR its lower half, modulo the number of segments. `"order:42"` is
+    /// For the same number of segments, the result is the same in every process, version and language: the FNV-1a hash
+    /// of the key's bytes (64 bits), its upper half XOR its lower half, modulo the number of segments. `"order:42"` is
     /// in segment 7 of 8, and in 807 of 1000.
     #[must_use]
     pub fn of(&self, key: impl AsRef<[u8]>) -> Option<usize> {
@@ -171,7 +171,8 @@ impl DistLock for Striped {
         Box::pin(async move { Ok(self.any(how).await?.map(|(_, guard)| guard)) })
     }
 
-    /// Returns who holds any of the segments and how often, and the time until the last of their leases ends.
+    /// Returns all holders of segments, how many times each holder holds segments, and the time until the last of their
+    /// leases ends.
     ///
     /// # Cost
     ///
@@ -236,8 +237,8 @@ impl DistLock for Striped {
             for segment in self.segments.iter() {
                 match segment.release(owner).await {
                     Err(Error::NotHeld { .. }) => {}
-                    // Errors in doubt end the loop: the release may have happened, and the next segment would be a
-                    // second one.
+                    // Errors in doubt end the loop: this segment may have been released, and the next segment would be
+                    // a second release.
                     Err(error @ (Error::WrongType { .. } | Error::Server { .. })) => bad = Some(error),
                     outcome => return outcome,
                 }
@@ -267,7 +268,7 @@ mod tests {
 
     /// Published test values.
     #[test]
-    fn fnv_1a_is_what_others_call_it() {
+    fn fnv_1a_matches_published_values() {
         let of = ["", "a", "foobar"].map(|text| fnv_1a(text.as_bytes()));
         assert_eq!(of, [0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8]);
     }

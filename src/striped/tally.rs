@@ -1,10 +1,11 @@
-//! Sums up the segments that an acquire did not get, and decides what it returns: busy, or an error.
+//! Collects the outcomes of segments that were not acquired, and decides what the acquire returns: busy, or an error.
 
 use crate::error::{Deadlock, Error, Result};
 
-/// Returns true for an error that every other segment would return too. `NotReentrant` counts only if the acquire
-/// asked for it: the plain flavour always refuses a segment that the owner holds, and another segment may be free.
-pub(super) const fn is_everybodys(error: &Error, not_reentrant: bool) -> bool {
+/// Returns true for an error that every other segment would return too. `NotReentrant` is such an error only if the
+/// acquire refuses re-entry. The plain flavour always refuses a segment that the owner holds, and another segment may
+/// be free.
+pub(super) const fn applies_to_all_segments(error: &Error, not_reentrant: bool) -> bool {
     match error {
         Error::Config { .. } | Error::Closed => true,
         Error::WouldDeadlock { why: Deadlock::NotReentrant, .. } => not_reentrant,
@@ -17,7 +18,7 @@ pub(super) const fn is_everybodys(error: &Error, not_reentrant: bool) -> bool {
 pub(super) struct Tally {
     /// True if another owner holds a segment.
     busy: bool,
-    /// A passing error of a segment.
+    /// A temporary error of a segment.
     pub(super) passing: Option<Error>,
     /// A lasting error of a segment: its key must be repaired, or the requesting owner must release it.
     bad: Option<Error>,
@@ -34,7 +35,7 @@ impl Tally {
     pub(super) fn note(&mut self, outcome: Result<()>) -> Result<()> {
         match outcome {
             Ok(()) => self.busy = true,
-            Err(error) if is_everybodys(&error, self.not_reentrant) => return Err(error),
+            Err(error) if applies_to_all_segments(&error, self.not_reentrant) => return Err(error),
             Err(error) if error.is_retryable() => self.passing = Some(error),
             Err(error @ Error::WouldDeadlock { .. }) => self.bad = Some(error),
             Err(error) => {

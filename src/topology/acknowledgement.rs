@@ -1,15 +1,15 @@
 //! Acknowledgement by the replicas of one server: the rule of [`Acks`], and the replica counts that it needs.
 //!
 //! 1. `concerns` tells whether a call needs acknowledgement.
-//! 2. `how` returns how many replicas to wait for. It asks the server (`INFO replication`) if its last answer is too
-//!    old.
+//! 2. `how` returns how many replicas to wait for. If needed, `how` queries the server for its replicas (`INFO
+//!    replication`).
 //! 3. The transport sends the call with a `WAIT` behind it, and reports how many replicas acknowledged.
-//! 4. `judge` decides whether that is enough.
+//! 4. `judge` decides whether that number is enough.
 //!
-//! A script writes whenever its owner holds the lock, even if only the present lease again. Reason: `WAIT` counts the
-//! replicas that have the last write of its own connection. From Redis 7.2 on, a `WAIT` behind a repeat that wrote
-//! nothing reported replicas falsely (100 of 100 tries with a frozen replica). In the replication stream, the write
-//! comes after all earlier writes of any client.
+//! A script whose owner holds the lock always writes, even if it only sets the same lease again. Reason: `WAIT` counts
+//! the replicas that have the last write of its own connection. From Redis 7.2 on, a `WAIT` after a script that wrote
+//! nothing counted even a frozen replica (100 of 100 tries). A replica that has the write also has all earlier writes
+//! of any client, because the replication stream is ordered.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ mod tests;
 static WAIT: Script = Script::bare("acks/wait", "WAIT");
 
 /// Under [`Acks::Redisson`], calls to a server without replicas skip acknowledgement for this long. Under
-/// [`Acks::All`], a server is asked for its replicas again after this long.
+/// [`Acks::All`], a server is queried for its replicas again after this long.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The acknowledgement rule of a client.
@@ -35,7 +35,7 @@ const KNOWN_FOR: Duration = Duration::from_secs(1);
 pub(crate) struct AckRule {
     acks: Acks,
     within: Duration,
-    /// True if the topology knows the replicas of a server. Otherwise only the server itself does.
+    /// True if the topology reports the replicas of a server. If false, only the server itself reports them.
     is_told: bool,
 }
 
@@ -68,16 +68,16 @@ impl AckRule {
 #[derive(Debug)]
 pub(crate) struct Acknowledgement {
     rule: AckRule,
-    /// Number of replicas that the topology reports, including replicas that are away.
+    /// Number of replicas that the topology reports, including unreachable replicas.
     told: AtomicUsize,
-    /// Number of replicas that the server reported last. Under [`Acks::Redisson`], replicas that are up to date.
-    /// Under [`Acks::All`], connected replicas; on a single server, the largest number seen.
+    /// Number of replicas in the server's last report. Under [`Acks::Redisson`], this counts replicas that are up to
+    /// date. Under [`Acks::All`], it counts connected replicas. On a single server, it is the largest number seen.
     connected: AtomicUsize,
     /// When the server answered last, in ns of the local clock; 0 = never.
     asked: AtomicU64,
     /// Under [`Acks::Redisson`], the server counts as having no replicas until this moment, in ns of the local clock.
     none_until: AtomicU64,
-    /// True if this server cannot report or ask its replicas at all. Set in non-strict modes only.
+    /// True if acknowledgement is not possible at this server. Set in non-strict modes only.
     is_off: AtomicBool,
     /// Number of calls that wait for replicas now. `wanted` is the number of replicas that the latest of them waits
     /// for.
@@ -120,12 +120,12 @@ impl Acknowledgement {
         if self.waiting.load(Ordering::Relaxed) == 0 { 0 } else { self.wanted.load(Ordering::Relaxed).max(1) }
     }
 
-    /// Sets the number of replicas that the topology reports, including replicas that are away.
+    /// Sets the number of replicas that the topology reports.
     pub(crate) fn knows_of(&self, replicas: usize) {
         self.told.store(replicas, Ordering::Relaxed);
     }
 
-    /// Raises the number of replicas to at least this. For topologies that do not report replicas that are away.
+    /// Raises the number of replicas to at least this. For topologies that do not report unreachable replicas.
     pub(super) fn has_seen(&self, replicas: usize) {
         self.told.fetch_max(replicas, Ordering::Relaxed);
     }
@@ -139,7 +139,7 @@ impl Acknowledgement {
         script.gains.is_some()
             && match self.rule.acks {
                 Acks::Off => false,
-                // A server without replicas costs nothing here, not even a connection.
+                // Without replicas, acknowledgement costs nothing, not even a connection.
                 Acks::Redisson => self.told.load(Ordering::Relaxed) > 0,
                 Acks::AtLeast(_) | Acks::All => true,
             }
@@ -147,8 +147,8 @@ impl Acknowledgement {
             && now.as_nanos() >= self.none_until.load(Ordering::Relaxed)
     }
 
-    /// Returns how to acknowledge a call. `None` if the call needs no acknowledgement, or cannot have it and the rule
-    /// allows that.
+    /// Returns how to acknowledge a call. `None` if the call needs no acknowledgement, or if none is possible and the
+    /// rule is not strict.
     pub(super) async fn how(
         &self,
         transport: &dyn Transport,
@@ -171,15 +171,15 @@ impl Acknowledgement {
         Ok(Some(Acknowledge { replicas, within: self.rule.within, asking }))
     }
 
-    /// Whether any replica is known to be up to date. Without one, [`Acks::Redisson`] skips `WAIT`, which would take
-    /// the full timeout. A server without one is asked again from time to time.
+    /// Returns whether any replica is known to be up to date. Without such a replica, [`Acks::Redisson`] skips `WAIT`,
+    /// which would take the full timeout.
     async fn has_replicas(&self, transport: &dyn Transport, now: Moment) -> Result<bool, Fault> {
         if self.connected.load(Ordering::Relaxed) > 0 {
             return Ok(true);
         }
         if self.asked.load(Ordering::Relaxed) != 0 {
-            // The server had no replica, so other calls skip acknowledgement while this call asks. Before the first
-            // answer, every call has to ask.
+            // The server had no replica, so other calls skip acknowledgement during this query. Before the first
+            // answer, every call must query the server.
             self.none_until.store((now + KNOWN_FOR).as_nanos(), Ordering::Relaxed);
         }
         match told(transport).await {
@@ -205,7 +205,7 @@ impl Acknowledgement {
         self.none_until.store(none_until, Ordering::Relaxed);
     }
 
-    /// Number of all replicas, including replicas that are away. The server itself is asked too, because the topology
+    /// Number of all replicas, including unreachable replicas. The server itself is queried too, because the topology
     /// may not know the replicas of a server that was just promoted.
     async fn all(&self, transport: &dyn Transport, now: Moment) -> Result<usize, Fault> {
         let asked = self.asked.load(Ordering::Relaxed);
@@ -221,7 +221,8 @@ impl Acknowledgement {
         Ok(self.told.load(Ordering::Relaxed).max(self.connected.load(Ordering::Relaxed)).max(1))
     }
 
-    /// Decides whether enough replicas have acknowledged. `outcome` is their number, or why it is unknown.
+    /// Decides whether enough replicas have acknowledged. `outcome` is the number of replicas that have, or why that
+    /// number is unknown.
     pub(super) async fn judge(
         &self,
         transport: &dyn Transport,
@@ -238,7 +239,7 @@ impl Acknowledgement {
                 }
                 return Err(too_few(0, wanted, &fault.message));
             }
-            // A demoted server refuses `WAIT`, because it has no replicas of its own.
+            // A demoted server refuses `WAIT`, as every replica does.
             Err(fault) if fault.kind == FaultKind::Refused => return Err(too_few(0, wanted, &fault.message)),
             Err(fault) => return Err(fault),
         };
@@ -325,7 +326,7 @@ fn too_few(got: usize, wanted: usize, why: &str) -> Fault {
     Fault::new(FaultKind::Unacknowledged { got, wanted }, message)
 }
 
-/// True if a server, or a proxy in front of it, has no `WAIT`, or the login may not use it.
+/// True if the server, or a proxy in front of it, does not support `WAIT`, or if the login may not use `WAIT`.
 fn is_unsupported(error: &str) -> bool {
     let error = error.to_ascii_lowercase();
     error.starts_with("noperm")

@@ -1,10 +1,11 @@
-//! Addresses of servers, as servers write them.
+//! Addresses of servers.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
-/// A host and a port. Equal addresses have equal text: an IPv6 address has one spelling here, without brackets.
+/// A host and a port. An IPv6 address is stored in one spelling, without brackets, so that different spellings compare
+/// equal. An IPv6 address with a zone (`fe80::1%eth0`) keeps its spelling.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Address {
     host: Arc<str>,
@@ -15,8 +16,8 @@ pub(crate) struct Address {
 const LONGEST: usize = 253;
 
 impl Address {
-    /// Returns `None` if no server can have this address. Addresses come from servers, and are used in connections
-    /// and logs.
+    /// Returns `None` if no server can have this address. The text is checked because most addresses come from servers,
+    /// and are used in connections and logs.
     pub(crate) fn new(host: &str, port: u16) -> Option<Self> {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_as_servers_write_them() {
+    fn addresses_reported_by_servers_are_parsed() {
         for (text, host, port, shown) in [
             ("10.0.0.7:6379", "10.0.0.7", 6379, "10.0.0.7:6379"),
             ("n-1.example:1", "n-1.example", 1, "n-1.example:1"),
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_server_can_be_is_no_address() {
+    fn invalid_addresses_are_refused() {
         let long = format!("{}:1", "x".repeat(LONGEST + 1));
         for text in [
             "", ":", ":6379", "a", "a:", "a:0", "a:65536", "a:+1", "a:-1", "a: 1", "a b:1", "a\n:1", "ü:1", "?:1",

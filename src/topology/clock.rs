@@ -1,5 +1,5 @@
-//! The clock of one server, estimated from its replies. It is needed for commands that must have no effect after
-//! their last moment.
+//! The clock of one server, estimated from its replies. Commands that must have no effect after their last moment need
+//! this clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::config::millis;
 use crate::world::Moment;
 
-/// Offset of a server's time of day from the local clock, in ms. It is a lower bound, so a moment of the server's
-/// time that has passed by this estimate has really passed.
+/// Offset of a server's time of day from the local clock, in ms. The offset is a lower bound. So a server time that has
+/// passed by this estimate has really passed.
 #[derive(Debug)]
 pub(crate) struct ServerClock {
     ahead: AtomicI64,
@@ -24,7 +24,8 @@ impl Default for ServerClock {
 
 const UNKNOWN: i64 = i64::MIN;
 
-/// Time for which a learned offset counts, in ms: clocks drift, and another server may have the address by then.
+/// Time for which a learned offset is used, in ms. Later the clocks may have drifted, or another server may have the
+/// address.
 const BELIEVED: i64 = 60_000;
 
 /// Times of day that are accepted, in ms. A server's reply is untrusted input.
@@ -45,14 +46,14 @@ impl ServerClock {
         self.time(now).is_some()
     }
 
-    /// The server's time in ms, if known: at most a round trip too early.
+    /// The server's time in ms, if known. The estimate is at most one round trip too early.
     pub(crate) fn time(&self, now: Moment) -> Option<i64> {
         Some(self.last(now, Duration::ZERO)).filter(|at| *at != 1)
     }
 
     /// Returns the last moment of a command that is sent at `sent` and may take `within`, in ms of the server's time.
-    /// While the server's time is unknown, the result is a moment long past: the server then refuses the command, and
-    /// its reply tells the time.
+    /// While the server's time is unknown, the result is a moment long past. The server then refuses the command, and
+    /// its reply contains the server's time.
     pub(crate) fn last(&self, sent: Moment, within: Duration) -> i64 {
         let age = local(sent).saturating_sub(self.learnt.load(Ordering::Acquire));
         match self.ahead.load(Ordering::Relaxed) {
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_that_has_passed_here_has_passed_there() {
+    fn last_moment_is_in_server_time_and_past_while_time_is_unknown() {
         let clock = ServerClock::default();
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         assert_eq!(clock.last(at(5_000), Duration::from_secs(3)), 1, "unknown");

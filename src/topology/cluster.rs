@@ -7,7 +7,7 @@
 //! - `watch` keeps the slot map up to date.
 //! - `channels` moves subscriptions along with their slots.
 //!
-//! Lock order: `subscribed`, or the lock `broken` of a member, then `state`.
+//! Lock order: `subscribed` before `state`; the lock `broken` of a member before `state`.
 
 mod channels;
 mod gate;
@@ -41,18 +41,18 @@ use crate::world::Moment;
 use channels::Subscribed;
 pub(super) use gate::Gate;
 
-/// Time after a redirect in which views of the same epoch do not overrule it: a promotion takes a moment to reach all
-/// servers.
+/// For this long after a redirect, views of the same epoch do not overrule the redirect, because other servers learn of
+/// the change later.
 const NEWS_TAKES: Duration = Duration::from_secs(1);
 
-/// A node has left the cluster if it has slots and no view has listed it for this long, or if it went away and no
-/// view has listed it as away for this long.
+/// A node with slots has left the cluster if no view has listed the node for this long. An unreachable node has left
+/// its shard if no view has listed the node as unreachable for this long.
 const GONE_AFTER: Duration = Duration::from_secs(10);
 
-/// A member without slots is kept for this long after the last command that an `ASK` led there.
+/// A member without slots is kept for this long after the last `ASK` redirect to it.
 const GUEST_STAYS: Duration = Duration::from_secs(10);
 
-/// Time that commands in flight at a server that has lost all its slots have to be answered, unless it is silent.
+/// A server that has lost all its slots has this long to answer commands in flight, unless the server is silent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Cluster {
@@ -82,8 +82,8 @@ struct State {
     members: BTreeMap<Address, Arc<Member>>,
     /// When a redirect last changed the map.
     redirected: Option<Moment>,
-    /// Members with a broken connection, until all their connections are back. Another server may be about to take
-    /// their slots.
+    /// Members with a broken connection, until all connections of the member are back. Another server may be about to
+    /// take over the member's slots.
     away: BTreeSet<MemberId>,
     /// Ids of nodes that all views since that moment report as gone ([`SlotMap::gone_in`]).
     gone: BTreeMap<Arc<str>, Moment>,
@@ -101,8 +101,8 @@ impl Cluster {
         self.state.read().at(name.slot()).map_or_else(|slot| slot, |(_, placement)| placement)
     }
 
-    /// Returns the member that has a name's slot. If no primary is known, returns the placeholder, which answers
-    /// nothing.
+    /// Returns the member that has a name's slot. If no primary is known, returns the placeholder, which fails every
+    /// command.
     pub(super) fn member(&self, name: &LockName) -> Arc<Member> {
         self.state.read().at(name.slot()).map_or_else(|_| Arc::clone(&self.nobody), |(member, _)| Arc::clone(member))
     }
@@ -116,8 +116,8 @@ impl Cluster {
         self.state.read().members.values().cloned().collect()
     }
 
-    /// Returns the members that have slots. No name lives on a guest: holds and waiters belong to the member that has
-    /// the slot, also while a guest runs their commands.
+    /// Returns the members that have slots. No name lives on a guest. Even while a guest runs their commands, holds and
+    /// waiters belong to the member that has the slot.
     pub(super) fn members(&self) -> Vec<MemberId> {
         let state = self.state.read();
         let addresses = state.slots.addresses();
@@ -177,7 +177,7 @@ impl Cluster {
             }
             if !changes.is_empty() {
                 // A promoted replica must know its number of replicas before it gets the first command.
-                state.tell_of_replicas();
+                state.update_replica_counts();
             }
             state.forget(&changes)
         };
@@ -215,9 +215,8 @@ impl Cluster {
         }
     }
 
-    /// Drops guests that no `ASK` has led to for a while: the slot was not moved there after all. Closes unused
-    /// `ASKING` connections of the other members.
-    fn forget_guests(&self, now: Moment) {
+    /// Drops guests and `ASKING` connections that no `ASK` has used for [`GUEST_STAYS`].
+    fn drop_unused_members(&self, now: Moment) {
         let unused: Vec<_> = {
             let state = self.state.read();
             let take = |member: &Arc<Member>| member.take_unused_asking_connection(now - GUEST_STAYS);
@@ -255,14 +254,14 @@ impl Cluster {
         }
     }
 
-    /// Removes a closed member, no matter what put it back into the map. The next query of the servers creates a new
-    /// one.
+    /// Removes a closed member from the map. The next query of the servers creates a new member.
     fn forget_closed(&self, member: MemberId) {
         self.state.write().members.retain(|_, known| known.id() != member);
         self.suspicion.raise();
     }
 
-    /// Spreads the news of a changed map. `left` are members that have lost their last slot.
+    /// Passes a changed map on to subscriptions, waiting commands and the listener. Closes `left`, the members that
+    /// have lost their last slot.
     fn changed(&self, (changes, left): (Changes, Vec<Arc<Member>>)) {
         let world = self.nobody.transport().world();
         for member in left {
@@ -308,9 +307,9 @@ impl State {
     /// Prepares the map for a view at this moment: sets whether hearsay resists the view, and forgets nodes that have
     /// left.
     ///
-    /// A node with slots that no view has listed for [`GONE_AFTER`] was told to leave, so other nodes may claim its
-    /// slots. A node that went away, and that no view has listed as away for that long, does not return to its shard.
-    /// A view that is merely stale lists all nodes except the newest ones.
+    /// If no view has listed a node with slots for [`GONE_AFTER`], the node was removed from the cluster, and other
+    /// nodes may claim its slots. If no view has listed an unreachable node as unreachable for that long, the node does
+    /// not return to its shard. A stale view lacks only the newest nodes.
     fn prepare(&mut self, view: &SlotView, now: Moment) {
         self.slots.hold_hearsay(self.redirected.is_some_and(|at| now < at + NEWS_TAKES));
         if !self.slots.is_kin(view) {
@@ -327,7 +326,7 @@ impl State {
         }
     }
 
-    fn tell_of_replicas(&self) {
+    fn update_replica_counts(&self) {
         let replicas = self.slots.replicas();
         for (address, member) in &self.members {
             member.acknowledgement().knows_of(replicas.get(address).copied().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Commands to the server that a name lives on, and where their replies came from.
+//! Runs commands at the server that a name lives on, and reports the name's placement with each reply.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::names::LockName;
 use crate::transport::undeclared::Undeclared;
 use crate::transport::{Call, Fault, FaultKind, Reply};
 
-/// A reply, and where it came from.
+/// A reply to a command about a name.
 pub(crate) struct Answered {
     pub(crate) reply: Reply,
-    /// Where the name lived when the command was sent, by the client's map. While a slot is being moved, the target
-    /// may have replied on behalf of that server.
+    /// Where the client's map placed the name when the command was sent. While the name's slot is being moved, the
+    /// target of the move may have replied instead of that server.
     pub(crate) placement: Placement,
     pub(crate) clock: MemberClock,
 }
@@ -35,8 +35,8 @@ impl Topology {
         self.run_placed(name, call).await.map(|(reply, _)| reply)
     }
 
-    /// Like [`run`](Self::run). Also returns where the name lived for the server that replied. The name may have
-    /// moved since the call.
+    /// Like [`run`](Self::run). Also returns the name's placement when the command was sent. The name may have moved
+    /// since then.
     pub(crate) async fn run_placed(&self, name: &LockName, call: Call) -> Result<(Reply, Placement), Fault> {
         match &self.servers {
             Servers::Fixed { members, .. } => {
@@ -55,15 +55,15 @@ impl Topology {
         }
     }
 
-    /// Whether the server of this placement accepts scripts without declared keys. `None` if it refuses them, has
-    /// left, or is not part of a cluster.
+    /// Returns what is known about the server's handling of scripts without declared keys. `None` if the server refuses
+    /// such scripts, has left the cluster, or is not part of a cluster.
     pub(crate) fn undeclared(&self, placement: Placement) -> Option<Arc<Undeclared>> {
         let member = self.at(placement)?;
         Some(Arc::clone(member.undeclared())).filter(|undeclared| undeclared.is_taken())
     }
 
-    /// Whether all servers of a cluster accept scripts without declared keys. Servers that have not shown it yet are
-    /// ignored.
+    /// Returns whether all servers of a cluster accept scripts without declared keys. Ignores servers where that is
+    /// unknown. `None` if it is unknown everywhere, or without a cluster.
     pub(crate) fn undeclared_keys(&self) -> Option<bool> {
         let Servers::Cluster(cluster) = &self.servers else { return None };
         let known = cluster.all().into_iter().filter_map(|member| member.undeclared().known());
@@ -83,8 +83,8 @@ impl Topology {
         }
     }
 
-    /// Like [`run_placed`](Self::run_placed), for a call that contains a moment in the server's time. `call` is built
-    /// again for each server that it is sent to.
+    /// Like [`run_placed`](Self::run_placed), for a call that contains a moment in the server's time. `call` builds the
+    /// call again for each server, with that server's clock.
     pub(crate) async fn run_timed(
         &self,
         name: &LockName,

@@ -30,8 +30,8 @@ pub enum TopologyKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerInfo {
-    /// `host:port` as the servers report it, or the path of a socket. For a single server with the database after a
-    /// slash.
+    /// `host:port` as the servers report it, or the path of a socket. For a single server, a slash and the database
+    /// follow.
     pub address: String,
     /// Role of the server.
     pub role: ServerRole,
@@ -48,7 +48,7 @@ pub struct ServerInfo {
 pub enum ServerRole {
     /// Locks live on this server.
     Primary,
-    /// Repeats the writes of a primary, or will do so once it is back.
+    /// Replicates a primary, or will do so once it is reachable again.
     Replica,
     /// Watches a primary.
     Sentinel,

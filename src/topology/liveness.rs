@@ -1,33 +1,33 @@
 //! Detects servers that have stopped answering, from the replies to this client's commands.
 //!
-//! A server is *silent* if a reply is due, and neither that reply nor any other has come for 100 ms, or for four
-//! times the usual reply time if that is longer.
+//! A server is *silent* if a reply is outstanding, and no reply at all has arrived for 100 ms. If four times the usual
+//! reply time is longer, that limit counts instead.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::world::{Moment, World, nanos};
 
-/// Shortest time without an overdue reply after which a server is silent. The limit is [`SLOWER`] times the usual
-/// reply time if that is longer.
+/// After this time without any reply, a server with an outstanding reply is silent. [`SLOWER`] times the usual reply
+/// time counts instead if longer.
 const SILENT: Duration = Duration::from_millis(100);
 const SLOWER: u64 = 4;
 
-/// Time for which an overdue reply counts after its caller gave up.
+/// Time for which an overdue reply counts as missed after its caller gave up.
 const MEMORY: Duration = Duration::from_secs(1);
 
 /// The replies of a server. Moments are in ns of the local clock.
 #[derive(Debug, Default)]
 pub(super) struct Liveness {
     under_way: AtomicUsize,
-    /// Since when at least one command has always been in flight.
+    /// Start of the present period with at least one command in flight.
     asked: AtomicU64,
-    /// When the last reply came.
+    /// When the last reply arrived.
     heard: AtomicU64,
-    /// When a command that ended without a reply was sent, or the last reply before its end if that was later. 0
-    /// after the next reply. Counts until `known_until` only.
+    /// Start of the silence before a command ended without a reply: when the command was sent, or when the last reply
+    /// arrived, whichever is later. 0 once another reply arrives. Ignored after `known_until`.
     missed: AtomicU64,
-    /// End of `missed`: never if the command failed, after [`MEMORY`] if its caller gave up.
+    /// When `missed` expires: never if the command failed; [`MEMORY`] after its caller gave up.
     known_until: AtomicU64,
     /// Usual reply time in ns: a moving average in which each reply has a weight of one eighth. 0 before the first
     /// reply.
@@ -44,7 +44,7 @@ impl Liveness {
     }
 
     pub(super) fn heard(&self, now: Moment) {
-        // A plain store, because every command passes here. It does not matter which of two simultaneous replies
+        // A plain store, because every command runs this code. It does not matter which of two simultaneous replies
         // counts as the last.
         self.heard.store(now.as_nanos(), Ordering::Relaxed);
         if self.missed.load(Ordering::Relaxed) != 0 {
@@ -98,8 +98,8 @@ impl Pending<'_> {
         self.liveness.miss(self.sent, u64::MAX);
     }
 
-    /// Notes that the caller gave up. It counts only if the reply was overdue, and only for a while, because the
-    /// reply may have come since.
+    /// Notes that the caller gave up. This counts as a miss only if the server was silent. The miss expires after
+    /// [`MEMORY`], because the reply may have arrived since.
     fn given_up(&self, now: Moment) {
         if self.liveness.is_silent(now) {
             self.liveness.miss(self.sent, (now + MEMORY).as_nanos());
@@ -113,7 +113,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// A command in flight, with the clock that tells whether its reply was overdue when its caller gave up.
+/// A command in flight. If its caller drops it, the clock shows whether the reply was overdue.
 pub(super) struct UnderWay<'a> {
     pub(super) pending: Option<Pending<'a>>,
     pub(super) world: &'a dyn World,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_silent_when_an_answer_is_due_for_longer_than_usual() {
+    fn server_is_silent_while_reply_takes_longer_than_usual() {
         let liveness = Liveness::default();
         assert!(!liveness.is_silent(at(10_000)), "nothing was asked");
         let first = liveness.ask(at(10_000));

@@ -28,7 +28,7 @@ use asking::AskingConnection;
 pub(crate) use events::MemberListener;
 pub(super) use events::Subscriber;
 
-/// Interval at which [`Member::answers`] checks whether replies are still due.
+/// Interval at which [`Member::answers`] checks whether replies are still outstanding.
 const LOOKS: Duration = Duration::from_millis(10);
 
 /// Identifies a server within its topology.
@@ -56,30 +56,30 @@ pub(super) struct Member {
     undeclared: Arc<Undeclared>,
     gate: Gate,
     acknowledgement: Acknowledgement,
-    /// Held by the caller that probes the server, on behalf of all callers that wait to be sent.
+    /// Held by the task that probes the server, on behalf of all tasks whose calls wait to be sent.
     probing: tokio::sync::Mutex<()>,
     listener: OnceLock<Weak<dyn MemberListener>>,
     subscriber: OnceLock<Weak<dyn Subscriber>>,
     /// Number of broken connections. Locked while a change is reported, so that reports arrive in order.
     broken: Mutex<usize>,
-    /// True once there has been no connection for messages for a while.
+    /// True while there has been no connection for messages for a while.
     is_deaf: AtomicBool,
-    /// True if the last command about a lock was refused for a passing reason. `refusal` is the text of the last such
-    /// error.
+    /// True if a command about a lock was refused for a temporary reason, and none has succeeded since. `refusal` is
+    /// the text of the last such error.
     is_refusing: AtomicBool,
     refusal: Mutex<String>,
     asking: AskingConnection,
     left: Left,
 }
 
-/// Set once no caller waits for replies of this server any more.
+/// Set by [`Member::leave`]: callers stop waiting for replies of this server.
 #[derive(Default)]
 struct Left {
     is_left: AtomicBool,
     notify: Notify,
 }
 
-/// True if a script's command failed because its key is not on this server, or its slot is being moved.
+/// True if a command inside a script failed because its key is not on this server, or the key's slot is being moved.
 pub(super) fn tells_of_keys_elsewhere(error: &str) -> bool {
     Redirect::of(error, "") == Redirect::NonLocal
 }
@@ -99,7 +99,7 @@ impl Member {
         Self::of_cluster(id, "", transport, Arc::new(Undeclared::new(tells_of_keys_elsewhere)), rule)
     }
 
-    /// Like `new`, for a server of a cluster. `undeclared` is shared with the transport, which fills it in.
+    /// Like `new`, for a server of a cluster. `undeclared` is shared with the transport, which updates it.
     pub(super) fn of_cluster(
         id: MemberId,
         host: &str,
@@ -177,8 +177,9 @@ impl Member {
         fault
     }
 
-    /// Runs a call as [`Transport::run`] does, and notes whether a reply came. A call that makes its caller a holder
-    /// returns once enough replicas have acknowledged it, and otherwise fails with [`FaultKind::Unacknowledged`].
+    /// Runs a call as [`Transport::run`] does, and notes whether a reply arrived. If the acknowledgement rule demands
+    /// it, a call that makes its caller a holder also waits for replicas. If too few replicas acknowledge, the call
+    /// fails with [`FaultKind::Unacknowledged`].
     pub(super) async fn run(&self, world: &dyn World, call: Call) -> Result<Reply, Fault> {
         let outcome = if self.acknowledgement.concerns(call.script, world.now()) {
             // Boxed to keep the futures of other calls small.
@@ -201,8 +202,8 @@ impl Member {
             let early = tokio::select! {
                 biased;
                 early = &mut replied => Some(early),
-                // A call that is not sent yet cannot be answered. It may be queued behind calls that replicas have
-                // not acknowledged.
+                // No reply can be expected before the call is sent. The call may be queued behind calls that replicas
+                // have not acknowledged.
                 _ = is_sent => None,
                 never = self.probe(world) => match never {},
             };
@@ -220,7 +221,7 @@ impl Member {
             if let Some(reply) = at_once.and_then(|at_once| at_once(&replied.reply)) {
                 return Ok(reply);
             }
-            // The server has replied. Waiting for its replicas does not make it silent.
+            // The server has replied, so the wait for its replicas does not count as silence.
             let got = acknowledgement.waiting(how.replicas, acknowledged).await;
             acknowledgement.judge(&**transport, how.replicas, got, world.now()).await?;
         }
@@ -231,7 +232,7 @@ impl Member {
         self.noted(world, self.transport.run(call)).await
     }
 
-    /// Awaits a reply, which is due from now on, and notes whether it comes.
+    /// Awaits a reply, which is outstanding from now on, and notes whether it arrives.
     async fn noted<T>(&self, world: &dyn World, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let mut under_way = UnderWay { pending: Some(self.liveness.ask(world.now())), world };
         let outcome = answer.await;
@@ -241,7 +242,7 @@ impl Member {
         outcome
     }
 
-    /// Waits until no reply is due any more or the server is silent, for at most `most`.
+    /// Waits until no reply is outstanding or the server is silent, for at most `most`.
     pub(super) async fn answers(&self, world: &dyn World, most: Duration) {
         let end = world.now() + most;
         while self.liveness.is_asked() && !self.is_silent(world.now()) && world.now() < end {
@@ -249,8 +250,8 @@ impl Member {
         }
     }
 
-    /// Ends the wait of all callers for replies of this server. Closing connections to a server that is away takes a
-    /// while.
+    /// Makes all callers stop waiting for replies of this server. Closing the connections takes a while if the server
+    /// is unreachable.
     pub(super) fn leave(&self) {
         self.left.is_left.store(true, Ordering::Release);
         self.left.notify.notify_waiters();
@@ -275,12 +276,12 @@ impl Member {
         futures::future::join(self.transport.close(within), asking).await;
     }
 
-    /// True if replies were due at that moment, and none had come for longer than usual.
+    /// True if the server was silent at that moment: a reply was overdue.
     pub(super) fn is_silent(&self, at: Moment) -> bool {
         self.liveness.is_silent(at)
     }
 
-    /// Notes whether the server refused a command about a lock for a passing reason.
+    /// Notes whether the server refused a command about a lock for a temporary reason.
     pub(super) fn note<T>(&self, outcome: &Result<T, Fault>) {
         match outcome {
             // Written only if it changes, because every command passes here.
@@ -301,7 +302,7 @@ impl Member {
         if wanted > 0 && !is_silent {
             return Error::replicas(0, wanted);
         }
-        // `broken` does not fit here: it counts the connection for messages too.
+        // `broken` is not used here, because it counts the connection for messages too.
         if let Some(message) = self.transport.trouble() {
             return Error::connection(message, true, None);
         }
@@ -311,7 +312,6 @@ impl Member {
         Error::timeout(Step::Command)
     }
 
-    /// True once there has been no connection for messages for a while, until there is one again.
     pub(super) fn is_deaf(&self) -> bool {
         self.is_deaf.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Subscriptions to the channels of names, and which command publishes on them.
+//! Subscriptions to the channels of names, and the command that publishes on these channels.
 
 use std::sync::Weak;
 

@@ -1,7 +1,7 @@
 //! Finds the server that a name lives on.
 //!
-//! Modules above see no servers. They run commands, subscribe and query by name, and every call looks the server up
-//! again, because names move.
+//! Other modules run commands and subscribe by name, not by server. Every call looks up the name's server again,
+//! because names move.
 //!
 //! | servers | where a name lives |
 //! |---|---|
@@ -9,7 +9,8 @@
 //! | a cluster ([`cluster`]) | on the primary of the name's slot |
 //! | Sentinel, or replicated ([`primary`]) | on the primary, for all names |
 //!
-//! The registry calls [`Topology::placement`] under a lock of its own, so that function takes no lock of the engine.
+//! The registry calls [`Topology::placement`] while it holds a lock of its own. So `placement` takes no lock of the
+//! engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +71,8 @@ enum Servers {
     Primary(Arc<Primary>),
 }
 
-/// Where a name lives. If two placements that were read one after the other are equal, the name has not moved in
-/// between. One command may name several names of equal placement.
+/// Where a name lives. If two successive reads of a name's placement are equal, the name has not moved in between.
+/// Names with equal placements may share one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Placement {
     pub(crate) member: MemberId,
@@ -92,8 +93,7 @@ impl Placement {
 enum Rule {
     /// There is only one server.
     Single,
-    /// For tests with several servers. The last digit of a name is the number of its server, shifted by this many
-    /// moves.
+    /// For tests with several servers. A name's server is the last digit of the name, plus this number of moves.
     #[cfg(test)]
     LastDigit(Arc<std::sync::atomic::AtomicUsize>),
 }
@@ -176,7 +176,8 @@ impl Topology {
         }
     }
 
-    /// Returns every server that has names now. In a cluster also the placeholder for names that no server has.
+    /// Returns every server that has names now. In a cluster, the result includes the placeholder for names that no
+    /// server has.
     pub(crate) fn homes(&self) -> Vec<MemberId> {
         let mut homes = self.members();
         if let Servers::Cluster(_) = &self.servers {
@@ -202,7 +203,7 @@ impl Topology {
         }
     }
 
-    /// Checks that the connections can ask replicas, if the acknowledgement rule needs them.
+    /// Checks that the connections support acknowledgement by replicas, if the rule is strict.
     ///
     /// # Errors
     ///
@@ -211,7 +212,7 @@ impl Topology {
         self.all().iter().try_for_each(|member| member.acknowledgement().check_connection(&**member.transport()))
     }
 
-    /// Asks each server whether it supports `WAIT`, if the acknowledgement rule needs it.
+    /// Checks that each server supports `WAIT`, if the acknowledgement rule is strict.
     ///
     /// # Errors
     ///
@@ -230,9 +231,9 @@ impl Topology {
         }
     }
 
-    /// True if replies of a name's server were due at that moment, and none had come for longer than usual. The reply
-    /// of a failed command stays due until another reply comes. The reply of a command that its caller gave up stays
-    /// due for one second.
+    /// True if the name's server was silent at that moment: a reply was outstanding, and no reply had arrived for
+    /// longer than usual. A failed command counts as unanswered until another reply arrives. An overdue command that
+    /// its caller dropped counts as unanswered for one second at most.
     pub(crate) fn is_silent(&self, name: &LockName, at: Moment) -> bool {
         self.member(name).is_silent(at)
     }
@@ -257,7 +258,7 @@ impl Topology {
         }
     }
 
-    /// Returns when most sentinels last confirmed the primary. `None` if renewals do not depend on that.
+    /// Returns when most sentinels last confirmed the primary. `None` if renewals do not depend on such a confirmation.
     pub(crate) fn confirmed(&self) -> Option<Moment> {
         match &self.servers {
             Servers::Primary(primary) => primary.confirmed(),
@@ -269,7 +270,7 @@ impl Topology {
         matches!(self.servers, Servers::Cluster(_))
     }
 
-    /// Identifies the set of servers: the same text for every name on them.
+    /// Returns a text that identifies the set of servers.
     pub(crate) fn identity(&self) -> &str {
         match &self.servers {
             Servers::Fixed { members, .. } => members.first().map_or("", |first| first.transport().address()),

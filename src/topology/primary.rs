@@ -1,13 +1,12 @@
 //! One primary for all names. Another server can take its place.
 //!
-//! 1. [`sentinel`] finds the primary of a set by asking its sentinels; [`replicated`] by asking the servers
-//!    themselves.
-//! 2. [`watch`] decides when they are asked: every `scan_interval`, and more often in doubt.
-//! 3. `taking` has another server prove that it is the primary, and puts it in the old primary's place.
-//! 4. `channels` subscribes there again.
+//! 1. [`sentinel`] finds the primary of a set by querying its sentinels. [`replicated`] queries the servers themselves.
+//! 2. [`watch`] decides when to query: every `scan_interval`, and more often in doubt.
+//! 3. `taking` checks that another server is the primary, and makes that server the current primary.
+//! 4. `channels` restores the subscriptions at the new primary.
 //! 5. [`Primary::run`] sends commands to the current primary.
 //!
-//! The old primary gets no more commands: it may be cut off, and accept writes that no other server ever gets.
+//! The old primary gets no more commands. It may be cut off, and accept writes that no other server ever gets.
 //!
 //! Lock order: `taking` (held across awaits), then `current`, then `replicas`. The lock `broken` of a member comes
 //! before `current`.
@@ -50,7 +49,7 @@ use taking::{Candidate, Known};
 use watch::ANSWERS_WITHIN;
 use witnesses::Witnesses;
 
-/// Time that commands in flight at the old primary have to be answered, unless it is silent.
+/// The old primary has this long to answer commands in flight, unless it is silent.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Time that the primary has to answer a query if it is silent or one of its connections is broken.
@@ -67,7 +66,7 @@ pub(crate) struct Primary {
     connector: Arc<dyn Connector>,
     world: Arc<dyn World>,
     current: RwLock<Current>,
-    /// Held while another server proves itself and takes the place of the primary.
+    /// Held while another server is checked and becomes the primary.
     taking: tokio::sync::Mutex<Candidate>,
     next: AtomicUsize,
     listener: OnceLock<Weak<dyn MemberListener>>,
@@ -78,12 +77,13 @@ pub(crate) struct Primary {
     sentinels: Witnesses,
     /// The servers that may become the primary.
     servers: Witnesses,
-    /// The replicas of the set, including replicas that are away.
+    /// The replicas of the set, including unreachable replicas.
     replicas: RwLock<BTreeSet<Address>>,
     identity: String,
     kind: TopologyKind,
     closed: AtomicBool,
-    /// When the sentinels were last asked and most of them named the current primary, in ns of the local clock.
+    /// Start of the last query in which most sentinels named the current primary and considered it up, in ns of the
+    /// local clock.
     confirmed: AtomicU64,
 }
 
@@ -98,7 +98,7 @@ struct Current {
     /// True if the client found the server by its replication history, and no sentinel has named it yet.
     is_early: bool,
     since: Instant,
-    /// True while one of its connections is broken.
+    /// True while a connection to the server is broken.
     is_away: bool,
 }
 
@@ -253,11 +253,11 @@ impl Primary {
     /// Asks the primary for its replication history. `None` without an answer in time.
     async fn replication_of_current(&self) -> Option<Replication> {
         let member = self.member();
-        // A primary that is silent, or has a broken connection, has had its time already.
+        // A primary that is silent or has a broken connection gets little time.
         let limit = if self.is_doubtful() { SILENT_WITHIN } else { ANSWERS_WITHIN };
         match within(limit, member.run(&*self.world, replication())).await? {
             Ok(reply) => Some(Replication::of(&reply)),
-            // The login may not run `INFO`. The role has to do.
+            // The login may not run `INFO`, so the role alone counts.
             Err(fault) if fault.kind == FaultKind::Refused => {
                 let is_primary = self.role_of_current(limit).await?.is_primary();
                 Some(Replication { is_primary, ..Replication::default() })
@@ -278,12 +278,12 @@ impl Primary {
         true
     }
 
-    /// Returns when most sentinels last confirmed the primary. `None` if renewals do not depend on that.
+    /// Like [`Topology::confirmed`](super::Topology::confirmed).
     pub(super) fn confirmed(&self) -> Option<Moment> {
         self.settings.confirm_primary.then(|| Moment::from_nanos(self.confirmed.load(Ordering::Relaxed)))
     }
 
-    /// Notes that sentinels name this server at this epoch, if it is the primary.
+    /// Notes that sentinels name this server at this epoch, if it is the current primary.
     fn confirm(&self, address: &Address, epoch: u64) {
         let mut current = self.current.write();
         if current.address == *address {
@@ -313,7 +313,7 @@ impl Primary {
     }
 }
 
-/// Opens connections for commands and messages. Returns at once; they come up when they can.
+/// Opens connections for commands and messages. Returns at once. The connections come up in the background.
 async fn connect(
     settings: &Settings,
     connector: &dyn Connector,
@@ -326,7 +326,7 @@ async fn connect(
     })
 }
 
-/// The fault of a command whose server lost its place and was closed. The client itself is still open.
+/// The fault of a command whose server was replaced as the primary and closed. The client itself is still open.
 fn left(fault: Fault) -> Fault {
     let message = "another server has become the primary while this one was asked".to_owned();
     Fault { kind: FaultKind::Lost, message, ..fault }

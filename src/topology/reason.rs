@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::address::Address;
 use crate::error::Error;
 
-/// Extra time to wait for the error of a connection attempt, which reports its reason only when its own time is up.
+/// Extra time to wait for the error of a connection attempt. The attempt reports its reason only at the end of its own
+/// time limit.
 pub(super) const SAYS_WHY: Duration = Duration::from_millis(100);
 
-/// The most informative of several errors: an error that a server replied counts for more than a server that is away.
+/// The most informative of several errors. An error that a server replied outranks the error for an unreachable server.
 #[derive(Debug, Default)]
 pub(super) struct Reason(Option<Error>);
 
@@ -24,7 +25,7 @@ impl Reason {
     }
 }
 
-/// Error for a server that does not tell `what`, for which `command` is needed.
+/// Error for a server that does not report `what`, which `command` queries.
 pub(super) fn untold(address: &Address, what: &str, command: &str, why: &str) -> Error {
     if why.starts_with("NOPERM") || why.contains("unknown command") {
         return Error::server(format!("{address} does not tell {what}, for which {command} is needed: {why}"));
@@ -36,7 +37,7 @@ pub(super) fn away(server: &impl std::fmt::Display, why: &str) -> Error {
     Error::connection(format!("{server}: {why}"), false, None)
 }
 
-/// Adds the server's name to the reason why it cannot be reached, unless the reason has it already.
+/// Adds the server's name to the reason why the server is unreachable, unless the reason contains the name already.
 pub(super) fn unreachable(server: &impl std::fmt::Display, error: Error) -> Error {
     match error {
         Error::Connection { message, outcome_unknown, source, origin } => {
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_named_once() {
+    fn unreachable_error_names_server_once() {
         for said in ["10.0.0.1:6379: refused", "refused"] {
             let error = Error::connection(said, false, None);
             let told = unreachable(&"the sentinel 10.0.0.1:6379", error).to_string();
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_has_said_counts_for_more_than_that_somebody_is_away() {
+    fn server_error_outranks_unreachable_server() {
         let (said, gone) = (|| Error::server("NOPERM"), || away(&"a:1", "refused"));
         for order in [[said(), gone()], [gone(), said()]] {
             let mut reason = Reason::default();

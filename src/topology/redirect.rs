@@ -1,19 +1,21 @@
-//! Classifies the errors of a server by where the command has to go instead.
+//! Classifies a server's errors by where the command must be sent instead.
 //!
 //! | error | did the command run? | reaction |
 //! |---|---|---|
-//! | `MOVED slot to` | no | the map is patched, the command is sent to `to`, and a view is asked for |
-//! | `ASK slot to` | no | one key: sent to `to` behind an `ASKING`; the map stays. Several or undeclared keys: as `TRYAGAIN`, because some are not there yet. Redis 6.2 says `ASK` where others say `TRYAGAIN` |
+//! | `MOVED slot to` | no | the map is patched, the command is sent to `to`, and a view is queried |
+//! | `ASK slot to`, one key | no | the command is sent to `to` behind an `ASKING`; the map stays |
+//! | `ASK slot to`, several or undeclared keys | no | as `TRYAGAIN`, because some keys may not be at `to` yet. Redis 6.2 replies `ASK` where other versions reply `TRYAGAIN` |
 //! | `TRYAGAIN` | no | retried at the same place after a pause |
-//! | `CLUSTERDOWN` for the whole cluster | no | a view is asked for, and commands wait at the gate until the server serves again |
-//! | `CLUSTERDOWN` for one slot, `LOADING`, `MASTERDOWN`, `BUSY` | no | a view is asked for, and the command is retried after a pause |
-//! | `while the cluster is down`, from a script | up to the first key, or write | as `CLUSTERDOWN` |
+//! | `CLUSTERDOWN` for the whole cluster | no | a view is queried, and commands wait at the gate until the server serves again |
+//! | `CLUSTERDOWN` for one slot, `LOADING`, `MASTERDOWN`, `BUSY` | no | a view is queried, and the command is retried after a pause |
+//! | `while the cluster is down`, from a script | up to its first key or first write | as `CLUSTERDOWN` |
 //! | `READONLY`, `NOREPLICAS` | a script: up to the first write | as `LOADING`: the server is a replica now, or has too few replicas |
-//! | `non local key`, `slot not served`, `undeclared keys were accessed during rehashing` | a script: up to that key | in a batch: sent again alone with its key declared, which gets one of the replies above. Otherwise as `LOADING`: a replica of Valkey 9.1 says so instead of `READONLY` |
+//! | `non local key`, `slot not served`, `undeclared keys were accessed during rehashing` | a script: up to that key | as `LOADING`: a replica of Valkey 9.1 replies this instead of `READONLY` |
+//! | the same, for a step of a batch | up to that key | the step is sent again alone, with its key declared, and succeeds or fails with an error above |
 //! | any other | | passed on to the caller |
 //!
-//! "Up to" means that nothing was written: scripts read every key that they use before the first write (`lua/`), and
-//! neither a slot nor the state of a cluster changes while a script runs.
+//! "Up to" means that the script has written nothing. Scripts read every key that they use before the first write
+//! (`lua/`). Neither a slot nor the cluster's state changes while a script runs.
 //!
 //! Errors from scripts have three forms:
 //!
@@ -21,19 +23,19 @@
 //! - Redis 6.2: the place in front, then a dash and the code.
 //! - Redis 6.2, if the script caught the error: no code.
 //!
-//! `MOVED` and `ASK` never come from a script. They count only at the start of the text, because the rest may be
-//! words that a user chose.
+//! `MOVED` and `ASK` never come from a script. They count only at the start of the text, because the rest may contain a
+//! user's text.
 
 use super::address::{Address, digits};
 use super::slots::SLOTS;
 use crate::error::passing::{Cause, Passing, inside};
 
-/// Where a command has to go that was answered with an error.
+/// Where a command must be sent after an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
-    /// To the primary that has the slot now, if the server could name it.
+    /// To the slot's present primary. `to` is `None` if the server does not know the address.
     Moved { slot: u16, to: Option<Address> },
-    /// To the node that the slot is being moved to, this once.
+    /// To the node that the slot is being moved to, for this command only.
     Ask { slot: u16, to: Option<Address> },
     /// Nowhere: the slot is being moved, and its keys are in two places.
     Again,
@@ -41,14 +43,14 @@ pub(crate) enum Redirect {
     Down,
     /// To the primary: this server accepts no writes any more.
     Demoted,
-    /// To the node with a key that a script used, and that is not here, or not completely.
+    /// To the node that has the key: a script used a key that is not on this server, or whose slot is being moved.
     NonLocal,
     /// The error is no redirect.
     None,
 }
 
 impl Redirect {
-    /// Classifies the error of a server at `host`. An address without a host has that host.
+    /// Classifies the error of the server at `host`. A redirect without a host leads to `host`.
     pub(crate) fn of(text: &str, host: &str) -> Self {
         let mut words = text.split(' ');
         match words.next() {
@@ -89,8 +91,8 @@ impl Redirect {
     }
 }
 
-/// Parses the slot and the address of a redirect. `?` is a host that the server does not know; that address, and one
-/// that cannot be parsed, is `None`.
+/// Parses the slot and the address of a redirect. The address is `None` if its host is `?` (unknown to the server), or
+/// if it cannot be parsed.
 fn target<'a>(mut words: impl Iterator<Item = &'a str>, answered: &str) -> Option<(u16, Option<Address>)> {
     let slot = digits(words.next()?).filter(|slot| *slot < SLOTS)?;
     let address = words.next().and_then(Address::split);

@@ -17,7 +17,7 @@ pub(super) enum Role {
         /// Number of replicas that it reports.
         replicas: usize,
     },
-    /// Repeats the writes of a primary.
+    /// Replicates a primary.
     Replica,
     /// Not a server of keys, for example a sentinel.
     Other,
@@ -31,9 +31,9 @@ pub(super) struct Replication {
     pub(super) is_primary: bool,
     /// Number of connected replicas, including replicas that are still catching up.
     pub(super) connected: usize,
-    /// Number of replicas that are up to date: online, and heard from in the last [`UP_TO_DATE`] seconds.
+    /// Number of replicas that are up to date: `online`, with a `lag` of at most [`UP_TO_DATE`] seconds.
     pub(super) online: usize,
-    /// Replication id; for a replica, its primary's. A server gets a new id when it is promoted, or has lost its
+    /// Replication id. A replica has the id of its primary. A server gets a new id when it is promoted or has lost its
     /// data.
     pub(super) id: String,
     /// Replication id that the server had before it was promoted.
@@ -45,7 +45,8 @@ pub(super) fn replication() -> Call {
     Call { script: &INFO, keys: 0, words }
 }
 
-/// Longest `lag` in seconds of a replica that counts as up to date. A healthy replica reports every second.
+/// Longest `lag` in seconds of a replica that counts as up to date. A healthy replica acknowledges the replication
+/// stream every second.
 const UP_TO_DATE: u64 = 3;
 
 impl Replication {
@@ -59,8 +60,8 @@ impl Replication {
                 Some(("connected_slaves", count)) => told.connected = count.trim().parse().unwrap_or(0),
                 Some((field, replica)) if field.starts_with("slave") => {
                     let part = |name: &str| replica.split(',').find_map(|part| part.trim().strip_prefix(name));
-                    // A frozen replica stays online until `repl-timeout`. If the server reports no lag, its `state`
-                    // alone counts.
+                    // A frozen replica stays `online` until `repl-timeout`, so the `lag` counts too. Without a reported
+                    // `lag`, the `state` alone counts.
                     let lag = part("lag=").and_then(|lag| lag.parse::<u64>().ok()).unwrap_or(0);
                     told.online += usize::from(part("state=") == Some("online") && lag <= UP_TO_DATE);
                 }
@@ -70,8 +71,8 @@ impl Replication {
         told
     }
 
-    /// True for a primary that was promoted as a replica of the primary with this history.
-    pub(super) fn goes_on_from(&self, history: &str) -> bool {
+    /// True if this server is a primary that was promoted, and that had this replication id as a replica.
+    pub(super) fn continues_history(&self, history: &str) -> bool {
         self.is_primary && !history.is_empty() && self.before == history
     }
 }
@@ -98,7 +99,7 @@ impl Role {
     }
 }
 
-pub(super) fn role_untold(address: &Address, why: &str) -> Error {
+pub(super) fn role_not_reported(address: &Address, why: &str) -> Error {
     untold(address, "whether it is the primary", "ROLE", why)
 }
 
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_as_servers_tell_them() {
+    fn role_replies_are_parsed() {
         let replica = Reply::List(vec![word("10.0.0.2"), word("6379"), word("3129659")]);
         let primary = Reply::List(vec![word("master"), Reply::Int(3_129_659), Reply::List(vec![replica])]);
         assert_eq!(Role::of(&primary), Role::Primary { replicas: 1 });
@@ -142,14 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_was_promoted_goes_on_from_its_primary() {
+    fn promoted_replica_continues_history_of_its_primary() {
         let of = |text: &'static str| Replication::of(&word(text));
         let promoted = of("# Replication\r\nrole:master\r\nmaster_replid:new\r\nmaster_replid2:old\r\nx:y\r\n");
-        assert!(promoted.goes_on_from("old") && !promoted.goes_on_from("new") && !promoted.goes_on_from(""));
-        assert!(!of("role:slave\r\nmaster_replid:old\r\nmaster_replid2:old").goes_on_from("old"));
+        assert!(
+            promoted.continues_history("old") && !promoted.continues_history("new") && !promoted.continues_history("")
+        );
+        assert!(!of("role:slave\r\nmaster_replid:old\r\nmaster_replid2:old").continues_history("old"));
         // A server that has lost its data, then replies that tell nothing.
-        assert!(!of("role:master\r\nmaster_replid:new\r\nmaster_replid2:0000").goes_on_from("old"));
+        assert!(!of("role:master\r\nmaster_replid:new\r\nmaster_replid2:0000").continues_history("old"));
         assert_eq!(Replication::of(&Reply::Nil), Replication::default());
-        assert!(!Replication::of(&word("role:master")).goes_on_from(""));
+        assert!(!Replication::of(&word("role:master")).continues_history(""));
     }
 }

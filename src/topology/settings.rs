@@ -14,11 +14,10 @@ pub(crate) struct Settings {
     pub(crate) connect_timeout: Duration,
     pub(crate) scan_interval: Duration,
     pub(crate) sharded: Sharded,
-    /// True if a renewal counts only if most sentinels confirmed the primary within the last lease of the watchdog.
+    /// If true, a renewed lease starts no later than the latest confirmation of the primary by most sentinels.
     pub(crate) confirm_primary: bool,
     pub(crate) acks: AckRule,
-    /// Options for calls that share commands, and the reaper that runs the shared commands. `None` if calls share
-    /// none.
+    /// Options for batches of calls, and the reaper that runs the batches. `None` if calls are not batched.
     pub(crate) coalesce: Option<(Options, Reaper)>,
 }
 

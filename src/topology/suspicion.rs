@@ -1,5 +1,5 @@
-//! Wakes the task that queries servers when there is a reason to doubt what is known about them, and commands that
-//! wait for a change.
+//! Wakes the task that queries the servers when the client's knowledge about them is in doubt. Wakes waiting commands
+//! when that knowledge has changed.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 pub(super) struct Suspicion {
     is_raised: AtomicBool,
     raised: Notify,
-    /// For commands that wait for a server that accepts them.
+    /// Wakes commands that wait for a server that accepts them.
     changed: Notify,
 }
 
@@ -32,12 +32,12 @@ impl Suspicion {
         self.is_raised.swap(false, Ordering::AcqRel)
     }
 
-    /// Has waiting commands check whether there is a server for them now.
+    /// Wakes waiting commands. Each checks whether there is a server for it now.
     pub(super) fn changed(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Waits until `is_news` is true, for at most `most`. It is checked after each change.
+    /// Waits until `is_news` is true, for at most `most`. `is_news` is called at first and after each change.
     pub(super) async fn pause(&self, most: Duration, is_news: impl Fn() -> bool) {
         let changed = async {
             loop {

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ServersUrl {
     pub(crate) kind: Kind,
-    /// The scheme for the URL of a single server.
+    /// Scheme for the URL of each single server: `redis` or `rediss`.
     pub(crate) scheme: &'static str,
     /// The URL of the first server, with the same login and database.
     pub(crate) login: String,
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Cluster,
     /// The servers are sentinels, which know the primary by this name.
     Sentinel { name: String },
-    /// The servers are replicas of each other, and one is the primary.
+    /// The servers are a primary and its replicas.
     Replicated,
 }
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_of_several_servers_and_of_others() {
+    fn multi_server_urls_are_parsed_and_malformed_ones_refused() {
         let sentinel = |name: &str| Kind::Sentinel { name: name.to_owned() };
         for (url, kind, login, seeds) in [
             ("redis-cluster://a", Kind::Cluster, "redis://a:6379", 1),

@@ -24,8 +24,8 @@ use queue::{Core, Queued};
 mod batch;
 mod queue;
 
-/// After this time, a queued call no longer counts the commands before it as in flight. The place of a command that its
-/// own caller polls is freed only when that caller polls again, which may be never.
+/// After this time in the queue, a call stops counting the commands sent before it as in flight. Reason: a command that
+/// its own caller polls frees its place only when that caller polls again, which may never happen.
 const STALL: Duration = Duration::from_millis(10);
 
 type Outcome = Result<Reply, Fault>;
@@ -40,7 +40,7 @@ impl Coalesced {
         Arc::new(Self { core: Arc::new(Core::new(inner, None, options, reaper)) })
     }
 
-    /// As `over`, for a server of a cluster.
+    /// Like `over`, for a server of a cluster.
     pub(crate) fn over_member(
         inner: Arc<dyn Transport>,
         undeclared: Arc<Undeclared>,
@@ -83,8 +83,7 @@ impl Transport for Coalesced {
             match answered {
                 Some(Ok(outcome)) => outcome,
                 Some(Err(_)) if core.reaper.is_stopped() => Err(Fault::closed()),
-                // The runtime is ending: it drops its tasks one by one, and has dropped the task with the command
-                // before this caller.
+                // The runtime is ending. It has dropped the task with the command before it dropped this caller.
                 Some(Err(_)) => Err(Fault::runtime_gone()),
                 None => Err(Fault::no_answer()),
             }

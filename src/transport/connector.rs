@@ -1,4 +1,5 @@
-//! Connects to the servers of a topology: all with the same login and options, or as a simulation does it.
+//! Connects to the servers of a topology. [`Dial`] uses the same options for all servers. A simulation has its own
+//! [`Connector`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,9 +16,10 @@ use crate::error::Result;
 /// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To find out which servers there are. Returned once it is up.
+    /// To find out which servers exist. Returned once the connection is up.
     Seed,
-    /// For commands and messages of the names that live on the server. Returned at once; it comes up when it can.
+    /// For commands and messages of the names that live on the server. Returned at once. The connection comes up in the
+    /// background.
     Names {
         /// True for sharded channels. Each belongs to one slot.
         sharded: bool,
@@ -25,9 +27,9 @@ pub enum Purpose {
     /// For commands that are each sent behind an `ASKING`. Returned at once, like `Names`. Commands arrive in the order
     /// in which they are sent.
     Asking,
-    /// For occasional queries about the server. Returned once it is up.
+    /// For occasional queries about the server. Returned once the connection is up.
     Watch,
-    /// For commands and messages of a sentinel, with the sentinels' login. Returned once it is up.
+    /// For commands and messages of a sentinel, with the sentinels' login. Returned once the connection is up.
     Sentinel,
 }
 
@@ -40,7 +42,7 @@ pub trait Connector: Send + Sync + fmt::Debug {
     /// # Errors
     ///
     /// [`Purpose::Seed`], [`Purpose::Watch`] and [`Purpose::Sentinel`] fail if the server cannot be reached. The other
-    /// purposes fail only if it never can be.
+    /// purposes fail only if the server can never be reached.
     fn connect(&self, address: &str, purpose: Purpose) -> BoxFuture<'static, Result<Arc<dyn Transport>>>;
 }
 
@@ -48,7 +50,7 @@ pub trait Connector: Send + Sync + fmt::Debug {
 pub(crate) struct Login {
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
-    /// Queried before each login. Its answer replaces both user and password.
+    /// Queried before each login. The answer replaces both user and password.
     pub(crate) credentials: Option<Provider>,
 }
 
@@ -62,7 +64,7 @@ pub(crate) struct Dial {
     pub(crate) sentinel_login: Login,
     pub(crate) sentinel_tls: Option<Tls>,
     pub(crate) options: Options,
-    /// Maps the address that a server reports to the address that reaches it.
+    /// Maps the address that a server reports to the address at which the client reaches that server.
     pub(crate) address_map: Arc<HashMap<String, String>>,
     pub(crate) direct: bool,
 }

@@ -1,4 +1,4 @@
-//! One server as a user names it: by a URL, and by what the builder adds.
+//! One server, as a URL and the builder describe it.
 
 use std::net::Ipv6Addr;
 
@@ -14,14 +14,13 @@ pub(crate) struct Endpoint {
     pub(crate) url: Secret,
     pub(crate) username: Option<Secret>,
     pub(crate) password: Option<Secret>,
-    /// Queried before each login. Its answer replaces both user and password.
+    /// Queried before each login. The answer replaces both user and password.
     pub(crate) credentials: Option<Provider>,
     pub(crate) tls: Option<Tls>,
     pub(crate) database: Option<u8>,
 }
 
-/// One server, as a URL and the builder describe it. Errors never repeat a part of the URL, because it may contain a
-/// password.
+/// The parsed form of an [`Endpoint`]. Errors never repeat a part of the URL, because it may contain a password.
 pub(crate) struct Parsed {
     pub(crate) place: Place,
     pub(crate) username: Option<Secret>,
@@ -132,7 +131,7 @@ fn tcp(rest: &str) -> Result<Parsed> {
     Ok(Parsed { place: Place::Tcp(host.to_owned(), port), username, password, database })
 }
 
-/// Parses `user:password`; both are percent-encoded. An empty part is none.
+/// Parses `user:password`; both are percent-encoded. An empty part counts as missing.
 fn login(text: Option<&str>) -> Result<(Option<Secret>, Option<Secret>)> {
     let (username, password) = text.map_or(("", ""), |text| text.split_once(':').unwrap_or((text, "")));
     let part = |text: &str| Ok(Some(decoded(text)?).filter(|text| !text.is_empty()).map(Secret));
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_urls_are_refused_without_their_text() {
+    fn invalid_urls_are_refused_without_repeating_secrets() {
         for url in [
             "secret",
             "secret://h",

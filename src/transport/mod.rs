@@ -2,12 +2,12 @@
 //!
 //! **Unstable**: public with the feature `unstable-transport` only, and any release may change it.
 //!
-//! A client asks its server for three things: run a script, deliver the messages of a channel, close. Any type that
-//! keeps the promises of [`Transport`] can replace the server; [`Client::over_transport`] builds a client on it. The
-//! text of a script comes with each [`Call`]. The transport also supplies the client's clock and random numbers
-//! ([`World`]), so a simulation can be the same in every run. See also [`deterministic_tables`].
+//! A client uses a transport for three things: to run scripts, to receive the messages of channels, and to close the
+//! connections. Any type that keeps the promises of [`Transport`] can replace the server. [`Client::over_transport`]
+//! builds a client on such a type. Each [`Call`] has the text of its script. The transport also supplies the client's
+//! clock and random numbers ([`World`]), so a simulation can repeat exactly. See also [`deterministic_tables`].
 //!
-//! There are three implementations. Code above the trait does not know which one it has:
+//! There are three implementations. Code above the trait does not know which of them it uses:
 //! - `node`: the library `fred`, the default in production
 //! - `wire`: the crate `distlock-wire` (`Builder::direct`)
 //! - the crate `distlock-sim`: a simulated server, for our tests and for users' tests
@@ -46,7 +46,7 @@ pub use crate::world::World;
 pub struct Call {
     /// The script.
     pub script: &'static Script,
-    /// Number of keys. They are the first `words`.
+    /// Number of keys. The first `words` are the keys.
     pub keys: usize,
     /// The keys, followed by the arguments.
     pub words: Vec<Arg>,
@@ -67,8 +67,9 @@ fn cannot_acknowledge() -> BoxFuture<'static, Result<Replied, Fault>> {
 
 /// Makes this process keep its tables of names and owners in the same order in every run, for reproducible simulations.
 ///
-/// Call it before the first client and owner are created. The order is random otherwise, so that an attacker who
-/// chooses names cannot provoke hash collisions. Do not call it in programs whose names come from outside.
+/// Call this function before the first client and owner are created. Otherwise the order is random, so that an attacker
+/// who chooses names cannot provoke hash collisions. Do not call this function in programs whose names come from
+/// outside.
 #[cfg(feature = "unstable-transport")]
 pub fn deterministic_tables() {
     crate::hash::unseeded();
@@ -78,13 +79,13 @@ pub fn deterministic_tables() {
 pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Runs a script once.
     ///
-    /// Nothing is sent before the first poll. The script is sent again only after `NOSCRIPT`, when it has not run. The
-    /// future ends by itself, after one command timeout at the latest.
+    /// Nothing is sent before the first poll. The script is sent again only after `NOSCRIPT`, which means that it has
+    /// not run. The future ends by itself, after one command timeout at the latest.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not recall a command that was sent. A caller that may be dropped has another task
-    /// finish the future.
+    /// Dropping the future does not recall a command that was sent. A caller that may be dropped must let another task
+    /// complete the future.
     fn run(&self, call: Call) -> BoxFuture<'static, Result<Reply, Fault>>;
 
     /// Returns true if [`run_acknowledged`](Self::run_acknowledged) is available.
@@ -92,11 +93,11 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
         false
     }
 
-    /// Runs a script as [`run`](Self::run) does, and reports how many replicas have what it wrote.
+    /// Runs a script as [`run`](Self::run) does, and reports how many replicas have its writes.
     ///
     /// A `WAIT` follows the call on the same connection, because `WAIT` covers the writes of its own connection only.
-    /// Other callers' commands never wait behind it. `sent` is notified when the call waits for no other call any more:
-    /// from then on an answer is expected.
+    /// Other callers' commands never wait behind it. `sent` is notified once the call no longer waits for other calls.
+    /// From then on, a reply is expected.
     fn run_acknowledged(
         &self,
         _call: Call,
@@ -106,12 +107,12 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
         cannot_acknowledge()
     }
 
-    /// Subscribes to `channel`. Returns once the server is known to deliver its messages.
+    /// Subscribes to `channel`. Returns once the server is known to deliver the channel's messages.
     ///
     /// # Errors
     ///
-    /// Without a confirmation in time, an earlier subscription to the channel stays as it was. A new one may still come
-    /// into force, so a caller that no longer needs the channel unsubscribes.
+    /// If no confirmation arrives in time, an earlier subscription to the channel stays as it was. A new subscription
+    /// may still take effect later, so a caller that no longer needs the channel must unsubscribe.
     fn subscribe(&self, channel: Bytes) -> BoxFuture<'static, Result<(), Fault>>;
 
     /// Ends a subscription.
@@ -123,11 +124,12 @@ pub trait Transport: Send + Sync + fmt::Debug + 'static {
     /// Sets the receiver of messages. Called once, before the first subscription.
     fn listen(&self, listener: Weak<dyn Listener>);
 
-    /// Identifies the server without asking it: the same text for the same server at the same address.
+    /// Returns a text that identifies the server, without a command to the server. The text is the same for the same
+    /// server at the same address.
     fn address(&self) -> &str;
 
-    /// Returns why there is no connection for commands, with the server's name. `None` if there is one, or if the
-    /// reason is unknown.
+    /// Returns why there is no connection for commands, with the server's name. `None` if there is a connection, or if
+    /// the reason is unknown.
     fn trouble(&self) -> Option<String> {
         None
     }

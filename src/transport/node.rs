@@ -1,4 +1,4 @@
-//! One Redis server over fred: a pool of connections for commands, one connection for messages. Only this module
+//! One Redis server over fred: a pool of connections for commands, and one connection for messages. Only this module
 //! imports fred.
 //!
 //! It works around problems of fred 10.1 (`tests/client/traps.rs` has a test for each):
@@ -6,8 +6,8 @@
 //! - Silent connections are detected by counting timeouts.
 //! - Connections are closed explicitly.
 //!
-//! Messages use a connection of this crate's own, except over native-tls. There they use fred, and a `PING` behind each
-//! subscription confirms it.
+//! Messages use a connection of this crate's own, except over native-tls. Over native-tls, messages use fred, and a
+//! `PING` after each subscription confirms the subscription.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -52,12 +52,12 @@ pub(crate) struct Node {
     address: String,
 }
 
-/// Connections beside the pool: for messages, and for calls that replicas must acknowledge.
+/// Connections outside the pool: for messages, and for calls that replicas must acknowledge.
 enum Special {
-    /// Connections of our own. They detect that a server has ended or refused a subscription. fred does not report that
-    /// a subscription has ended, and gives a refusal to the next command, or to none.
+    /// Connections of this crate's own, which detect that a server has ended or refused a subscription. fred does not
+    /// report the end of a subscription. It reports a refusal to the next command, or not at all.
     Own(MessageLine, Lanes),
-    /// Over native-tls, there are messages only.
+    /// Over native-tls: a connection for messages only.
     Fred(Subscriptions),
 }
 
@@ -81,7 +81,7 @@ impl Transport for Node {
         let (connection, script_cache) = (Arc::clone(&self.connections[next]), self.script_cache);
         let (closed, ended) = (Arc::clone(&self.closed), Arc::clone(&self.ended));
         Box::pin(async move {
-            // Created before `closed` is checked, because it is notified from its creation on.
+            // Created before `closed` is checked, because it sees only notifications after its creation.
             let ended = ended.notified();
             if closed.load(Ordering::Acquire) {
                 return Err(Fault::closed());
@@ -169,7 +169,7 @@ impl Transport for Node {
         Box::pin(async move {
             let until = tokio::time::Instant::now() + within.min(Duration::from_secs(1));
             let quits = futures::future::join_all(clients.iter().map(|client| client.quit()));
-            // `quit` can hang if the server is away.
+            // `quit` can hang if the server does not answer.
             let _ = tokio::time::timeout_at(until, quits).await;
             let ended = connect_tasks.into_iter().map(|task| async move {
                 let abort = task.abort_handle();

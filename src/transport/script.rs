@@ -7,15 +7,15 @@ use super::Reply;
 
 /// One Lua script.
 ///
-/// It is sent as `EVALSHA`. If the server does not know it, it is sent once more, as `EVAL`, to the same server. It is
-/// sent as `EVAL` at once without a script cache, and by `Transport::run_acknowledged` on a connection where it has not
-/// run before.
+/// The script is sent as `EVALSHA`. If the server does not know the script, it is sent once more, as `EVAL`, to the
+/// same server. `EVAL` is sent at once if the script cache is off. `Transport::run_acknowledged` also sends `EVAL` at
+/// once on a connection where the script has not run before.
 ///
 /// A script that is equivalent to one command (its field `command`) may be sent as that command instead, once.
 pub struct Script {
     /// Its name, text and command.
     pub(crate) wire: distlock_wire::Script,
-    /// The script that runs many calls of this script and similar ones at once, and the number of this script in it.
+    /// The script that runs many calls of this script and similar scripts at once, and the number of this script there.
     pub(crate) many: Option<(&'static Script, i64)>,
     /// Work of one call for the server. A call of the reentrant lock is 1.
     pub(crate) work: usize,
@@ -91,7 +91,7 @@ impl Script {
         self
     }
 
-    /// Has the part of the reply that `at_once` extracts returned alone, without waiting for replicas.
+    /// Sets `at_once`, which extracts the part of the reply that is returned without waiting for replicas.
     pub(crate) const fn telling(mut self, at_once: fn(&Reply) -> Option<Reply>) -> Self {
         self.at_once = Some(at_once);
         self

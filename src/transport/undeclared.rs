@@ -1,12 +1,12 @@
-//! Scripts without declared keys. In a cluster, a command can touch keys in several slots only if it is such a script,
-//! and only slots of its own server. The first one that is sent shows whether a server allows it.
+//! Scripts without declared keys. In a cluster, only such a script can touch keys in several slots, and only in slots
+//! of its own server. The replies show whether a server allows such scripts.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{Arg, Call};
 
-/// A server that refuses its own keys this many times in a row is sent no more undeclared keys.
+/// A server gets no more undeclared keys after it has refused its own keys this many times in a row.
 const ENOUGH: usize = 8;
 
 /// Whether one server accepts undeclared keys.
@@ -39,7 +39,8 @@ impl Undeclared {
         !self.is_refused.load(Ordering::Relaxed)
     }
 
-    /// True if this error reports an undeclared key as not on this server, or not accessible. The key was not touched.
+    /// True if this error reports that an undeclared key is not on this server, or not accessible. The key was not
+    /// touched.
     pub(crate) fn is_elsewhere(&self, error: &str) -> bool {
         (self.is_elsewhere)(error)
     }
@@ -60,7 +61,7 @@ impl Undeclared {
     }
 
     /// Notes that the server has refused an undeclared key, and accepted it once it was declared.
-    pub(crate) fn was_in_vain(&self) {
+    pub(crate) fn note_needless_refusal(&self) {
         if self.in_vain.fetch_add(1, Ordering::Relaxed) + 1 >= ENOUGH && !self.is_refused.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(
@@ -83,11 +84,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn server_that_refuses_in_vain_gets_no_more_undeclared_keys() {
+    fn server_gets_no_undeclared_keys_after_repeated_vain_refusals() {
         let server = Undeclared::new(|error| error == "elsewhere");
         assert!(server.is_elsewhere("elsewhere") && !server.is_elsewhere("OOM"));
         for _ in 1..ENOUGH {
-            server.was_in_vain();
+            server.note_needless_refusal();
         }
         assert!(server.is_taken());
         assert_eq!(server.known(), None);
@@ -95,7 +96,7 @@ mod tests {
         assert_eq!(server.known(), Some(true));
         for _ in 0..ENOUGH {
             assert!(server.is_taken());
-            server.was_in_vain();
+            server.note_needless_refusal();
         }
         assert!(!server.is_taken());
         server.worked();

@@ -18,8 +18,8 @@ use crate::world::{Machine, World};
 pub(crate) struct Wire(Connections);
 
 impl Wire {
-    /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up when
-    /// they can. `sharded`: each channel belongs to one slot.
+    /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up in the
+    /// background. `sharded`: each channel belongs to one slot.
     pub(crate) async fn connect(target: Target, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
         Connections::connect(target, &options.into(), lazily, sharded).await.map(Self).map_err(to_error)
     }

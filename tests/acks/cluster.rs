@@ -41,7 +41,7 @@ async fn refused(client: &Client, flavour: Flavour) {
     bed::idle(client).await;
 }
 
-/// As in Redisson: one replica, where one is connected.
+/// The default, as in Redisson: one replica, if any replica is connected.
 #[tokio::test]
 async fn one_connected_replica_must_acknowledge_by_default() {
     let cluster = cluster().await;
@@ -80,9 +80,9 @@ async fn one_connected_replica_must_acknowledge_by_default() {
     end(client).await;
 }
 
-/// A failed replica of the map counts: it may be promoted when it is back.
+/// A failed replica in the map counts, because it may be promoted after its return.
 #[tokio::test]
-async fn all_counts_every_replica_of_the_map() {
+async fn acks_all_counts_every_replica_of_the_map() {
     let cluster = cluster().await;
     let primary = cluster.primary_of("a").await.admin();
     let all = over(&cluster.url(), Acks::All).connect().await.unwrap();
@@ -109,7 +109,7 @@ enum Goes {
 }
 
 #[tokio::test]
-async fn all_counts_the_old_primary_until_it_is_back_or_forgotten() {
+async fn acks_all_counts_old_primary_until_back_or_forgotten() {
     let options = ClusterOptions::default().primaries(3).replicas(2).node_timeout(2_000);
     let cluster = Cluster::start(options).await;
     let all = over(&cluster.url(), Acks::All).connect().await.unwrap();
@@ -154,7 +154,7 @@ async fn never_granted(all: &Client) {
                     assert_eq!(wanted, 2, "{flavour}");
                     refused += 1;
                 }
-                // There is no primary yet, or the machine stood still.
+                // There is no primary yet, or the machine paused.
                 Err(error) if refused == 0 || error.is_retryable() => {}
                 outcome => panic!("{flavour}, after {refused} refusals: {outcome:?}"),
             }

@@ -33,7 +33,7 @@ async fn group_has_one_wait_and_releases_and_queries_have_none() {
     drop(guards);
     end(strict).await;
     for acks in [Acks::Off, Acks::Redisson] {
-        // Redisson's rule asks for no replica over redis://.
+        // Over `redis://`, Redisson's rule requires no replica.
         let off = client(&servers, acks).await;
         admin.reset_stats().await;
         for flavour in FLAVOURS {
@@ -70,7 +70,7 @@ async fn sixty_four_tasks_share_waits() {
 
 /// Queries, busy answers and releases are answered while a `WAIT` is blocked.
 #[tokio::test]
-async fn calls_that_gain_nothing_wait_for_no_replica() {
+async fn releases_queries_and_busy_tries_wait_for_no_replica() {
     let servers = servers(1).await;
     let strict = patient(&servers, Acks::AtLeast(1)).await;
     let held = join_all(FLAVOURS.map(async |flavour| strict.lock(flavour, &format!("busy:{flavour}")).lock().await));

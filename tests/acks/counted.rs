@@ -1,4 +1,4 @@
-//! `Acks::All` counts replicas that are away, whichever source lists them.
+//! `Acks::All` counts unreachable replicas, whichever source lists them.
 
 use bed::fault::refused_by;
 use distlock::{Acks, Flavour};
@@ -9,13 +9,13 @@ use crate::{connected, end, had, ms, over, servers};
 
 /// A service behind one name lists connected replicas only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_behind_one_name_count_while_away() {
+async fn acks_all_counts_disconnected_replicas_behind_one_name() {
     let servers = servers(2).await;
     let all = over(&format!("redis-replicated://{}", servers.node(0).addr()), Acks::All).connect().await.unwrap();
     had(&all.reentrant("a")).await.unlock().await.unwrap();
     servers.node(2).kill();
     connected(&servers, 1).await;
-    // Also after the client has asked the primary for its replicas again.
+    // The same after the client has queried the primary's replicas again.
     let queries = async || servers.node(0).admin().calls("role").await + servers.node(0).admin().calls("info").await;
     let before = queries().await;
     bed::eventually("the client looks again", async || queries().await > before + 4).await;
@@ -26,9 +26,9 @@ async fn replicas_behind_one_name_count_while_away() {
     end(all).await;
 }
 
-/// Sentinels list a replica that is away. Until one of them has answered, no acquire is granted.
+/// Sentinels list an unreachable replica. Until a sentinel has answered, no acquire is granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_that_sentinels_list_late_count() {
+async fn acks_all_counts_replicas_listed_late_by_sentinels() {
     let bed = Sentinels::start(SentinelsOptions::default().down_after(60_000)).await;
     let primary = bed.primary().await;
     let away = (0..3).find(|n| *n != primary).unwrap();

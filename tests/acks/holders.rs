@@ -1,4 +1,4 @@
-//! Every way to become a holder, or a holder for longer: replicas have the write before the guard counts.
+//! Every way to acquire or extend a hold: replicas have the write before the guard counts.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::{FLAVOURS, builder, client, end, had, had_as, in_step, ms, nothing_le
 /// A renewal here would move a deadline by this or more.
 const BEYOND: Duration = secs(1);
 
-/// Asserts that a deadline has not moved. Two readings of one deadline differ by less than half of [`BEYOND`], even if
-/// the test stands still in between: the best of ten readings counts.
+/// Asserts that a deadline has not moved. Two readings of one deadline differ by less than half of [`BEYOND`]. The best
+/// of ten readings counts, so a pause of the test does no harm.
 fn stays(moved: Duration, what: &str) {
     assert!(moved <= BEYOND / 2, "{what}: the deadline has moved by {moved:?}");
 }
@@ -27,7 +27,7 @@ async fn undone(client: &Client) {
     eventually("nothing is under way", is_undone).await;
 }
 
-/// A renewal reaches the primary, and no replica. Redis then has a later end of the lease than the guard.
+/// A renewal reaches the primary, but no replica. The lease in Redis then ends later than the guard's deadline.
 #[tokio::test]
 async fn renewal_that_no_replica_acknowledges_moves_no_deadline() {
     let servers = servers(1).await;
@@ -167,7 +167,7 @@ async fn fencing_token_that_no_replica_has_is_not_issued() {
     let guard = had(&lock).await;
     let token = guard.fencing_token().unwrap();
     assert!(token >= before + 4, "{token} after {before}: tokens of refused acquires are used up");
-    // The replica has the counter: after a failover the next token is higher.
+    // The replica has the counter, so the next token after a failover is higher.
     let there: u64 = servers.node(1).admin().cmd(&["GET", &format!("{}{{token}}", bed::COUNTER)]).await;
     assert_eq!(there, token);
     guard.unlock().await.unwrap();
@@ -207,7 +207,7 @@ async fn fair_lock_that_is_passed_on_is_granted_once_a_replica_has_it() {
     }
 }
 
-/// A hand-off inside a process passes the hold on with its owner and deadline, and the replicas have that hold.
+/// A hand-over inside a process keeps the hold with its owner and deadline, and the replicas have this hold.
 #[tokio::test]
 async fn hand_off_keeps_the_hold_and_the_deadline_that_replicas_have() {
     let servers = servers(1).await;
@@ -215,7 +215,7 @@ async fn hand_off_keeps_the_hold_and_the_deadline_that_replicas_have() {
         builder(&servers, Acks::AtLeast(1)).watchdog(secs(3600)).handoff_time(secs(600)).connect().await.unwrap();
     let lock = strict.reentrant("handed");
     let first = had(&lock).await;
-    // From the server, because `Guard::owner` would prevent the hand-off.
+    // Read from the server, because `Guard::owner` would prevent the hand-over.
     let there = servers.node(0).admin().hgetall("handed").await;
     let next = bed::waiter(lock.clone());
     bed::becomes("waiting tasks", 1, async || strict.stats().waiting).await;
@@ -297,7 +297,7 @@ async fn group_locks_are_refused_as_a_whole() {
 
 /// Covers the cases with and without an acknowledging replica.
 #[tokio::test]
-async fn acquires_dropped_at_each_await_leave_nothing() {
+async fn acquires_dropped_at_each_await_leave_no_keys() {
     let servers = servers(1).await;
     let lasting = builder(&servers, Acks::AtLeast(1)).watchdog(secs(3600)).subscription_linger(ms(0));
     let strict = lasting.clone().connect().await.unwrap();

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use crate::{FLAVOURS, client, end, granted, had, had_as, in_step, ms, nothing_left, over, patient, secs, servers};
 
-/// `WAIT` on a new connection counts the replicas that have the writes of *that* connection. It wrote nothing, so all
+/// `WAIT` counts the replicas that have all writes of its own connection. On a new connection without writes, all
 /// replicas count.
 #[tokio::test]
 async fn wait_after_a_reconnect_acknowledges_nothing() {
@@ -39,10 +39,10 @@ async fn wait_after_a_reconnect_acknowledges_nothing() {
     }
 }
 
-/// Neither a re-entry with a shorter lease nor such an extend changes a value on the server. The script writes all the
-/// same, so that the call is acknowledged or refused.
+/// Neither a re-entry with a shorter lease nor such an extend changes a value on the server. The script still writes,
+/// so that the call is acknowledged or refused.
 #[tokio::test]
-async fn calls_that_change_no_value_are_acknowledged() {
+async fn calls_that_change_no_value_need_acknowledgement() {
     let servers = servers(1).await;
     let strict = client(&servers, Acks::AtLeast(1)).await;
     for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
@@ -103,7 +103,7 @@ async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missin
         let lock = strict.lock(flavour, &format!("late:{flavour}"));
         let outcome = bed::with_longer_waits(ms(300), async |wait| {
             let outcome = lock.lock_for(wait).await;
-            // The server stood still at the end of the wait.
+            // The server was paused at the end of the wait.
             let is_silent = matches!(outcome, Err(Error::Timeout { step: Step::Command, .. }));
             (!is_silent).then_some(outcome)
         })
@@ -120,7 +120,7 @@ async fn wait_that_runs_out_in_the_queue_of_a_lane_says_that_replicas_are_missin
 
 /// Calls beyond one group do not wait for its `WAIT`.
 #[tokio::test]
-async fn crowd_that_comes_at_once_takes_all_lanes() {
+async fn many_calls_at_once_use_all_lanes() {
     let servers = servers(1).await;
     let strict = patient(&servers, Acks::AtLeast(1)).await;
     servers.node(1).stop();
@@ -137,8 +137,7 @@ async fn crowd_that_comes_at_once_takes_all_lanes() {
     end(strict).await;
 }
 
-/// The server falls silent while a call is queued for a lane. The call times out, because nobody knows who holds the
-/// lock.
+/// The server falls silent while a call is queued for a lane. The call times out, because the holder is unknown.
 #[tokio::test]
 async fn wait_in_the_queue_of_a_lane_times_out_when_the_server_is_silent() {
     let servers = servers(1).await;
@@ -181,7 +180,7 @@ async fn retry_that_changes_no_value_is_not_acknowledged_by_a_new_connection() {
     let servers = servers(1).await;
     let proxy = Proxy::start(servers.node(0).server().addr());
     let strict = over(&proxy.url(), Acks::AtLeast(1)).retry_attempts(4).watchdog(secs(3600)).connect().await.unwrap();
-    // Another client extends the lease, because a client would ask for the longer lease of its own holds.
+    // Another client extends the lease, because a client requests the longest lease of its own holds.
     let other = client(&servers, Acks::Off).await;
     for flavour in FLAVOURS.into_iter().filter(|flavour| *flavour != Flavour::Plain) {
         let (lock, owner) = (strict.lock(flavour, "copy"), strict.owner());

@@ -13,7 +13,7 @@ fn name(lock: &str) -> String {
     format!("{TAG}:{lock}")
 }
 
-/// Three primaries with a replica each. A replica takes over however old its data is.
+/// Three primaries with a replica each. A replica takes over even with old data.
 async fn cluster() -> Cluster {
     let options = ClusterOptions::default().primaries(3).replicas(1).node_timeout(15_000);
     let cluster = Cluster::start(options.config("cluster-replica-validity-factor 0")).await;
@@ -26,7 +26,7 @@ async fn cluster() -> Cluster {
     cluster
 }
 
-/// Stops the replication from this primary. Its replicas still hear from it on the cluster bus.
+/// Stops the replication from this primary. The cluster bus still connects the primary and its replicas.
 async fn loses_its_replicas(primary: &Admin) {
     primary.cmd::<()>(&["ACL", "SETUSER", "default", "-psync", "-sync"]).await;
     primary.cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
@@ -86,7 +86,7 @@ async fn holders_learn_of_the_loss_and_tokens_rise_when_a_moved_slots_new_primar
     end(other).await;
 }
 
-/// The source dies after the keys have moved and before the slot has. From then on no client looks for the keys at the
+/// The source dies after the keys have moved, but before the slot has. Afterwards no client looks for the keys at the
 /// target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holders_learn_of_the_loss_and_tokens_rise_when_a_half_moved_slots_source_dies() {

@@ -26,7 +26,7 @@ async fn acquire_that_a_frozen_replica_does_not_acknowledge_is_refused_and_undon
     end(strict).await;
 }
 
-/// The wait continues while the replica is frozen, and succeeds once the replica is back.
+/// The wait continues while the replica is frozen, and succeeds after the replica resumes.
 #[tokio::test]
 async fn unacknowledged_acquire_is_retried_within_the_wait() {
     let servers = servers(1).await;
@@ -35,7 +35,7 @@ async fn unacknowledged_acquire_is_retried_within_the_wait() {
     servers.node(1).stop();
     let lock = strict.reentrant("again");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    // Attempts are undone in between, so that other clients can take the lock. The test sees this twice.
+    // Failed attempts are undone in between, so that other clients can acquire. The test checks this twice.
     for _ in 0..2 {
         let taken = async || servers.node(0).admin().exists("again").await;
         bed::eventually("an attempt is on the primary", taken).await;
@@ -146,7 +146,7 @@ fn by_default(servers: &Replicas) -> Builder {
     bed::builder(&servers.url()).retry_delay((ms(10), ms(20)))
 }
 
-/// No client holds these locks: only the replica's acknowledgement is missing.
+/// No client holds these locks. Only the replica's acknowledgement is missing.
 #[tokio::test]
 async fn wait_that_ends_before_a_frozen_replica_acknowledges_reports_missing_replicas() {
     let servers = servers(1).await;

@@ -51,7 +51,7 @@ async fn log_in_as(bed: &Bed, rules: &[String], without: &str, preflight: bool) 
     setuser.extend(rules.iter().map(String::as_str).filter(|rule| *rule != without));
     let () = bed.admin.cmd(&setuser).await;
     let () = bed.admin.cmd(&["ACL", "LOG", "RESET"]).await;
-    // A client without the probe may lack the right to messages. Then it polls.
+    // A client that skips the probe may lack the right to messages. Then its waiters poll.
     let poll_cap = if preflight { secs(3600) } else { secs(2) };
     let login = || {
         bed.builder().username("locks").password("SECRET").name_prefix("app:").preflight(preflight).poll_cap(poll_cap)
@@ -106,7 +106,7 @@ fn lines(first: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_line_for_fenced_locks_is_enough_and_each_is_needed() {
+async fn access_line_for_fenced_locks_is_sufficient_and_necessary() {
     reentrant(async |bed| {
         let rules = lines(&["+incr"]);
         assert_eq!(rules.last().map(String::as_str), Some("+persist"));
@@ -122,7 +122,7 @@ async fn the_line_for_fenced_locks_is_enough_and_each_is_needed() {
 
 /// Spin locks use no channels and no pub/sub. They need every other command of the common lines.
 #[tokio::test]
-async fn spin_locks_need_no_channel_and_each_other_command_of_the_common_lines() {
+async fn spin_locks_need_no_channel_but_most_common_commands() {
     reentrant(async |bed| {
         let mut rules = lines(&[]);
         let messages = messages();
@@ -184,7 +184,7 @@ async fn channels_need_no_right_to_a_key() {
         assert_eq!(refusals(bed).await, "");
         leave(bed, [one, two]).await;
 
-        // A right to the key is no right to the channel either.
+        // A right to the key gives no right to the channel.
         rules.retain(|rule| !rule.starts_with('&'));
         rules.push("~redisson_*".to_owned());
         let (one, two) = log_in(bed, &rules, "").await;
@@ -197,7 +197,7 @@ async fn channels_need_no_right_to_a_key() {
 }
 
 #[tokio::test]
-async fn the_lines_for_read_write_locks_are_enough_and_each_is_needed() {
+async fn access_lines_for_read_write_locks_are_sufficient_and_necessary() {
     reentrant(async |bed| {
         let list = list();
         let (line, _) = list.split_once("+lindex").expect("the page has a line for fair locks");
@@ -240,7 +240,7 @@ async fn the_minimal_access_list_is_enough() {
         assert!(stray.fenced("other").last_token().await.is_err());
         assert!(stray.multi(["other", "others"]).try_lock().await.is_err());
         assert!(!bed.admin.exists("other").await);
-        // Readers' covers are left after a force.
+        // A force leaves the covers of readers.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
@@ -248,7 +248,7 @@ async fn the_minimal_access_list_is_enough() {
 
 /// The probe at connect finds each refused command, learns the server's time, and leaves no keys.
 #[tokio::test]
-async fn the_probe_finds_what_is_refused() {
+async fn preflight_probe_reports_each_refused_command() {
     const TRIED: [&str; 14] = [
         "time", "exists", "hset", "pexpire", "hexists", "hget", "hmget", "hdel", "hkeys", "hgetall", "pttl", "type",
         "del", "publish",

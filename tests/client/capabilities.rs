@@ -22,7 +22,7 @@ async fn forbid(admin: &Admin, commands: &[&str]) {
 }
 
 #[tokio::test]
-async fn all_is_there_and_is_asked_for_once_at_the_first_call() {
+async fn capabilities_are_all_present_and_queried_once() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         asked(bed).await;
@@ -32,7 +32,7 @@ async fn all_is_there_and_is_asked_for_once_at_the_first_call() {
         assert_eq!(again.unwrap(), found);
         let each = if is_cluster() { 3 } else { 1 };
         let mut all = asked(bed).await;
-        // The client also asks for the cluster map whenever the map is in doubt.
+        // The client also queries the slot map whenever the map is in doubt.
         let nodes = all.remove("cluster|nodes").unwrap_or(0);
         assert!(nodes == each || is_cluster() && nodes > each, "cluster|nodes: {nodes} of {each}");
         let once = ["info", "pubsub|shardnumsub", "eval", "evalsha", "publish", "subscribe", "unsubscribe"];
@@ -60,7 +60,7 @@ async fn all_is_there_and_is_asked_for_once_at_the_first_call() {
 
 /// A missing right clears exactly its own capability.
 #[tokio::test]
-async fn what_a_login_may_not_do_is_told() {
+async fn capabilities_report_missing_rights_of_login() {
     reentrant(async |bed| {
         let sound = bed.client().await.capabilities().await.unwrap();
         let without = |change: fn(&mut Capabilities)| {
@@ -105,9 +105,9 @@ fn renamed(commands: &[&str]) -> Builder {
     commands.iter().fold(RedisServer::builder(), rename)
 }
 
-/// Like a proxy that allows few commands. Locks work as long as they need none of the missing commands.
+/// A login with few commands, as behind some proxies. Locks that need none of the missing commands work.
 #[tokio::test]
-async fn what_a_server_does_not_know_is_told_and_locks_do_without_what_they_can() {
+async fn capabilities_report_unknown_commands_and_locks_still_work() {
     let server = renamed(&["EVALSHA", "CLUSTER", "PUBSUB", "PUBLISH"]).start();
     let client = bed::builder(&server.url()).preflight(false).script_cache(false).connect().await.unwrap();
     let found = client.capabilities().await.unwrap();
@@ -126,7 +126,7 @@ async fn what_a_server_does_not_know_is_told_and_locks_do_without_what_they_can(
 }
 
 #[tokio::test]
-async fn a_client_of_one_server_of_a_cluster_is_told_of_the_others() {
+async fn capabilities_of_cluster_node_suggest_cluster_url() {
     let server = bed::cluster_node().await;
     let client = connect(&server).await;
     let found = client.capabilities().await.unwrap();
@@ -135,9 +135,9 @@ async fn a_client_of_one_server_of_a_cluster_is_told_of_the_others() {
     client.shutdown(bed::PATIENCE).await.unwrap();
 }
 
-/// The first call returns an error. The next call asks again.
+/// The first call returns an error. The next call repeats the query.
 #[tokio::test]
-async fn a_server_that_is_away_is_asked_again() {
+async fn capabilities_are_queried_again_after_error() {
     at_one(
         |client, name| client.lock(Flavour::Reentrant, name),
         async |bed| {
@@ -150,4 +150,20 @@ async fn a_server_that_is_away_is_asked_again() {
         },
     )
     .await;
+}
+
+/// A temporary refusal says nothing about what the server supports.
+#[tokio::test]
+async fn capabilities_are_queried_again_after_temporary_refusal() {
+    let server = RedisServer::start();
+    let (client, admin) = (connect(&server).await, Admin::connect(&server).await);
+    admin.config_set("replica-serve-stale-data", "no").await;
+    // No server listens on this port, so the link stays down.
+    let () = admin.cmd(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let error = client.capabilities().await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("MASTERDOWN"), "{error}");
+    let () = admin.cmd(&["REPLICAOF", "NO", "ONE"]).await;
+    let found = client.capabilities().await.unwrap();
+    assert_eq!(found.missing(), [""; 0]);
+    client.shutdown(bed::PATIENCE).await.unwrap();
 }

@@ -7,7 +7,7 @@ use bed::{idle, ms, reentrant};
 
 /// A guard that was used, or that lived for a while, causes no warning.
 #[tokio::test]
-async fn a_guard_that_is_dropped_at_once_is_warned_of_once_a_name() {
+async fn guard_dropped_at_once_is_warned_about_once_per_name() {
     let (warnings, _listening) = Warnings::listen();
     reentrant(async |bed| {
         let client = bed.client().await;
@@ -24,7 +24,8 @@ async fn a_guard_that_is_dropped_at_once_is_warned_of_once_a_name() {
                 idle(&client).await;
                 warnings.count(&["dropped unused", "bind it", name])
             };
-            // After a stall the guard has lived too long for a warning. Then the next name is tried.
+            // After a pause of the machine, the guard has lived too long for a warning. Then the test tries the next
+            // name.
             let mut names = (0..100).map(|n| format!("dropped-{way}-{id}-{n};"));
             let name = loop {
                 let name = names.next().expect("a warning of one of a hundred guards");

@@ -1,5 +1,5 @@
-//! Extreme durations: every option and every call either refuses them or works. Nothing overflows or panics. Also tests
-//! owners with extreme numbers.
+//! Extreme durations: every option and every call refuses the duration or works. Nothing overflows or panics. Also
+//! tests owners with extreme numbers.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bed::{Bed, PATIENCE, ends, idle, in_vain, ms, reentrant, run_on, secs, waits_in_vain};
-use distlock::{Acquire, Backoff, Builder, Client, DistLock, Error, Flavour, Prefer, RedLock};
+use distlock::{Acquire, Backoff, Builder, Client, DistLock, Error, Flavour, Guard, Prefer, RedLock};
 use distlock_support::{Action, Matcher, Proxy, RedisServer};
 
 fn kinds(client: &Client, name: &str) -> Vec<Arc<dyn DistLock>> {
@@ -22,7 +22,7 @@ fn kinds(client: &Client, name: &str) -> Vec<Arc<dyn DistLock>> {
 
 /// The drift margin (1 % + 2 ms) uses up such a lease.
 #[tokio::test]
-async fn a_lease_that_can_never_be_held_is_refused_unsent() {
+async fn lease_below_drift_margin_is_refused_without_command() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let kinds = kinds(&client, "x");
@@ -43,7 +43,7 @@ async fn a_lease_that_can_never_be_held_is_refused_unsent() {
             }
             assert!(guard.is_held());
             guard.unlock().await.unwrap();
-            // A lease of 3 ms leaves some time to hold on a machine that answers within a millisecond.
+            // A lease of 3 ms is long enough to hold if the server answers within a millisecond.
             let held = lock.acquire(Acquire::new().wait(secs(2)).lease(ms(3))).await;
             assert!(!matches!(held, Err(Error::Config { .. })), "{lock:?}: {held:?}");
             drop(held);
@@ -93,7 +93,7 @@ fn panics(test: &'static str) -> Arc<AtomicUsize> {
     count
 }
 
-/// Runs a client through waits, wake-ups, failures, retries and the end.
+/// Runs a client through waits, wake-ups, failures, retries and the shutdown.
 async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
     for flavour in Flavour::ALL {
         let lock = client.lock(*flavour, &format!("{name}-{flavour}"));
@@ -107,7 +107,7 @@ async fn a_life(client: &Client, proxy: &Proxy, name: &str) {
         guard.unlock().await.unwrap();
         let next = ends("the waiter", next).await.unwrap_or_else(|_| panic!("{name}: a waiter panicked"));
         let guard = next.unwrap().unwrap_or_else(|| panic!("{name}: {flavour}: not woken"));
-        // This waiter polls and is not woken.
+        // No message wakes this waiter. It polls.
         let other = lock.lock_for(ms(30)).await;
         assert!(*flavour == Flavour::Read || in_vain(&other), "{name}: {other:?}");
         drop((guard, other));
@@ -166,8 +166,8 @@ async fn every_duration_option_at_its_extremes_is_refused_or_works() {
 
 /// Covers the options for discovery and monitoring of servers.
 #[tokio::test]
-async fn every_duration_option_at_its_extremes_over_several_servers() {
-    let count = panics("every_duration_option_at_its_extremes_over_several_servers");
+async fn extreme_duration_options_over_several_servers_cause_no_panic() {
+    let count = panics("extreme_duration_options_over_several_servers_cause_no_panic");
     let server = RedisServer::start();
     let proxy = Proxy::start(server.addr());
     let lives =
@@ -194,6 +194,67 @@ async fn every_duration_option_at_its_extremes_over_several_servers() {
     assert_eq!(count.load(Ordering::Relaxed), 0, "something panicked in the background");
 }
 
+/// Returns true for no error, and for errors of a short wait. On a busy machine the reply may arrive after such a wait.
+fn is_fine(outcome: &distlock::Result<Option<Guard>>) -> bool {
+    let late = |error: &Error| matches!(error, Error::Config { .. } | Error::Timeout { .. } | Error::NoQuorum { .. });
+    outcome.as_ref().err().is_none_or(late)
+}
+
+/// Passes this duration to every call of a lock. `theirs`: the same lock of another client.
+async fn try_all_calls(span: Duration, client: &Client, lock: &Arc<dyn DistLock>, theirs: &Arc<dyn DistLock>) {
+    let what = format!("{span:?}, {lock:?}");
+    let free = lock.lock_for(span).await;
+    assert!(is_fine(&free), "{what}: {free:?}");
+    drop(free);
+    idle(client).await;
+    let held = theirs.lock().await.unwrap();
+    let waiting = Arc::clone(lock);
+    let waiting = tokio::spawn(async move { waiting.lock_for(span).await });
+    tokio::time::sleep(ms(20)).await;
+    held.unlock().await.unwrap();
+    let waited = ends(&what, waiting).await.unwrap_or_else(|_| panic!("{what}: panicked"));
+    assert!(is_fine(&waited), "{what}: {waited:?}");
+    drop(waited);
+    idle(client).await;
+    let leased = lock.acquire(Acquire::new().wait(secs(1)).lease(span)).await;
+    assert!(matches!(leased, Err(Error::Config { .. })), "{what}: {leased:?}");
+    let guard = lock.lock().await.unwrap();
+    let extended = guard.extend(span).await;
+    assert!(matches!(extended, Err(Error::Config { .. })), "{what}: {extended:?}");
+    guard.unlock().await.unwrap();
+}
+
+/// Waits for a `RedLock` with this time limit of its servers.
+async fn wait_with_node_timeout(span: Duration, client: &Client, other: &Client) {
+    let red = RedLock::new([client.clone()], "red").node_timeout(span);
+    let theirs = RedLock::new([other.clone()], "red").node_timeout(PATIENCE);
+    for wait in [ms(0), ms(50), Duration::MAX] {
+        let held = theirs.lock().await.unwrap();
+        let waiting = red.clone();
+        let waiting = tokio::spawn(async move { waiting.lock_for(wait).await });
+        tokio::time::sleep(ms(100)).await;
+        drop((red.state().await, red.is_locked().await));
+        held.unlock().await.unwrap();
+        if span.is_zero() || span == Duration::from_nanos(1) {
+            // No server can answer within zero time.
+            waiting.abort();
+        }
+        let waited = ends(&format!("a RedLock's wait, node_timeout {span:?}"), waiting).await;
+        assert!(!waited.is_err_and(|error| error.is_panic()), "node_timeout of {span:?} panicked");
+    }
+    idle(client).await;
+}
+
+/// Shuts a client down within this time. Its guard is dropped while the shutdown waits for the release.
+async fn shut_down_within(span: Duration, bed: &Bed) {
+    let mine = bed.client().await;
+    let guard = mine.reentrant("mine").lock().await.unwrap();
+    let shutting = async { tokio::join!(mine.shutdown(span), async { drop(guard) }).0 };
+    let shut = ends("the shutdown", shutting).await;
+    assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{span:?}: {shut:?}");
+    bed.admin.cmd::<u64>(&["DEL", "mine"]).await;
+}
+
 #[tokio::test]
 async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
     let count = panics("every_duration_of_a_call_at_its_extremes_is_refused_or_works");
@@ -201,58 +262,10 @@ async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
         let (client, other) = (bed.client().await, bed.client().await);
         for span in EXTREMES {
             for (lock, theirs) in kinds(&client, "x").into_iter().zip(kinds(&other, "x")) {
-                let what = format!("{span:?}, {lock:?}");
-                // On a busy machine the reply may arrive after such a short wait.
-                let fine = |outcome: &distlock::Result<_>| {
-                    let late = |error: &Error| {
-                        matches!(error, Error::Config { .. } | Error::Timeout { .. } | Error::NoQuorum { .. })
-                    };
-                    outcome.as_ref().err().is_none_or(late)
-                };
-                let free = lock.lock_for(span).await;
-                assert!(fine(&free.as_ref().map(drop).map_err(Clone::clone)), "{what}: {free:?}");
-                drop(free);
-                idle(&client).await;
-                let held = theirs.lock().await.unwrap();
-                let waiting = Arc::clone(&lock);
-                let waiting = tokio::spawn(async move { waiting.lock_for(span).await });
-                tokio::time::sleep(ms(20)).await;
-                held.unlock().await.unwrap();
-                let waited = ends(&what, waiting).await.unwrap_or_else(|_| panic!("{what}: panicked"));
-                assert!(fine(&waited.as_ref().map(drop).map_err(Clone::clone)), "{what}: {waited:?}");
-                drop(waited);
-                idle(&client).await;
-                let leased = lock.acquire(Acquire::new().wait(secs(1)).lease(span)).await;
-                assert!(matches!(leased, Err(Error::Config { .. })), "{what}: {leased:?}");
-                let guard = lock.lock().await.unwrap();
-                let extended = guard.extend(span).await;
-                assert!(matches!(extended, Err(Error::Config { .. })), "{what}: {extended:?}");
-                guard.unlock().await.unwrap();
+                try_all_calls(span, &client, &lock, &theirs).await;
             }
-            let red = RedLock::new([client.clone()], "red").node_timeout(span);
-            let theirs = RedLock::new([other.clone()], "red").node_timeout(PATIENCE);
-            for wait in [ms(0), ms(50), Duration::MAX] {
-                let held = theirs.lock().await.unwrap();
-                let waiting = red.clone();
-                let waiting = tokio::spawn(async move { waiting.lock_for(wait).await });
-                tokio::time::sleep(ms(100)).await;
-                drop((red.state().await, red.is_locked().await));
-                held.unlock().await.unwrap();
-                if span.is_zero() || span == Duration::from_nanos(1) {
-                    // No server can answer within zero time.
-                    waiting.abort();
-                }
-                let waited = ends(&format!("a RedLock's wait, node_timeout {span:?}"), waiting).await;
-                assert!(!waited.is_err_and(|error| error.is_panic()), "node_timeout of {span:?} panicked");
-            }
-            idle(&client).await;
-            let mine = bed.client().await;
-            let guard = mine.reentrant("mine").lock().await.unwrap();
-            // The guard is dropped while the shutdown waits for its release.
-            let shutting = async { tokio::join!(mine.shutdown(span), async { drop(guard) }).0 };
-            let shut = ends("the shutdown", shutting).await;
-            assert!(matches!(shut, Ok(()) | Err(Error::Timeout { .. })), "{span:?}: {shut:?}");
-            bed.admin.cmd::<u64>(&["DEL", "mine"]).await;
+            wait_with_node_timeout(span, &client, &other).await;
+            shut_down_within(span, bed).await;
             assert!(Backoff::constant(span).is_err() && Backoff::exponential(ms(1), 2.0, span).is_err(), "{span:?}");
         }
         let longest = Backoff::exponential(ms(1), f64::MAX, secs(86_400)).unwrap();
@@ -268,7 +281,7 @@ async fn every_duration_of_a_call_at_its_extremes_is_refused_or_works() {
 /// The hash of a public `Owner` depends on client id and number alone. Internal tables use a hash that is seeded in
 /// each process.
 #[tokio::test]
-async fn owners_that_differ_in_their_numbers_have_different_hashes() {
+async fn owners_with_similar_client_ids_have_different_hashes() {
     const OWNERS: u32 = 3_000;
     let hash = |owner: &distlock::Owner| BuildHasherDefault::<DefaultHasher>::default().hash_one(owner);
     let alike = |n: u32| -> distlock::Owner { format!("7d9e0c47-6b0c-4a2b-9a35-1f6b{n:08x}:5").parse().unwrap() };

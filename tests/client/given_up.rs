@@ -1,5 +1,5 @@
 //! Holds whose guards were turned into their owners (given up), and releases by owner. `sim/given_away.rs` also asserts
-//! which hold a release by owner takes.
+//! which hold a release by owner ends.
 
 use distlock::{Acquire, Flavour, Guard, Owner, Released};
 use distlock_support::{Action, Matcher};
@@ -15,7 +15,7 @@ async fn stays(guard: Guard, what: &str) {
 /// The other hold has a longer lease. The release by owner is sent at once, or after the mark of the given-up hold has
 /// reached the server.
 #[tokio::test]
-async fn a_release_by_owner_cuts_no_lease_of_another_hold() {
+async fn release_by_owner_shortens_no_lease_of_other_hold() {
     each(async |bed, flavour| {
         let client = bed.client().await;
         let lock = client.lock(flavour, "x");
@@ -40,15 +40,15 @@ async fn a_release_by_owner_cuts_no_lease_of_another_hold() {
     .await;
 }
 
-/// The mark is in flight when another client releases by owner. The release must take the given-up hold, not the newest
-/// one.
+/// The mark of the given-up hold is in flight when another client releases by owner. The release must end the given-up
+/// hold, not the newest hold.
 #[tokio::test]
-async fn a_release_by_owner_waits_for_the_mark_of_a_hold_that_was_just_given_up() {
+async fn release_by_owner_ends_hold_that_was_just_given_up() {
     each(async |bed, flavour| {
         let proxy = bed.proxy();
         let (client, other) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
         let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));
-        // The release waits up to half a second for the mark. A stall may exceed that. Then the release takes the
+        // The release waits up to half a second for the mark. After a longer pause of the machine, the release ends the
         // newest hold.
         let mut tries = 0..20;
         loop {
@@ -74,7 +74,7 @@ async fn a_release_by_owner_waits_for_the_mark_of_a_hold_that_was_just_given_up(
 }
 
 #[tokio::test]
-async fn a_release_by_owner_takes_a_hold_that_is_given_up_meanwhile() {
+async fn release_by_owner_ends_hold_given_up_meanwhile() {
     each(async |bed, flavour| {
         let client = bed.still_client().await;
         let lock = client.lock(flavour, "x");
@@ -94,13 +94,13 @@ async fn a_release_by_owner_takes_a_hold_that_is_given_up_meanwhile() {
 
 /// Another client released one of two holds. The guard of that hold is given up afterwards.
 #[tokio::test]
-async fn a_lost_guard_that_is_given_up_takes_no_other_hold() {
+async fn giving_up_lost_guard_ends_no_other_hold() {
     each(async |bed, flavour| {
         let client = bed.still_client().await;
         let lock = client.lock(flavour, "x");
         let me = client.owner();
         let (lost, guard) = (enter(&*lock, &me).await, enter(&*lock, &me).await);
-        // The state that a release by another client leaves.
+        // Sets the state that a release by another client leaves.
         let (count, list) = fields_of(flavour, &me);
         let ids: String = bed.admin.cmd(&["HGET", "x", &list]).await;
         let first = ids.trim_start_matches(',').split(',').next().unwrap();
@@ -112,7 +112,7 @@ async fn a_lost_guard_that_is_given_up_takes_no_other_hold() {
         nothing_under_way(&client).await;
         stays(guard, &flavour.to_string()).await;
         assert!(!bed.admin.exists("x").await, "{flavour}");
-        // A reader's cover may be left.
+        // Deletes a reader's cover, which may be left.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
@@ -125,7 +125,7 @@ fn fields_of(flavour: Flavour, owner: &Owner) -> (String, String) {
 
 /// The lock's first guard made the owner.
 #[tokio::test]
-async fn an_owner_comes_in_while_its_given_up_hold_is_released() {
+async fn owner_acquires_while_its_given_up_hold_is_released() {
     each(async |bed, flavour| {
         let client = bed.client().await;
         let lock = client.lock(flavour, "x");

@@ -1,4 +1,4 @@
-//! A hand-off inside the process races with a renewal that finds the lock gone.
+//! A hand-over inside the process races with a renewal that finds the lock gone.
 
 use std::sync::Arc;
 use std::sync::mpsc;

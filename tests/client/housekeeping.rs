@@ -1,6 +1,5 @@
-//! The housekeeping budget: what a client sends besides its operations ([`HOUSEKEEPING`]). Each rule bounds the number
-//! of commands by events of the test or by ticks of a timer, never by the clock. On a slow machine timers tick less
-//! often, not more.
+//! The housekeeping budget: commands that no operation causes ([`HOUSEKEEPING`]). Each rule limits their number by
+//! events of the test or by ticks of a timer, never by the clock. On a slow machine, timers tick less often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,9 +26,9 @@ async fn warmed(bed: &Bed, client: &Client) {
     bed.admin.reset_stats().await;
 }
 
-/// No timer fires, so clients send nothing while they are idle, take locks or hold locks.
+/// No timer fires, so clients send no housekeeping while they are idle, acquire locks or hold locks.
 #[tokio::test]
-async fn a_client_whose_timers_rest_sends_no_housekeeping() {
+async fn client_without_due_timers_sends_no_housekeeping() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         warmed(bed, &client).await;
@@ -90,7 +89,7 @@ async fn pings_are_bounded_by_the_ticks_of_their_timer() {
             });
             becomes("waiting tasks", usize::from(waiting.is_some()), async || client.stats().waiting).await;
             if waiting.is_some() {
-                // The second attempt follows the subscription.
+                // The second attempt follows the confirmed subscription.
                 becomes("attempts", asked + 2, async || bed.admin.calls("evalsha").await).await;
             }
             becomes("commands in flight", 0, async || client.stats().under_way).await;
@@ -117,7 +116,7 @@ async fn pings_are_bounded_by_the_ticks_of_their_timer() {
 
 const INTERVAL: Duration = ms(200);
 
-/// Counts the ticks of a timer that runs on the client's thread, and so is as late as the client's own.
+/// Counts the ticks of a timer on the client's thread, which is as late as the client's own timers.
 fn ticks() -> (Arc<AtomicU64>, JoinHandle<()>) {
     let ticks = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&ticks);

@@ -32,7 +32,7 @@ async fn shut_down_with_ten_locks(bed: &Bed) {
     });
     drop(futures::future::join_all(queued).await);
     client.shutdown(Duration::ZERO).await.unwrap();
-    // The keys are gone already now, not at the end of a lease.
+    // The keys are gone before their leases end.
     assert_eq!(bed.admin.keys().await, [""; 0], "keys of held locks and of queued releases");
     for (guard, lost) in guards.into_iter().zip(lost) {
         assert!(!guard.is_held());
@@ -43,17 +43,17 @@ async fn shut_down_with_ten_locks(bed: &Bed) {
 }
 
 #[tokio::test]
-async fn a_shutdown_frees_what_is_held_on_one_thread() {
+async fn shutdown_releases_held_locks_on_one_thread() {
     reentrant(shut_down_with_ten_locks).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_frees_what_is_held_on_two_threads() {
+async fn shutdown_releases_held_locks_on_two_threads() {
     reentrant(shut_down_with_ten_locks).await;
 }
 
-/// The last guard is released while a shutdown waits for it. On several threads, the shutdown sees that the guard is
-/// gone before the release has run.
+/// The last guard is dropped while a shutdown waits for it. With several threads, the shutdown may see the drop before
+/// the release has run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn release_during_a_shutdown_frees_the_lock() {
     reentrant(async |bed| {
@@ -78,7 +78,7 @@ async fn release_during_a_shutdown_frees_the_lock() {
 
 /// In URLs an IPv6 address has brackets. In socket addresses it has none.
 #[tokio::test]
-async fn commands_and_messages_come_over_an_ipv6_address() {
+async fn commands_and_messages_work_over_ipv6() {
     if std::net::TcpListener::bind("[::1]:0").is_err() {
         return distlock_support::skip("connections to ::1: this machine has no IPv6");
     }
@@ -106,7 +106,7 @@ async fn commands_and_messages_come_over_an_ipv6_address() {
 
 /// Drops all handles of a client, and returns the future of its guard's loss.
 async fn drop_handles(bed: &Bed, pool_size: usize) -> BoxFuture<'static, Error> {
-    // With a 30 s watchdog, renewals run every 10 s, and locks survive a standstill of 20 s.
+    // With a 30 s watchdog, renewals run every 10 s, and locks survive a pause of 20 s.
     let client = bed.builder().watchdog(secs(30)).pool_size(pool_size).connect().await.unwrap();
     let [job, other] = ["job", "other"].map(|name| format!("{name} {pool_size}"));
     let (lock, waited) = (client.reentrant(&job), client.reentrant(&other));
@@ -147,9 +147,9 @@ async fn dropping_the_last_handle_shuts_down_on_two_threads() {
     reentrant(drop_the_last_handle).await;
 }
 
-/// A late copy of a timed-out acquire may arrive. The client looks for it before its connections close.
+/// A late copy of a timed-out acquire may arrive. The client checks for the copy's hold before its connections close.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_waits_for_the_last_look_after_doubt() {
+async fn shutdown_removes_late_copy_of_acquire_in_doubt() {
     reentrant(async |bed| {
         for _ in 0..2 {
             let proxy = bed.proxy();
@@ -173,7 +173,7 @@ async fn a_shutdown_waits_for_the_last_look_after_doubt() {
 
 /// The clients are used in different ways and dropped, or are not used at all.
 #[tokio::test]
-async fn clients_come_and_go_without_a_trace() {
+async fn dropped_clients_leave_no_keys_connections_or_tasks() {
     reentrant(async |bed| {
         for _ in 0..4 {
             let mut clients = JoinSet::new();
@@ -185,7 +185,7 @@ async fn clients_come_and_go_without_a_trace() {
                         0 => lock.lock().await.unwrap().unlock().await.map(drop).unwrap(),
                         1 => drop(lock.lock().await.unwrap()),
                         2 => {
-                            // A wait that runs out has subscribed.
+                            // A wait that runs out leaves a subscription behind.
                             let _guard = lock.lock().await.unwrap();
                             assert!(in_vain(&lock.lock_for(ms(20)).await));
                         }
@@ -202,7 +202,7 @@ async fn clients_come_and_go_without_a_trace() {
 #[tokio::test]
 async fn connecting_may_be_dropped_at_any_await() {
     reentrant(async |bed| {
-        // On a slow machine replies arrive before they are awaited. Then there are fewer await points to cut at.
+        // On a slow machine, replies arrive before they are awaited, and there are fewer pending await points.
         eventually("connecting is cut off in at least three places", async || {
             for awaits in 0.. {
                 if let Some(client) = cut_at(bed.builder().connect(), awaits).await {

@@ -81,7 +81,7 @@ async fn all_ways_are_told(lock: &dyn DistLock, me: &Owner, label: &str) {
 /// testSameThreadReacquireThrows and testCrossInstanceSameThreadReentryThrows, also from another process: nothing
 /// changes, and one unlock releases the lock.
 #[tokio::test]
-async fn who_holds_it_is_told_at_once_and_nothing_changes() {
+async fn reentry_is_refused_at_once_and_leaves_keys_unchanged() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         for (label, make) in FLAVOURS {
@@ -94,7 +94,7 @@ async fn who_holds_it_is_told_at_once_and_nothing_changes() {
                 sent(bed).await;
                 all_ways_are_told(&*lock, &me, label).await;
                 all_ways_are_told(&*handle, &me, &format!("{label}, by another handle")).await;
-                // A striped lock asks for its other segments.
+                // A striped lock also queries its other segments.
                 let asked = sent(bed).await;
                 assert!(asked.is_empty() || label == "striped", "{label}: the client knows, and asked: {asked:?}");
                 // The other client gets the owner as text, so only the server can tell that it holds the lock.
@@ -124,7 +124,7 @@ async fn who_holds_it_is_told_at_once_and_nothing_changes() {
 
 /// The policy belongs to the call: calls without it re-enter, before and after.
 #[tokio::test]
-async fn the_policy_is_that_of_the_call() {
+async fn not_reentrant_applies_to_its_own_call_only() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         for (label, make) in FLAVOURS.into_iter().filter(|(label, _)| *label != "striped") {
@@ -148,7 +148,7 @@ async fn the_policy_is_that_of_the_call() {
 /// testContendingThreadBlocksAndAcquiresOnRelease: other owners wait as usual, here and in another process. A fresh
 /// owner never counts as a holder.
 #[tokio::test]
-async fn contending_owners_wait_as_ever() {
+async fn other_owners_wait_and_acquire_on_release() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         // Readers do not wait for each other, and two of three segments are free.
@@ -173,7 +173,7 @@ async fn contending_owners_wait_as_ever() {
 
 /// Many tasks act as one owner concurrently: one task gets the lock, and all others get the error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_at_once_one_is_in() {
+async fn concurrent_acquires_by_one_owner_grant_one_hold() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         for (label, make) in FLAVOURS.into_iter().filter(|(label, _)| *label != "striped") {
@@ -197,7 +197,7 @@ async fn of_many_at_once_one_is_in() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_held_is_enough() {
+async fn group_lock_is_refused_if_owner_holds_one_member() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         let me = client.owner();
@@ -210,7 +210,7 @@ async fn a_member_that_is_held_is_enough() {
             }
             assert_eq!(guard.unlock().await.unwrap(), Released::Free);
         }
-        // One held segment of a striped lock is enough, too.
+        // One held segment of a striped lock is enough for a refusal.
         let striped = client.striped("striped", 3);
         for at in 0..3 {
             let guard = striped.segment(at).unwrap().acquire(how()).await.unwrap().unwrap();
@@ -223,9 +223,9 @@ async fn a_member_that_is_held_is_enough() {
     .await;
 }
 
-/// Both halves of a read-write lock count as one lock here: a writer that asks to read is refused.
+/// With this option, both halves of a read-write lock count as one lock: a writer that wants to read is refused.
 #[tokio::test]
-async fn reading_while_writing_is_coming_in_again() {
+async fn read_acquire_by_writer_counts_as_reentry() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         let (rw, there) = (client.rw("job"), other.rw("job"));
@@ -237,7 +237,7 @@ async fn reading_while_writing_is_coming_in_again() {
             told(there.read().acquire(how().wait(wait)).await, "read there while writing");
             assert_eq!(bed.admin.keys().await, ["job"]);
             assert_eq!(writes.unlock().await.unwrap(), Released::Free);
-            // A reader that asks to write would wait for itself, so it is always refused.
+            // A reader that wants to write would wait for itself, so the acquire is always refused.
             let reads = rw.read().acquire(how()).await.unwrap().unwrap();
             for writing in [rw.write(), there.write()] {
                 let refused = writing.acquire(how().wait(wait)).await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use bed::{becomes, ms, secs};
+use bed::{Bed, becomes, ms, secs};
 use distlock::{Acquire, DistLock, Flavour};
 use distlock_support::RedisServer;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
@@ -40,7 +40,7 @@ fn lines(sources: &[String], text: &str) -> usize {
     let mut all = BTreeSet::new();
     for (file, source) in sources.iter().enumerate() {
         for (number, line) in source.lines().enumerate().filter(|(_, line)| line.contains(text)) {
-            // A statement that continues on the next line is told apart by its place.
+            // A statement that continues on the next line counts by its position.
             let place = if line.ends_with(';') { (0, 0) } else { (file + 1, number) };
             all.insert((line.trim(), place));
         }
@@ -110,6 +110,40 @@ impl Seen {
     }
 }
 
+/// Produces each outcome of an acquire and of a release.
+async fn bring_about_each_outcome(bed: &Bed, seen: &mut Seen, snapshotter: &Snapshotter) {
+    let (one, two) = (bed.still_client().await, bed.still_client().await);
+    let (lock, other) = (one.reentrant("metrics"), two.reentrant("metrics"));
+
+    let guard = lock.lock().await.unwrap();
+    assert!(other.try_lock().await.unwrap().is_none());
+    // A waiter behind a hold of its own client may send no command.
+    assert!(lock.lock_for(ms(60)).await.unwrap().is_none());
+    assert!(other.acquire(Acquire::new().lease(Duration::ZERO)).await.is_err(), "no lease is of zero length");
+
+    let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
+    becomes("the gauge of waiters", 1.0, async || {
+        seen.look(snapshotter);
+        seen.number("distlock_waiters")
+    })
+    .await;
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(one.renew_now().await.renewed, 1);
+    guard.unlock().await.unwrap();
+    bed::ends("the waiter", waiter).await.unwrap();
+
+    let guard = lock.lock().await.unwrap();
+    DistLock::force_unlock(&lock).await.unwrap();
+    assert!(guard.unlock().await.is_err());
+
+    // The lease ends while this thread sleeps, so the release detects the loss. The server may still have the hold.
+    for beyond in [ms(0), ms(100)] {
+        let guard = lock.lock_leased(ms(300)).await.unwrap();
+        std::thread::sleep(guard.remaining() + beyond);
+        assert!(guard.unlock().await.is_err());
+    }
+}
+
 #[tokio::test]
 async fn each_outcome_is_counted_once_and_timed() {
     let recorder = DebuggingRecorder::new();
@@ -120,38 +154,7 @@ async fn each_outcome_is_counted_once_and_timed() {
     bed::run_on(
         RedisServer::start(),
         |client, name| client.lock(Flavour::Reentrant, name),
-        async |bed| {
-            let (one, two) = (bed.still_client().await, bed.still_client().await);
-            let (lock, other) = (one.reentrant("metrics"), two.reentrant("metrics"));
-
-            let guard = lock.lock().await.unwrap();
-            assert!(other.try_lock().await.unwrap().is_none());
-            // A waiter behind a hold of its own client need not ask the server.
-            assert!(lock.lock_for(ms(60)).await.unwrap().is_none());
-            assert!(other.acquire(Acquire::new().lease(Duration::ZERO)).await.is_err(), "no lease is of zero length");
-
-            let waiter = tokio::spawn(async move { other.lock().await.unwrap().unlock().await.unwrap() });
-            becomes("the gauge of waiters", 1.0, async || {
-                seen.look(&snapshotter);
-                seen.number("distlock_waiters")
-            })
-            .await;
-            tokio::time::sleep(ms(100)).await;
-            assert_eq!(one.renew_now().await.renewed, 1);
-            guard.unlock().await.unwrap();
-            bed::ends("the waiter", waiter).await.unwrap();
-
-            let guard = lock.lock().await.unwrap();
-            DistLock::force_unlock(&lock).await.unwrap();
-            assert!(guard.unlock().await.is_err());
-
-            // The lease ends while this thread stands still, so the release is the first to notice. The server may still have the hold.
-            for beyond in [ms(0), ms(100)] {
-                let guard = lock.lock_leased(ms(300)).await.unwrap();
-                std::thread::sleep(guard.remaining() + beyond);
-                assert!(guard.unlock().await.is_err());
-            }
-        },
+        async |bed| bring_about_each_outcome(bed, &mut seen, &snapshotter).await,
     )
     .await;
 
@@ -180,7 +183,7 @@ async fn each_outcome_is_counted_once_and_timed() {
 /// The two halves of a read-write lock have separate metrics. A downgrade counts as an acquire of the read half and a
 /// release of the write half.
 #[tokio::test]
-async fn both_halves_of_a_read_write_lock_are_counted_by_themselves() {
+async fn read_and_write_halves_are_counted_separately() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _recording = metrics::set_default_local_recorder(&recorder);

@@ -69,7 +69,7 @@ fn connect(home: &Runtime, server: &RedisServer) -> Client {
 }
 
 #[test]
-fn waiters_and_guards_are_told_that_the_runtime_is_gone() {
+fn waiters_and_guards_get_runtime_gone_error() {
     let server = RedisServer::start();
     let home = runtime();
     let client = connect(&home, &server);
@@ -96,7 +96,7 @@ fn waiters_and_guards_are_told_that_the_runtime_is_gone() {
 
 /// The calls begin on the client's own runtime and continue elsewhere.
 #[test]
-fn calls_that_moved_to_another_executor_are_told_that_the_runtime_is_gone() {
+fn calls_moved_to_other_executor_get_runtime_gone_error() {
     let server = RedisServer::start();
     let theirs = runtime();
     let other = connect(&theirs, &server);
@@ -107,13 +107,13 @@ fn calls_that_moved_to_another_executor_are_told_that_the_runtime_is_gone() {
         let lock = || client.reentrant("x");
         let begun = match round % 3 {
             0 => vec![("a waiter", waits(lock(), None))],
-            // One task asks, and two wait for its turn: one without a time limit and one with.
+            // One task sends commands. Two tasks wait behind it, one of them with a time limit.
             1 => vec![
                 ("the first", waits(lock(), None)),
                 ("the second", waits(lock(), None)),
                 ("the third", waits(lock(), Some(secs(600)))),
             ],
-            // A spin lock's waiter is always about to ask again.
+            // A spin lock's waiter always has a poll ahead.
             _ => vec![("a spin lock's waiter", waits(client.spin("x"), None))],
         };
         let mut calls = Calls::new();
@@ -130,7 +130,7 @@ fn calls_that_moved_to_another_executor_are_told_that_the_runtime_is_gone() {
 
 /// A call may learn that its batch was dropped before it learns that the runtime is gone.
 #[test]
-fn calls_of_one_batch_are_told_that_the_runtime_is_gone() {
+fn calls_of_one_batch_get_runtime_gone_error() {
     let server = RedisServer::start();
     for _ in 0..10 {
         let home = runtime();

@@ -3,9 +3,9 @@
 use bed::{becomes, ms, reentrant};
 use distlock::{Acquire, Released};
 
-/// In some batches, a key has another type or is gone.
+/// In some batches, a key has another type or is missing.
 #[tokio::test]
-async fn a_bad_entry_stops_no_other() {
+async fn bad_key_does_not_stop_renewal_of_other_locks() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         let mut guards = Vec::new();
@@ -36,7 +36,7 @@ async fn a_bad_entry_stops_no_other() {
 
 // testLockReentrantRenew
 #[tokio::test]
-async fn the_holds_of_one_owner_leave_the_next_ones_renewal_alone() {
+async fn released_holds_do_not_stop_renewal_of_next_owner() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         let lock = client.reentrant("job");
@@ -54,7 +54,7 @@ async fn the_holds_of_one_owner_leave_the_next_ones_renewal_alone() {
     .await;
 }
 
-/// Many sections have a loss listener each, and renewals race with the releases. A deliberate release never signals a
+/// Each of many sections listens for a loss, and renewals race with the releases. A deliberate release never signals a
 /// loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_beside_renewals_signals_no_loss() {

@@ -1,4 +1,4 @@
-//! Work that was begun on a runtime continues on the client's runtime after the first one ends.
+//! Work that began on another runtime continues on the client's runtime after that runtime ends.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing(lost: bool)
                     hit.disarm();
                     there.shutdown_background();
                     idle(&client).await;
-                    // The hold of a given owner may be shared with others, so the client does not undo it.
+                    // Other tasks may share the hold of an explicit owner, so the client does not undo this hold.
                     if lost && what.contains("owner") {
                         bed.admin.cmd::<u64>(&["DEL", &name]).await;
                     }
@@ -92,13 +92,13 @@ async fn a_runtime_that_ends_with_a_command_in_flight_leaves_nothing(lost: bool)
 }
 
 bed::cases!(a_runtime_that_ends_with_a_command_in_flight_leaves_nothing:
-    whose_reply_is_late = false,
-    whose_reply_is_lost = true,
+    with_late_reply = false,
+    with_lost_reply = true,
 );
 
 /// The task that began the local queue of a striped lock ends with its runtime.
 #[tokio::test]
-async fn waiters_of_a_striped_lock_outlive_the_runtime_of_the_first() {
+async fn striped_lock_waiter_is_served_after_runtime_of_first_waiter_ends() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let striped = client.striped("s", 2);
@@ -108,7 +108,7 @@ async fn waiters_of_a_striped_lock_outlive_the_runtime_of_the_first() {
         there.spawn(async move { first.lock().await.unwrap() });
         eventually("it waits", async || client.stats().waiting >= 2).await;
         let second = takes(striped.clone());
-        // The second waiter joins the first one's queue, which no counter shows.
+        // The second waiter joins the first waiter's queue. No counter shows this.
         tokio::time::sleep(ms(50)).await;
         there.shutdown_background();
         for guard in held {
@@ -120,7 +120,7 @@ async fn waiters_of_a_striped_lock_outlive_the_runtime_of_the_first() {
 }
 
 #[test]
-fn a_simulated_runtime_may_end_after_any_step() {
+fn runtime_that_ends_after_any_step_leaves_no_keys() {
     let server = SimServer::new(11);
     let home = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let link = server.link(LinkOptions::default());
@@ -128,7 +128,7 @@ fn a_simulated_runtime_may_end_after_any_step() {
     for (what, work) in WORKS {
         for steps in 0..24 {
             let lock = client.lock(Flavour::Reentrant, what);
-            // A clock that is not paused. No task waits for it.
+            // A runtime with a running clock. No task waits for its end.
             let there = Builder::new_current_thread().enable_all().build().unwrap();
             let task = there.spawn(work(lock));
             for _ in 0..steps {

@@ -1,4 +1,4 @@
-//! The number of commands inside each script, for n and for 10 n of whatever its cost grows with.
+//! The number of commands inside each script, for n and 10 n items of the quantity that determines the script's cost.
 
 use distlock::{Acquire, Client, DistLock, Flavour, Prefer};
 use distlock_support::{Action, Matcher};
@@ -43,7 +43,7 @@ async fn load_all(bed: &Bed) {
 }
 
 #[tokio::test]
-async fn the_commands_of_a_script_grow_as_they_are_said_to() {
+async fn script_command_counts_stay_within_stated_bounds() {
     reentrant(async |bed| {
         load_all(bed).await;
         for case in CASES {
@@ -61,7 +61,7 @@ async fn the_commands_of_a_script_grow_as_they_are_said_to() {
 /// Every call of every flavour is sent, alone and batched. The server then knows exactly the scripts that
 /// `bed::scripts` lists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_list_of_scripts_is_whole() {
+async fn list_of_scripts_is_complete() {
     rw(async |bed| {
         let () = bed.admin.cmd(&["SCRIPT", "FLUSH"]).await;
         let client = bed.client().await;
@@ -77,10 +77,10 @@ async fn the_list_of_scripts_is_whole() {
             known.iter().zip(there).filter(|(_, there)| !there).map(|((name, _), _)| *name).collect();
         let info: String = bed.admin.cmd(&["INFO", "memory"]).await;
         let count = info.lines().find_map(|line| line.strip_prefix("number_of_cached_scripts:")).unwrap();
-        // Alone, this script is sent as the plain command that it stands for.
+        // Outside a batch, this script is sent as the equivalent plain command.
         assert_eq!(missing, ["plain/set"]);
         assert_eq!(count.trim().parse::<usize>().unwrap(), known.len() - missing.len(), "some are in no list");
-        // Covers of readers whose lock was forced open stay until they expire.
+        // After a force, covers of readers stay until they expire.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
@@ -144,7 +144,7 @@ async fn every_call(bed: &Bed, client: &Client, flavour: Flavour) {
     idle(client).await;
 }
 
-/// The server has forgotten the script, so an attempt takes two commands. The second one gets no reply.
+/// The server has forgotten the script, so an attempt takes two commands. The second command gets no reply.
 async fn a_wait_ends_while_a_forgotten_script_is_sent_in_full(flavour: Flavour) {
     reentrant(async |bed: &Bed| {
         let proxy = bed.proxy();

@@ -1,4 +1,4 @@
-//! Several guards, clients and tasks act as one owner. Each hold counts for itself, whatever happens to the others.
+//! Several guards, clients and tasks act as one owner. Each hold is independent of the owner's other holds.
 
 use distlock::{Acquire, Error, Flavour, NotHeld, Owner, Released};
 use distlock_support::{Action, Matcher};
@@ -6,8 +6,8 @@ use distlock_support::{Action, Matcher};
 use super::rig::{each, elsewhere, is_served, nothing_under_way, waiting};
 use bed::{builder, end, ends, enter, freed, idle, ms, reentrant, secs};
 
-/// After the guard expired, the owner acquired the lock again: with the same client or another, there with a guard or
-/// without.
+/// A guard expires, and the owner acquires the lock again. The second acquire uses the same client, or another client
+/// with or without a guard.
 #[tokio::test]
 async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
     each(async |bed, flavour| {
@@ -24,7 +24,7 @@ async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
             drop(expired);
             nothing_under_way(&first).await;
             assert_eq!(theirs.hold_count(&they).await.unwrap(), 1, "{what}");
-            // The flavour that a holder keeps out.
+            // The flavour that a holder excludes.
             let rival = if flavour == Flavour::Read { Flavour::Write } else { flavour };
             assert!(third.lock(rival, "x").try_lock().await.unwrap().is_none(), "{what}: two holders");
             let released = match (held, given_up) {
@@ -40,9 +40,9 @@ async fn an_expired_guard_frees_no_later_hold_of_its_owner() {
     .await;
 }
 
-/// Another process read the owner from the lock's state. Neither release takes the other's hold.
+/// Another process read the owner from the lock's state. Neither release ends the other process's hold.
 #[tokio::test]
-async fn holds_of_an_owner_that_was_read_from_redis_are_given_back_in_any_order() {
+async fn holds_of_owner_read_from_redis_are_released_in_any_order() {
     each(async |bed, flavour| {
         let (client, other) = (bed.client().await, bed.client().await);
         for (same, first_goes) in [(false, true), (true, true), (false, false), (true, false)] {
@@ -66,7 +66,7 @@ async fn holds_of_an_owner_that_was_read_from_redis_are_given_back_in_any_order(
 
 /// The extend shortens the lease, and arrives after another client has re-entered as the owner.
 #[tokio::test]
-async fn an_extend_in_flight_cuts_no_lease_of_another_hold() {
+async fn extend_in_flight_shortens_no_lease_of_other_hold() {
     each(async |bed, flavour| {
         let proxy = bed.proxy();
         let (first, second) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
@@ -96,7 +96,7 @@ async fn an_extend_in_flight_cuts_no_lease_of_another_hold() {
 
 /// Neither client knows of the other's hold.
 #[tokio::test]
-async fn an_acquire_in_flight_and_one_of_another_client_are_two_holds() {
+async fn acquire_in_flight_and_acquire_of_other_client_count_as_two_holds() {
     each(async |bed, flavour| {
         let proxy = bed.proxy();
         let (first, second) = (bed.connect(builder(&proxy.url())).await, bed.client().await);
@@ -124,7 +124,7 @@ async fn an_acquire_in_flight_and_one_of_another_client_are_two_holds() {
 
 /// Another client released the newest hold, and this client does not know it.
 #[tokio::test]
-async fn coming_in_beside_a_hold_that_is_gone_ends_no_other() {
+async fn reentry_beside_lost_hold_ends_no_other_hold() {
     each(async |bed, flavour| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, me) = (client.lock(flavour, "x"), client.owner());
@@ -142,8 +142,8 @@ async fn coming_in_beside_a_hold_that_is_gone_ends_no_other() {
     .await;
 }
 
-/// This client's hold is gone, and the owner holds the lock in another client. In the queue the owner would wait for
-/// itself.
+/// This client's hold is gone, and the owner holds the lock through another client. If the owner queued, it would wait
+/// for itself.
 #[tokio::test]
 async fn an_owner_that_holds_the_lock_elsewhere_does_not_queue() {
     reentrant(async |bed| {

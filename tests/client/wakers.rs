@@ -1,5 +1,5 @@
-//! Wakers are foreign code: an executor may poll a task inside `wake`. So `wake` must not be called under a lock of the
-//! waiters' tables, which the task uses.
+//! An executor may poll a task inside `wake`. So the crate must not call `wake` while it locks the waiters' tables,
+//! which the task uses.
 
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Wake};
@@ -54,8 +54,8 @@ impl Wake for Inline {
     }
 }
 
-/// Four tasks wait, each polled inside its waker. They begin on the client's runtime, so no tokio code is between a
-/// task and its waker.
+/// Four tasks wait, each polled inside its waker. The tasks begin on the client's runtime, so their wakers are called
+/// directly, without a tokio task in between.
 fn in_their_wakers(home: &Runtime, client: &Client, flavour: Flavour) {
     let name = format!("x-{flavour}");
     let lock = client.lock(flavour, &name);
@@ -82,7 +82,7 @@ fn in_their_wakers(home: &Runtime, client: &Client, flavour: Flavour) {
 }
 
 #[test]
-fn a_waiter_may_be_polled_by_the_message_that_wakes_it() {
+fn waker_that_polls_its_waiter_causes_no_deadlock_on_message() {
     let server = RedisServer::start();
     let home = runtime();
     let client = home.block_on(bed::builder(&server.url()).connect()).unwrap();
@@ -93,7 +93,7 @@ fn a_waiter_may_be_polled_by_the_message_that_wakes_it() {
 
 /// Without messages, a fair lock's waiters learn of a grant from the reply to the refresh of their places.
 #[test]
-fn a_waiter_may_be_polled_by_the_reply_that_wakes_it() {
+fn waker_that_polls_its_waiter_causes_no_deadlock_on_reply() {
     let server = RedisServer::start();
     let home = runtime();
     let client = home.block_on(async {

@@ -5,7 +5,7 @@ use futures::future::join_all;
 
 use crate::{FLAVOURS, client, end, lock, primaries, secs};
 
-/// A login with rights to some names only. Calls for these names share commands with calls for other names.
+/// A login has rights to some names only. Calls for these names share commands with calls for other names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_names_do_not_fail_the_calls_they_share_a_command_with() {
     let cluster = primaries(1).await;
@@ -63,7 +63,7 @@ async fn refused_names_do_not_fail_the_calls_they_share_a_command_with() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_names_share_commands() {
+async fn concurrent_locks_with_odd_names_succeed() {
     let cluster = primaries(2).await;
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let long = "x".repeat(4_000);

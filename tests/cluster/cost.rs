@@ -1,5 +1,5 @@
-//! The number of commands for names on several primaries, by the primaries' own counters. If an operation costs the
-//! same as with one server, `cost.rs` of its flavour tests it, over a cluster, too.
+//! The number of commands for names on several primaries, by the primaries' own counters. Operations that cost the same
+//! as on one server are tested in `cost.rs` of their flavour, which also runs over a cluster.
 
 use distlock::{Acquire, DistLock as _, Flavour, RedLock};
 use distlock_support::cluster::key_in;
@@ -30,12 +30,12 @@ async fn begin() -> (Cluster, Admin) {
 }
 
 #[tokio::test]
-async fn a_list_of_names_is_a_command_for_each_slot_and_one_for_each_release() {
+async fn multi_lock_costs_one_command_per_slot_and_per_released_name() {
     let (cluster, admin) = begin().await;
     let (one, other) = (client(&cluster).await, client(&cluster).await);
     let multi = one.multi(names("list"));
     scripts(&admin).await;
-    // The first time, each primary also has to be sent the scripts, by one more command.
+    // The first time, each primary needs one more command, which sends the script.
     for told in [2, 1] {
         let guard = multi.lock().await.unwrap();
         let taken = scripts(&admin).await;
@@ -58,7 +58,7 @@ async fn a_list_of_names_is_a_command_for_each_slot_and_one_for_each_release() {
 
 /// Renewals of read-write locks touch several keys per name, so they are sent slot by slot.
 #[tokio::test]
-async fn renewal_is_a_command_for_each_primary() {
+async fn renewal_costs_one_command_per_primary_or_slot() {
     let (cluster, admin) = begin().await;
     let one = client(&cluster).await;
     for flavour in crate::FLAVOURS {
@@ -104,7 +104,7 @@ async fn lock_and_unlock_are_two_commands_on_every_primary() {
 }
 
 #[tokio::test]
-async fn connecting_is_a_probe_and_two_connections_for_each_primary_and_two_for_each_server_named() {
+async fn connecting_costs_one_probe_and_two_connections_per_primary() {
     let (cluster, admin) = begin().await;
     let connections = async || {
         let info: String = admin.cmd(&["INFO", "stats"]).await;
@@ -113,7 +113,7 @@ async fn connecting_is_a_probe_and_two_connections_for_each_primary_and_two_for_
     };
     admin.reset_stats().await;
     let (one, another) = (client(&cluster).await, client(&cluster).await);
-    // Connecting stops at the first seed that answers, so the client may not connect to the others any more.
+    // Connecting stops at the first seed that answers, so some seeds may get no connection.
     bed::eventually("all stand", async || connections().await >= 2 * 8).await;
     let all = async || admin.others().await.len();
     bed::eventually("two each", async || all().await == 2 * 6).await;
@@ -126,7 +126,7 @@ async fn connecting_is_a_probe_and_two_connections_for_each_primary_and_two_for_
 }
 
 #[tokio::test]
-async fn a_redlock_over_clusters_is_a_command_at_each() {
+async fn redlock_costs_one_command_per_cluster_and_call() {
     let mut nodes = Vec::new();
     for _ in 0..3 {
         let cluster = primaries(1).await;

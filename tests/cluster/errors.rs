@@ -1,4 +1,4 @@
-//! Servers that are no cluster, or an incomplete one.
+//! Servers without cluster mode, and incomplete clusters.
 
 use distlock::{Client, Error, Flavour};
 use distlock_support::{Cluster, ClusterOptions, RedisServer};
@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use crate::{client, end, lock, ms, primaries, secs};
 
 #[tokio::test]
-async fn a_single_server_is_no_cluster_and_a_cluster_no_single_server() {
+async fn error_names_right_scheme_for_single_server_and_cluster() {
     let server = RedisServer::start();
     let url = server.url().replace("redis://", "redis-cluster://");
     let error = bed::builder(&url).connect().await.unwrap_err();
@@ -67,7 +67,7 @@ async fn address_without_a_redis_server_is_an_error() {
 
 /// If seeds fail for different reasons, the error names the reason that a server gave, whichever failure comes last.
 #[tokio::test]
-async fn single_server_among_the_seeds_is_named_in_the_error_or_skipped() {
+async fn single_server_among_seeds_is_reported_or_skipped() {
     let (single, cluster) = (RedisServer::start(), primaries(2).await);
     let dead = RedisServer::start().addr();
     for url in
@@ -102,7 +102,7 @@ async fn node_without_a_cluster_is_an_error() {
     assert!(matches!(&error, Error::Connection { .. }) && has_no_slot(&error), "{error:?}");
 }
 
-/// Hosted services hide `CLUSTER` from their users.
+/// Some hosted services hide `CLUSTER` from their users.
 #[tokio::test]
 async fn server_with_a_renamed_cluster_command_is_an_error() {
     let server = RedisServer::builder()
@@ -167,7 +167,7 @@ async fn short_wait_at_a_refusing_primary_reports_the_refusal() {
     for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Write] {
         let outcome = bed::with_longer_waits(ms(300), async |wait| {
             let outcome = lock(&client, flavour, "refused").lock_for(wait).await;
-            // The server stood still at the end of the wait.
+            // The server was paused at the end of the wait.
             (!matches!(outcome, Err(Error::Timeout { .. }))).then_some(outcome)
         })
         .await;

@@ -30,8 +30,8 @@ async fn requested_failover_keeps_every_hold() {
     end(other).await;
 }
 
-/// A lock is released at the new primary right after the promotion. The waiter is woken, whatever it had in flight at
-/// the old primary.
+/// A lock is released at the new primary right after the promotion. The waiter is woken, whatever command it has in
+/// flight at the old primary.
 #[tokio::test]
 async fn release_right_after_a_requested_failover_wakes_the_waiters() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
@@ -69,8 +69,8 @@ async fn release_right_after_a_requested_failover_wakes_the_waiters() {
     end(two).await;
 }
 
-/// A primary is killed with a lock that no replica has. The idle holder must be signalled by the client's monitoring of
-/// the map. The next renewal is 20 minutes away.
+/// A primary is killed with a lock that no replica has. The client's monitoring of the slot map must notify the idle
+/// holder. The next renewal is 20 minutes away.
 #[tokio::test]
 async fn idle_holder_of_a_lock_that_the_new_primary_does_not_know_is_signalled() {
     let cluster = Cluster::start(ClusterOptions::default().require_full_coverage(false)).await;
@@ -90,7 +90,7 @@ async fn idle_holder_of_a_lock_that_the_new_primary_does_not_know_is_signalled()
 }
 
 /// A primary is frozen past the promotion of its replica, and resumes with commands in its sockets. If both primaries
-/// grant a lock, the holder at the old one is signalled.
+/// grant a lock, the holder at the old primary is notified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_granted_by_a_woken_old_primary_is_signalled() {
     let cluster = Cluster::start(ClusterOptions::default().node_timeout(500).require_full_coverage(false)).await;

@@ -86,7 +86,7 @@ async fn many_names_are_renewed_and_a_list_of_names_is_locked_together() {
 
 /// Tasks of three clients compete for one name on each primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_holder_at_a_time_for_each_name() {
+async fn each_name_has_one_holder_at_a_time() {
     let cluster = primaries(3).await;
     let clients = [client(&cluster).await, client(&cluster).await, client(&cluster).await];
     for flavour in exclusive() {

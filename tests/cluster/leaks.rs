@@ -26,7 +26,7 @@ async fn promote(cluster: &Cluster, round: usize) {
     cluster.failover(replica).await;
 }
 
-/// Opens a slot for a move, and uses a lock that does not exist yet. The slot's target serves that lock.
+/// Opens a slot for a move, and uses a lock without keys. The target of the move serves this lock.
 async fn open<'a>(cluster: &'a Cluster, one: &Client, name: &str) -> (&'a Node, &'a Node) {
     let from = cluster.primary_of(name).await;
     let to = cluster.other_primary(from).await;
@@ -50,7 +50,7 @@ async fn move_away(cluster: &Cluster, one: &Client, other: &Client, name: &str) 
     waiting.await.unwrap();
 }
 
-/// Begins a move of a slot and gives it up.
+/// Begins a move of a slot and aborts it.
 async fn break_off(cluster: &Cluster, one: &Client, name: &str) {
     let (from, to) = open(cluster, one, name).await;
     for node in [to, from] {
@@ -59,7 +59,7 @@ async fn break_off(cluster: &Cluster, one: &Client, name: &str) {
 }
 
 #[tokio::test]
-async fn a_hundred_changes_leave_two_connections_a_primary_and_no_task() {
+async fn cluster_changes_leak_no_connection_subscription_or_task() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
     let connect =
         || bed::builder(&cluster.url()).acks(Acks::Off).subscription_linger(ms(100)).scan_interval(secs(1)).connect();

@@ -54,7 +54,7 @@ fn name(flavour: Flavour) -> String {
     format!("{{{TAG}}}:{of}")
 }
 
-/// Returns true if the guard is held and was never signalled as lost.
+/// Returns true if the guard is held and has never reported a loss.
 fn is_safe(guard: &Guard) -> bool {
     guard.is_held() && guard.lost().now_or_never().is_none()
 }
@@ -221,8 +221,8 @@ async fn turns_go_on_during_moves(way: Way) {
 
 bed::cases!(on two threads, turns_go_on_during_moves: key_by_key = Way::KeyByKey, atomic = Way::Atomic);
 
-/// The slot's keys are on both servers. A lock with one key works during the move. A lock with several keys works again
-/// after the move.
+/// During the move, the slot's keys are on both servers. A lock with one key works. A lock with several keys works
+/// again after the move.
 #[tokio::test]
 async fn half_moved_slot_keeps_exclusion_and_releases() {
     let cluster = primaries(2).await;

@@ -26,7 +26,7 @@ fn are_at(client: &Client, host: &str) -> bool {
 /// Clients use the announced name only if the servers prefer it. A redirect by that name leads to the server that is
 /// already known.
 #[tokio::test]
-async fn an_announced_host_name_is_used_where_servers_prefer_it() {
+async fn announced_host_name_is_used_where_servers_prefer_it() {
     let cluster = primaries(2).await;
     let knows_names = cluster.nodes()[0].admin().raw(&["CONFIG", "GET", "cluster-announce-hostname"]).await;
     if !matches!(knows_names, Ok(redis::Value::Array(found)) if !found.is_empty()) {

@@ -10,8 +10,7 @@ use futures::future::join_all;
 use crate::{client, end, lock, primaries, secs, turn};
 
 /// A primary dies for good and is forgotten. An operator assigns its slots to a node with a lower config epoch
-/// (`CLUSTER ADDSLOTS`, as no node has them). The cluster is complete, so existing clients must work as well as new
-/// ones.
+/// (`CLUSTER ADDSLOTS`, as no node has them). The cluster is complete, so existing and new clients must work.
 #[tokio::test]
 async fn slots_of_a_forgotten_primary_are_found_at_a_node_of_a_lower_epoch() {
     let cluster = Cluster::start(ClusterOptions::default().primaries(4).replicas(0).require_full_coverage(false)).await;

@@ -1,4 +1,4 @@
-//! One of three primaries is stopped or killed. The other two shards work on without errors, and the lost slots are
+//! One of three primaries is frozen or killed. The other two shards continue without errors, and the lost slots are
 //! served again after the promotion.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::{FLAVOURS, becomes, end, eventually, lock, ms, secs};
 
-/// One slot of each shard. The primary of the first shard goes away.
+/// One slot of each shard. The primary of the first shard is frozen or killed.
 const SLOTS: [u16; 3] = [0, 8_000, 16_000];
 const DEAD: usize = 0;
 const HEALTHY: [usize; 2] = [1, 2];
@@ -29,7 +29,7 @@ struct Shard {
     failed: Mutex<Vec<String>>,
 }
 
-/// Tasks that take locks on every shard, and locks that are held on the healthy shards.
+/// Tasks that acquire locks on every shard, and held locks on the healthy shards.
 struct Load {
     shards: [Arc<Shard>; 3],
     stop: Arc<AtomicBool>,
@@ -142,7 +142,7 @@ bed::cases!(on two threads, healthy_shards_work_on:
 
 /// One client, one name on each shard, and a frozen server. The acquire of all names fails and leaves nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn multi_lock_with_a_frozen_member_leaves_nothing() {
+async fn multi_lock_with_frozen_member_leaves_no_keys() {
     let cluster =
         Cluster::start(ClusterOptions::default().replicas(0).require_full_coverage(false).node_timeout(60_000)).await;
     let one = bed::builder(&cluster.url()).command_timeout(secs(1)).connect().await.unwrap();

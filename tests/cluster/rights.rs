@@ -1,5 +1,5 @@
-//! The minimal access lists of `docs/acl.md` and `docs/clusters.md` during slot moves. `tests/client/acl.rs` tests
-//! everything else about them, over a cluster, too.
+//! The minimal access lists of `docs/acl.md` and `docs/clusters.md` during slot moves. `tests/client/acl.rs` tests the
+//! rest of the lists, also over a cluster.
 
 use distlock::{Builder, Client, Error, Flavour, Sharded};
 use distlock_support::cluster::key_in;
@@ -44,7 +44,7 @@ async fn turn(client: &Client, flavour: Flavour, name: &str) {
 }
 
 #[tokio::test]
-async fn they_are_enough_while_slots_move() {
+async fn access_lists_are_sufficient_while_slots_move() {
     let (cluster, admin) = with_rights("").await;
     let (one, other) = (builder(&cluster).connect().await.unwrap(), builder(&cluster).connect().await.unwrap());
     let to = &cluster.nodes()[1];
@@ -78,7 +78,7 @@ async fn they_are_enough_while_slots_move() {
 
 /// The error is retryable, and arrives within one command timeout.
 #[tokio::test]
-async fn without_asking_a_slot_is_waited_for_until_it_is_whole() {
+async fn waiter_without_asking_right_acquires_once_slot_is_whole() {
     let (cluster, admin) = with_rights("+asking").await;
     let client = builder(&cluster).command_timeout(secs(2)).connect().await.unwrap();
     let to = &cluster.nodes()[1];
@@ -97,7 +97,7 @@ async fn without_asking_a_slot_is_waited_for_until_it_is_whole() {
 
 /// The error contains the server's refusal. Nothing is left behind.
 #[tokio::test]
-async fn who_has_no_right_to_a_name_is_told() {
+async fn acquire_without_right_to_name_reports_refusal() {
     let (cluster, admin) = with_rights("").await;
     let stray =
         bed::builder(&cluster.url()).username("locks").password("SECRET").preflight(false).connect().await.unwrap();
@@ -116,8 +116,8 @@ async fn who_has_no_right_to_a_name_is_told() {
     end(stray).await;
 }
 
-/// The access list denies the channels while a task waits, and allows them again later. Only a message wakes the
-/// waiter.
+/// The access list denies the channels while a task waits, and later allows the channels again. Only a message wakes
+/// the waiter.
 #[tokio::test]
 async fn refused_subscription_is_made_again_once_it_is_allowed() {
     let cluster = primaries(2).await;

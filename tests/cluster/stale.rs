@@ -1,4 +1,4 @@
-//! Slot maps that are out of date, and subscriptions that must follow a slot all the same.
+//! Stale slot maps, and subscriptions that must still follow a slot.
 
 use bed::{becomes, eventually};
 use distlock::{Acquire, Flavour};
@@ -6,8 +6,8 @@ use distlock_support::{Action, Cluster, ClusterOptions, Matcher, Mode, slot_of};
 
 use crate::{client, end, lock, ms, secs, turn, waiter, woken, woken_by_messages};
 
-/// All primaries are gone, one of them without closing its connections. Their replicas take over without a vote. The
-/// silent server must not keep the client from learning the map from the others.
+/// All primaries fail, one of them without closing its connections. Their replicas take over without a vote. The silent
+/// server must not prevent the client from reading the map of another server.
 #[tokio::test]
 async fn silent_server_does_not_keep_the_map_stale() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
@@ -20,7 +20,7 @@ async fn silent_server_does_not_keep_the_map_stale() {
     cluster.stop(&cluster.nodes()[0]).await;
     cluster.kill(&cluster.nodes()[1]).await;
     cluster.kill(&cluster.nodes()[2]).await;
-    // Meanwhile the client asks every server that it knows, and none knows a newer map.
+    // Meanwhile the client queries every known server, and no server has a newer map.
     let got = lock(&one, Flavour::Reentrant, &names[0]).acquire(Acquire::new().wait(secs(2))).await;
     assert!(!matches!(got, Ok(Some(_))), "no server serves the slot: {got:?}");
     let replicas = &cluster.nodes()[3..];
@@ -43,9 +43,9 @@ async fn silent_server_does_not_keep_the_map_stale() {
     end(one).await;
 }
 
-/// A slot moves to a server that does not confirm subscriptions, and back to the first server, which works all the
-/// time. A release there wakes the waiter. `reconnect`: the connections of the first server break after that.
-async fn waiter_hears_of_a_release_after_its_slot_came_back(reconnect: bool) {
+/// A slot moves to a server that does not confirm subscriptions, and back to the first server, which always works. A
+/// release at the first server wakes the waiter. `reconnect`: the connections of the first server break after that.
+async fn release_wakes_waiter_after_slot_returned(reconnect: bool) {
     let cluster = Cluster::start(ClusterOptions::default().primaries(2).replicas(0).proxies(true)).await;
     let one = client(&cluster).await;
     let other = woken_by_messages(&cluster).scan_interval(ms(100)).connect().await.unwrap();
@@ -81,4 +81,4 @@ async fn waiter_hears_of_a_release_after_its_slot_came_back(reconnect: bool) {
     end(other).await;
 }
 
-bed::cases!(on two threads, waiter_hears_of_a_release_after_its_slot_came_back: on_standing_connections = false, after_a_reconnect = true);
+bed::cases!(on two threads, release_wakes_waiter_after_slot_returned: on_standing_connections = false, after_a_reconnect = true);

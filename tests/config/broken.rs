@@ -21,7 +21,7 @@ const BROKEN: [(&str, usize, usize, &str); 12] = [
 ];
 
 #[test]
-fn each_is_refused_where_it_is_wrong() {
+fn broken_file_is_refused_with_line_and_column() {
     let mut odd = Vec::new();
     for (name, line, column, what) in BROKEN {
         for lenient in [false, true] {

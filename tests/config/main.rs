@@ -47,7 +47,7 @@ async fn answer<T>(what: &str, call: impl AsyncFn() -> Result<T>) -> T {
     answer.expect("the call was answered")
 }
 
-/// Tries once to acquire a lock with our client. An attempt without an answer is undone before the next one.
+/// Tries once to acquire a lock with our client. An attempt without a reply is undone before the next attempt.
 async fn attempt(client: &Client, name: &str) -> Option<Guard> {
     answer(name, async || {
         idle(client).await;
@@ -56,8 +56,8 @@ async fn attempt(client: &Client, name: &str) -> Option<Guard> {
     .await
 }
 
-/// Asserts that this crate and Redisson read the same from a sample, and that both can use it to take the same lock in
-/// turn.
+/// Asserts that this crate and Redisson read the same settings from a sample, and that both acquire the same lock in
+/// turn with these settings.
 async fn used(sample: &Sample, variables: &Variables) -> Client {
     let Sample { name, .. } = sample;
     let read = RedissonYaml::new().variables(variables.clone()).read(&text("redisson", name));
@@ -108,32 +108,32 @@ async fn all(samples: &[Sample], variables: &Variables) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_server() {
+async fn single_server_samples_match_redisson() {
     let servers = servers::Single::start().await;
     all(samples::OPEN, &servers.open()).await;
     all(samples::CLOSED, &servers.closed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster() {
+async fn cluster_samples_match_redisson() {
     let (_cluster, variables) = servers::cluster().await;
     all(samples::CLUSTER, &variables).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sentinels() {
+async fn sentinel_samples_match_redisson() {
     let (_bed, variables) = servers::sentinels().await;
     all(samples::SENTINEL, &variables).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicated_servers_and_a_primary_with_replicas() {
+async fn replicated_samples_match_redisson() {
     let (_bed, variables) = servers::replicas().await;
     all(samples::REPLICATED, &variables).await;
 }
 
 #[test]
-fn no_sample_is_forgotten() {
+fn every_sample_file_is_used_by_a_test() {
     let known: Vec<_> = samples::all().map(|sample| sample.name).collect();
     let folder = file("redisson", "x").parent().expect("a folder").to_owned();
     for entry in std::fs::read_dir(folder).expect("the samples") {

@@ -8,7 +8,7 @@ use crate::{answer, attempt};
 
 /// Only with the mapper's prefix does our client exclude a Java client that uses the mapper.
 #[tokio::test(flavor = "multi_thread")]
-async fn told_of_its_prefix_we_have_the_locks_of_java() {
+async fn client_with_name_prefix_excludes_redisson_with_name_mapper() {
     let server = RedisServer::start();
     let yaml = format!(
         "singleServerConfig:\n  address: {}\nnameMapper: !<com.example.TenantNameMapper> {{tenant: app}}\n",

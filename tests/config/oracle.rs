@@ -87,7 +87,7 @@ fn same(what: &str, read: &Value, options: &Options) {
 /// Valid and malformed references, each in place of the client's name. This crate reads them as Redisson does, or
 /// refuses them.
 #[test]
-fn variables_are_put_in_place_as_by_redisson() {
+fn variables_are_substituted_as_by_redisson_or_refused() {
     let values = variables([
         ("H", "host".to_owned()),
         ("EMPTY", String::new()),

@@ -15,7 +15,7 @@ async fn used(client: Client) {
 }
 
 #[tokio::test]
-async fn a_file_is_all_that_it_takes_to_connect() {
+async fn client_connects_with_settings_from_file() {
     let server = RedisServer::builder().password(PASSWORD).start();
     let port = server.port();
     let toml = format!(
@@ -32,10 +32,15 @@ async fn a_file_is_all_that_it_takes_to_connect() {
 
 /// Runs in a separate process with its own environment.
 #[test]
-fn the_environment_is_all_that_it_takes_to_connect() {
+fn client_connects_with_settings_from_environment() {
     let server = RedisServer::builder().password(PASSWORD).start();
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["settings::inner_from_the_environment", "--exact", "--ignored", "--nocapture"]);
+    command.args([
+        "settings::inner_client_connects_with_settings_from_environment",
+        "--exact",
+        "--ignored",
+        "--nocapture",
+    ]);
     command.env("LOCKS_URL", format!("redis://127.0.0.1:{}/2", server.port()));
     command.envs([("LOCKS_PASSWORD", PASSWORD), ("LOCKS_WATCHDOG", "12s"), ("LOCKS_NAME_PREFIX", "app:")]);
     let ran = reaper::output(&mut command);
@@ -45,7 +50,7 @@ fn the_environment_is_all_that_it_takes_to_connect() {
 
 #[tokio::test]
 #[ignore = "run by another one"]
-async fn inner_from_the_environment() {
+async fn inner_client_connects_with_settings_from_environment() {
     let settings = Settings::from_env("LOCKS").expect("settings");
     used(settings.into_builder().connect().await.expect("the server is there")).await;
 }

@@ -68,21 +68,21 @@ mod conformance {
     conformance!(reentrant: alone again renewed again_renewed beside again_beside queued crowded swarming endless, REENTRANT);
     conformance!(fair: alone again renewed again_renewed beside again_beside queued crowded swarming endless, FAIR);
     conformance!(write: alone again renewed again_renewed beside again_beside queued crowded swarming endless, WRITE);
-    // Readers, and a writer that waits for them. Not `queued`, `crowded` or `swarming`: readers do not exclude each
-    // other (`rwlock::upstream` has crowds of both halves). Not `endless`: a reader without a lease is dead
-    // (`rwlock::dead`).
+    // Readers, and a writer that waits for them. Without `queued`, `crowded` and `swarming`: readers do not exclude
+    // each other (`rwlock::upstream` has crowds of both halves). Without `endless`: a reader without a lease counts as
+    // dead (`rwlock::dead`).
     conformance!(read: alone again renewed again_renewed beside again_beside, READ.against(WRITE.lock));
-    // A writer, and readers that wait for it. `write` covers what concerns the writer alone.
+    // A writer, and readers that wait for the writer. `write` has the tests of a writer alone.
     conformance!(reader_waits: beside again_beside endless, WRITE.against(READ.lock));
 
-    // Not `renewed`: fenced locks use the reentrant lock's renewal. `tests/fenced` has crowds that check tokens.
+    // Without `renewed`: fenced locks use the reentrant lock's renewal. `tests/fenced` has crowds that check tokens.
     conformance!(fenced: alone again beside again_beside queued endless, Kind::mutex(|client, name| client.lock(Flavour::Fenced, name)));
 
     conformance!(spin: alone again renewed again_renewed beside again_beside queued crowded swarming endless, Kind::mutex(|client, name| client.lock(Flavour::Spin, name)));
 
     const PLAIN: Kind = Kind::mutex(|client, name| client.lock(Flavour::Plain, name)).as_text();
 
-    // Not `again`: a plain lock is not reentrant.
+    // Without `again`: a plain lock is not reentrant.
     conformance!(plain: alone renewed beside queued crowded swarming endless, PLAIN);
 
     const BOTH: Kind = Kind::mutex(|client, name| {
@@ -90,18 +90,19 @@ mod conformance {
         Arc::new(MultiLock::of(vec![lock(name), lock(&format!("{name}/2"))]))
     });
 
-    // Not `queued` or crowds: exclusion is the members' job. `tests/multi` has crowds with lists in all orders.
+    // Without `queued` and crowds: the members exclude. `tests/multi` has crowds with name lists in all orders.
     conformance!(multi: alone again renewed again_renewed beside again_beside endless, BOTH.of(|name| vec![name.to_owned(), format!("{name}/2")]));
 
     // A majority of one server, because a bed has one server. `tests/redlock` uses five. `multi` tests renewals of
     // several holds.
     const MAJORITY: Kind = Kind::mutex(|client, name| {
-        // The default node timeout would treat a busy server as away.
+        // With the default node timeout, a busy server would count as unreachable.
         Arc::new(RedLock::new([client.clone()], name).node_timeout(bed::PATIENCE))
     });
 
     conformance!(redlock: alone again beside again_beside endless, MAJORITY.of_several());
 
-    // One segment, because with more a striped lock is no mutex. Its guards are the segment's.
+    // One segment, because different owners can hold different segments of a striped lock. The guard is the segment's
+    // guard.
     conformance!(striped: beside again_beside, Kind::mutex(|client, name| Arc::new(client.striped(name, 1))).one_segment());
 }

@@ -21,7 +21,7 @@ pub struct Kind {
     pub is_text: bool,
     /// The main keys of a lock of this name. A lock made of others has several.
     pub keys: fn(&str) -> Vec<String>,
-    /// The names that the lock and its guard report.
+    /// The names that the lock and the guard report.
     pub called: fn(&str) -> (String, String),
     /// True if a release by a non-holder returns who holds the lock.
     pub tells_holder: bool,
@@ -73,7 +73,7 @@ impl Kind {
         self
     }
 
-    /// Limits `wanted` to the number of holds that an owner may have.
+    /// Returns `wanted`, or 1 if an owner cannot re-enter.
     pub const fn most_holds(&self, wanted: u32) -> u32 {
         if self.comes_in_again { wanted } else { 1 }
     }
@@ -88,7 +88,7 @@ impl Kind {
         self
     }
 
-    /// Makes a lock of the locks with these names, called after all of them.
+    /// A lock made of several locks. Its name lists the names of its members.
     pub const fn of(self, keys: fn(&str) -> Vec<String>) -> Self {
         let mut kind = self.of_several();
         kind.keys = keys;
@@ -138,13 +138,13 @@ impl<'a> Subject<'a> {
         self.keys_of("").iter().map(String::len).max().unwrap_or(0)
     }
 
-    /// Returns the lock that excludes [`Bed::lock`] of this name, and is excluded by it. Both are the same, except for
-    /// the halves of a read-write lock.
+    /// Returns the lock that excludes [`Bed::lock`] of this name. For a read-write lock this is the other half,
+    /// otherwise the same lock.
     pub fn rival(&self, client: &Client, name: &str) -> Arc<dyn DistLock> {
         (self.kind.rival)(client, name)
     }
 
-    /// Deletes the covers of readers that were forced out. They would stay until they expire.
+    /// Deletes the covers of readers whose holds were ended by force. Otherwise the covers stay until they expire.
     pub async fn sweep_covers(&self) {
         for key in self.bed.keys().await.iter().filter(|key| key.contains(":rwlock_timeout:")) {
             assert!(self.bed.admin.pttl(key).await > 0, "{key} never expires");

@@ -7,8 +7,8 @@ use bed::{Bed, ends, enter, eventually, fair, ms, secs, text};
 
 use crate::rig::{holders, queue, waiter};
 
-/// Two clients whose places outlast a standstill of the machine. A first lease is as long as a place, which is shorter
-/// than the leases that the confirmations of these tests set.
+/// Two clients whose places outlast a pause of the machine. A first lease is as long as a place. The confirmations of
+/// these tests set longer leases.
 async fn clients(bed: &Bed) -> (Client, Client) {
     let client = async || bed.connect(bed.builder().fair_wait(secs(60))).await;
     (client().await, client().await)
@@ -70,9 +70,9 @@ bed::cases!(a_copy_of_a_confirmation_cuts_no_later_lease:
     as_given = true,
 );
 
-/// By then another waiter holds the lock as the same owner, with a longer lease.
+/// The copy arrives when another waiter holds the lock as the same owner, with a longer lease.
 #[tokio::test]
-async fn a_copy_of_a_confirmation_cuts_no_lease_of_a_later_waiter() {
+async fn late_copy_of_confirmation_does_not_cut_lease_of_later_waiter() {
     fair(async |bed| {
         let (client, other) = clients(bed).await;
         let (lock, theirs) = (client.fair("x"), other.fair("x"));
@@ -104,9 +104,9 @@ async fn a_copy_of_a_confirmation_cuts_no_lease_of_a_later_waiter() {
     .await;
 }
 
-/// The first arrival of the confirmation lengthened the first lease. The lease was extended since.
+/// The original confirmation lengthened the first lease. Then the lease was extended.
 #[tokio::test]
-async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
+async fn late_copy_of_confirmation_does_not_cut_lease_extended_since() {
     fair(async |bed| {
         let (client, other) = clients(bed).await;
         let (lock, theirs) = (client.fair("x"), other.fair("x"));
@@ -132,7 +132,7 @@ async fn a_copy_of_a_confirmation_that_cut_nothing_cuts_nothing_later() {
 
 /// Another client read the owner from Redis, and holds the lock as this owner.
 #[tokio::test]
-async fn an_owner_that_holds_the_lock_is_not_used_again() {
+async fn owner_that_holds_the_lock_is_not_reused() {
     fair(async |bed| {
         let (client, other) = clients(bed).await;
         let (lock, theirs) = (client.fair("x"), other.fair("x"));

@@ -32,7 +32,7 @@ fn passer(client: &Client) -> JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn lock_and_unlock_or_drop_of_a_free_fair_lock_are_two_commands() {
+async fn lock_and_release_of_free_lock_cost_two_commands() {
     fair(async |bed| {
         let client = begin(bed).await;
         turns(bed, &client, &client.fair("x")).await;
@@ -41,7 +41,7 @@ async fn lock_and_unlock_or_drop_of_a_free_fair_lock_are_two_commands() {
 }
 
 #[tokio::test]
-async fn try_lock_of_a_busy_fair_lock_is_one_command() {
+async fn try_lock_of_busy_lock_costs_one_command() {
     fair(async |bed| {
         let (client, other) = (begin(bed).await, bed.still_client().await);
         let lock = client.fair("x");
@@ -56,7 +56,7 @@ async fn try_lock_of_a_busy_fair_lock_is_one_command() {
 }
 
 #[tokio::test]
-async fn each_look_at_the_queue_is_one_command() {
+async fn queue_query_costs_one_command() {
     fair(async |bed| {
         let client = begin(bed).await;
         let lock = client.fair("x");
@@ -73,10 +73,10 @@ async fn fair_at_one(body: impl AsyncFn(&Bed)) {
     at_one(|client, name| client.lock(Flavour::Fair, name), body).await;
 }
 
-/// A waiter's first wait costs two scripts and a SUBSCRIBE: it queues, and asks once more after subscribing. Later
-/// waits cost one script. A grant costs no command, because the release grants the lock.
+/// A waiter's first wait costs two scripts and a SUBSCRIBE: the first script queues the waiter, the second runs after
+/// the subscription. Later waits cost one script. A grant costs no command, because the release grants the lock.
 #[tokio::test]
-async fn a_waiter_costs_two_commands_and_later_one() {
+async fn first_wait_costs_two_scripts_and_later_waits_one() {
     const WAITERS: usize = 16;
     fair_at_one(async |bed| {
         let (holder, client) = (begin(bed).await, begin(bed).await);
@@ -106,9 +106,9 @@ async fn a_waiter_costs_two_commands_and_later_one() {
     .await;
 }
 
-/// An acquire and a release cost one command each. A waiter also subscribes once, and then asks once more.
+/// An acquire and a release cost one command each. A waiter also subscribes once, and then tries once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn steady_contention_is_two_commands_an_acquire() {
+async fn steady_contention_costs_two_commands_per_acquire() {
     const TASKS: usize = 8;
     const ROUNDS: usize = 50;
     fair_at_one(async |bed| {
@@ -134,7 +134,8 @@ async fn steady_contention_is_two_commands_an_acquire() {
             assert_eq!(counter.get() as usize, all * ROUNDS);
             let (sent, subscribed) = (calls.take(bed).await, bed.admin.calls("subscribe").await as usize);
             assert_eq!(sent["release"], all * ROUNDS, "{sent:?}");
-            // A waiter that was served before it was subscribed takes another owner and subscribes again.
+            // A waiter that acquired before its subscription was confirmed does not reuse its owner. The next wait
+            // subscribes again.
             assert!(sent["acquire"] <= all * ROUNDS + 2 * all && subscribed <= 2 * all, "{sent:?}, {subscribed}");
         }
     })

@@ -8,8 +8,8 @@ use crate::peer::{HISTORY, Peer};
 use crate::rig::{holders, keys_gone, patient_client, queue, queued, waiter};
 use bed::{ends, fair, secs};
 
-/// Acquires and releases the lock, so that expired places leave the queue. On a slow machine the waiter may have been
-/// served before the dead waiters' turn.
+/// Acquires and releases the lock, so that expired places leave the queue. On a slow machine, the live waiter may
+/// already have acquired.
 async fn purge(client: &Client, name: &str) {
     let guard = ends("a later acquire", client.fair(name).lock()).await.unwrap();
     guard.unlock().await.unwrap();
@@ -42,7 +42,7 @@ async fn waiters_behind_a_killed_process_are_served() {
 
 /// The first lease of the dead holder expires, and so do the places of its other waiters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_behind_a_killed_holder_is_served() {
+async fn waiter_behind_killed_holder_is_served() {
     fair(async |bed| {
         let alive = bed.client().await;
         let mut peer = Peer::start(bed, &[("FAIR_WAIT", "8000")]).await;
@@ -51,7 +51,7 @@ async fn a_waiter_behind_a_killed_holder_is_served() {
         queued(bed, "a", 3).await;
         let behind = waiter(&alive, "a");
         queued(bed, "a", 4).await;
-        // Frozen first, so that it cannot release the lock before it is killed.
+        // Frozen first, so that the peer cannot release the lock before the kill.
         peer.child.stop();
         guard.unlock().await.unwrap();
         peer.child.kill9();
@@ -65,7 +65,7 @@ async fn a_waiter_behind_a_killed_holder_is_served() {
 
 /// Redisson #4661, #4323: application restarts left queues behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_takes_its_waiters_out_of_the_queue() {
+async fn shutdown_removes_its_waiters_from_the_queue() {
     fair(async |bed| {
         let [holder, going, alive] = [patient_client(bed).await, patient_client(bed).await, patient_client(bed).await];
         let guard = holder.fair("a").lock().await.unwrap();

@@ -51,9 +51,8 @@ async fn sleepers(bed: &Bed) -> Vec<Client> {
     clients
 }
 
-/// Every eighth section ends while these deeds are done to the server, together with its release, the next waiter's
-/// grant and the acquires of other tasks. So faults are as frequent on a slow machine as on a fast one. Returns the
-/// number of deeds.
+/// Holds the lock, and releases it. Every eighth release runs together with these deeds on the server. So faults are as
+/// frequent on a slow machine as on a fast one. Returns the number of deeds.
 async fn visit(n: usize, lock: &FairLock, counter: &Counter, (admin, deeds): (&Admin, &[Deed])) -> u64 {
     let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock() of task {n}: {error:?}"));
     counter.bump(ms(1)).await;
@@ -78,8 +77,8 @@ async fn visit(n: usize, lock: &FairLock, counter: &Counter, (admin, deeds): (&A
     done
 }
 
-/// Connections or scripts are lost again and again while 64 tasks of 4 clients wait. All are served, one at a time.
-async fn pests_lose_no_waiter(deeds: &'static [Deed]) {
+/// Connections or scripts are lost again and again while 64 tasks of 4 clients wait. All tasks acquire, one at a time.
+async fn repeated_faults_lose_no_waiter(deeds: &'static [Deed]) {
     const TASKS: usize = 64;
     const ROUNDS: usize = 3;
     fair(async |bed| {
@@ -100,7 +99,7 @@ async fn pests_lose_no_waiter(deeds: &'static [Deed]) {
             .collect();
         let mut done = 0;
         for task in tasks {
-            // No time limit of its own: the bed's limit ends the test.
+            // No time limit here: the bed's limit ends the test.
             done += task.await.unwrap();
         }
         assert_eq!(counter.get() as usize, TASKS * ROUNDS, "exclusion broken: an increment was lost");
@@ -110,7 +109,7 @@ async fn pests_lose_no_waiter(deeds: &'static [Deed]) {
     .await;
 }
 
-bed::cases!(on two threads, pests_lose_no_waiter:
+bed::cases!(on two threads, repeated_faults_lose_no_waiter:
     of_messages = &[Deed::Kill("pubsub")],
     of_all_connections = &[Deed::Kill("normal"), Deed::Kill("pubsub")],
     of_scripts = &[Deed::Flush],
@@ -122,7 +121,7 @@ async fn deadlines(bed: &Bed, name: &str) -> BTreeMap<String, f64> {
 
 /// After `kill -9` and a restart with the data, the queue is unchanged, and all waiters are served in its order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_queue_survives_a_restart_with_data() {
+async fn queue_survives_a_restart_with_data() {
     let durable = RedisServer::builder().aof(true).arg("--appendfsync", "always").start();
     bed::run_on(
         durable,
@@ -161,7 +160,7 @@ async fn the_queue_survives_a_restart_with_data() {
 /// After a restart without the data, the holder learns of the loss although its lease would last for hours. One waiter
 /// gets the lock, the others take new places, and all are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_of_a_queue_lost_in_a_restart_take_new_places() {
+async fn waiters_queue_again_after_a_restart_without_data() {
     fair(async |bed| {
         let clients = sleepers(bed).await;
         let hours = patient(brisk(&bed.server.url())).watchdog(secs(36_000)).retry_attempts(1_000);
@@ -196,8 +195,8 @@ async fn waiters_of_a_queue_lost_in_a_restart_take_new_places() {
 /// The commands to hit: script, and which of its calls.
 const TARGETS: [(&str, usize); 5] = [("acquire", 1), ("acquire", 2), ("refresh", 1), ("release", 1), ("leave", 1)];
 
-/// A waiter's command is lost, repeated, delayed or cut off. The waiter is served once, or has left the queue after it
-/// gave up. The waiter behind it is served as well.
+/// A waiter's command is lost, repeated, delayed or cut off. The waiter acquires once, or gives up and leaves the
+/// queue. The waiter behind also acquires.
 async fn hit(bed: &Bed, action: Action, (name, nth): (&str, usize)) {
     let label = format!("{action:?} of {name} {nth}");
     let key = label.replace(['{', '}'], "");
@@ -237,7 +236,7 @@ async fn hit(bed: &Bed, action: Action, (name, nth): (&str, usize)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
+async fn command_faults_of_waiter_do_not_block_others() {
     fair(async |bed| {
         warm(bed).await;
         in_every_way(TARGETS, |action, target| hit(bed, action, target)).await;
@@ -245,9 +244,9 @@ async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
     .await;
 }
 
-/// A waiter takes no place then. The holder can still release the lock, and others can force it open.
+/// In this state a waiter takes no place. The holder can still release the lock, and other clients can force it open.
 #[tokio::test]
-async fn a_key_of_another_type_beside_the_lock_is_an_error_for_waiters_only() {
+async fn queue_key_of_wrong_type_is_an_error_for_waiters_only() {
     const BESIDE: [&str; 3] = ["redisson_lock_queue:{x}", "redisson_lock_timeout:{x}", "redisson_lock_waiters:{x}:x"];
     fair(async |bed| {
         let client = bed.client().await;

@@ -1,5 +1,5 @@
-//! Server cost of a fair queue, at rest and when many waiters leave: proportional to the client's own waiters, not to
-//! all.
+//! Server cost of a fair queue, at rest and when many waiters give up. The cost is proportional to the client's own
+//! waiters, not to all waiters.
 
 use distlock::Client;
 use tokio::task::{JoinError, JoinHandle};
@@ -21,7 +21,7 @@ async fn wait(bed: &Bed, clients: usize, waiters: usize) -> (Vec<Client>, Vec<Jo
         all.push(client);
     }
     queued(bed, "x", clients * waiters).await;
-    // When all subscriptions are confirmed, no waiter asks again.
+    // When all subscriptions are confirmed, no waiter sends another command.
     let under_way = async || all.iter().map(|client| client.stats().under_way).sum::<usize>();
     becomes("calls under way", 0, under_way).await;
     (all, tasks)
@@ -49,7 +49,7 @@ async fn refreshes(bed: &Bed, count: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn a_refresh_reads_no_place_of_others() {
+async fn refresh_reads_the_whole_queue_only_with_java_waiters() {
     fair(async |bed| {
         let holder = patient_client(bed).await;
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_refresh_reads_no_place_of_others() {
 }
 
 #[tokio::test]
-async fn a_leaving_waiter_reads_no_place_of_others() {
+async fn leaving_waiter_does_not_read_the_queue() {
     fair(async |bed| {
         let holder = patient_client(bed).await;
         let guard = holder.fair("x").lock_leased(secs(600)).await.unwrap();
@@ -80,8 +80,8 @@ async fn a_leaving_waiter_reads_no_place_of_others() {
     .await;
 }
 
-/// One command removes many waiters in one pass over the list, wherever they are. The others keep their order. A login
-/// that may not set list entries searches the list for each waiter.
+/// One command removes many waiters in one pass over the list, wherever they are. The remaining waiters keep their
+/// order. If the login may not run `LSET`, the script searches the list for each waiter.
 async fn waiters_that_leave_together_are_taken_out_together(may_set: bool) {
     const EACH: usize = 300;
     fair(async |bed| {

@@ -40,8 +40,8 @@ async fn asks(bed: &Bed, wire: &Wire, name: &str) -> usize {
     wire.calls(bed).await.iter().filter(|call| call[1] == acquire && call.iter().any(|word| word == name)).count()
 }
 
-/// Returns when the client has processed all earlier messages. The client then holds `marker`, an unused lock whose
-/// grant was sent later over the same subscription.
+/// Waits until the client has processed all earlier messages. Proof is the grant of `marker`, an unused lock, which is
+/// sent later over the same subscription.
 async fn all_heard(bed: &Bed, holder: &Client, client: &Client, marker: &str) {
     let held = holder.fair(marker).lock().await.unwrap();
     let wire = Wire::tap(&bed.server).await;
@@ -54,9 +54,9 @@ async fn all_heard(bed: &Bed, holder: &Client, client: &Client, marker: &str) {
     becomes("calls under way", 0, async || client.stats().under_way).await;
 }
 
-/// Every client may publish a message, and a forged message grants nothing.
+/// Every client may publish a message. A forged message grants nothing.
 #[tokio::test]
-async fn a_forged_message_makes_no_holder() {
+async fn forged_message_grants_no_lock() {
     fair(async |bed| {
         let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
         let held = holder.fair("x").lock().await.unwrap();
@@ -78,9 +78,9 @@ async fn a_forged_message_makes_no_holder() {
     .await;
 }
 
-/// The message was once the grant for an earlier waiter of this client.
+/// Repeats an earlier grant message for another waiter of this client.
 #[tokio::test]
-async fn a_repeated_grant_makes_no_holder() {
+async fn repeated_grant_message_grants_no_lock() {
     fair(async |bed| {
         let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
         let mut heard: Vec<Vec<u8>> = Vec::new();
@@ -141,8 +141,8 @@ async fn listen(bed: &Bed, channel: &str) -> (Messages, JoinHandle<()>) {
     (messages, task)
 }
 
-/// `x` and `{x}` share one queue and one channel, as in Redisson. `held` is held and waited for, and `free` is asked
-/// for.
+/// `x` and `{x}` share one queue and one channel, as in Redisson. One client holds `held`, another waits for it, and a
+/// third tries to acquire `free`.
 async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str) {
     let one = patient_client(bed).await;
     let holder = one.fair(held).lock().await.unwrap();
@@ -173,7 +173,7 @@ async fn collide(bed: &Bed, two: &Client, three: &Client, held: &str, free: &str
 }
 
 #[tokio::test]
-async fn locks_that_share_a_queue_share_no_grant() {
+async fn locks_that_share_a_queue_do_not_share_grants() {
     fair(async |bed| {
         let (two, three) = (patient_client(bed).await, patient_client(bed).await);
         for (held, free) in [("x", "{x}"), ("{x}", "x")] {
@@ -185,7 +185,7 @@ async fn locks_that_share_a_queue_share_no_grant() {
 }
 
 #[tokio::test]
-async fn one_owner_waits_for_two_locks_that_share_a_queue() {
+async fn owner_acquires_two_locks_that_share_a_queue() {
     fair(async |bed| {
         let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
         let me = client.owner();
@@ -215,7 +215,7 @@ async fn one_owner_waits_for_two_locks_that_share_a_queue() {
 
 /// Waiters of two clients with one owner share a place in the queue.
 #[tokio::test]
-async fn two_waiters_of_one_owner_are_two_holds() {
+async fn two_waiters_of_one_owner_get_two_holds() {
     fair(async |bed| {
         let (first, second, holder) = (patient_client(bed).await, patient_client(bed).await, patient_client(bed).await);
         let me = first.owner();

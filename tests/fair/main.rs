@@ -1,4 +1,4 @@
-//! The fair lock: its order, and how its queue keeps moving.
+//! The fair lock: its order, and the progress of its queue.
 
 mod cancel;
 mod confirmations;

@@ -9,9 +9,8 @@ const PROCESSES: usize = 8;
 const TASKS: usize = 8;
 const ROUNDS: usize = 8;
 
-/// The lock is granted in the order of the queue without exception, and the granted owners enter in this order.
-/// `cancel`: percentage of waits that end at random (dropped futures, waits that run out). No remaining waiter loses
-/// its place.
+/// The lock is granted strictly in the order of the queue, and the owners acquire in this order. `cancel`: percentage
+/// of waits that are dropped or run out. No remaining waiter loses its place.
 async fn waiters_are_served_in_the_order_of_the_queue(cancel: u64) {
     fair(async |bed| {
         let mut peers = Peer::several(bed, PROCESSES, &[("FAIR_WAIT", "300000")]).await;
@@ -36,7 +35,7 @@ async fn waiters_are_served_in_the_order_of_the_queue(cancel: u64) {
             assert_eq!(granted.collect::<Vec<_>>(), entered);
         } else {
             assert!(!story.left.is_empty(), "no waiter gave up");
-            // Some were granted the lock too late, and released it.
+            // Some owners got the grant too late, and released the lock.
             for id in entered {
                 assert!(granted.any(|owner| owner == id), "{id} went in without being the owner");
             }
@@ -51,6 +50,6 @@ async fn waiters_are_served_in_the_order_of_the_queue(cancel: u64) {
 }
 
 bed::cases!(on two threads, waiters_are_served_in_the_order_of_the_queue:
-    where_nobody_gives_up = 0,
+    without_cancelled_waits = 0,
     where_a_fifth_gives_up = 20,
 );

@@ -8,10 +8,11 @@ use crate::rig::{channel, holders, keys_gone, listens, patient_client, queue, qu
 use bed::events::Events;
 use bed::{becomes, ends, eventually, fair, secs, text};
 
-/// Right after the release the head is the owner, for a first lease. One message notifies it, and it extends the lease.
+/// Right after the release, the head of the queue holds the lock, with a first lease. One message notifies the head,
+/// which extends the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_makes_the_head_the_owner() {
-    // Long enough for a slow machine to renew it, and shorter than the watchdog.
+async fn release_passes_the_lock_on_to_the_queue_head() {
+    // Long enough for the refreshes of a slow machine, and shorter than the watchdog.
     const PLACE: i64 = 29_500;
     fair(async |bed| {
         let builder = || bed.builder().fair_wait(secs(30)).watchdog(secs(600));
@@ -42,10 +43,10 @@ async fn a_release_makes_the_head_the_owner() {
     .await;
 }
 
-/// A process is frozen just before its waiter is granted the lock. The next waiter is served when the first lease ends.
-/// The frozen process does not use the expired grant when it resumes.
+/// A process is frozen just before its waiter gets the grant. The next waiter acquires when the first lease ends. The
+/// resumed process does not use the expired grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_frozen_head_loses_what_it_was_passed() {
+async fn frozen_head_loses_the_lock_passed_on_to_it() {
     fair(async |bed| {
         let client = patient_client(bed).await;
         let mut peer = Peer::start(bed, &[("FAIR_WAIT", "8000")]).await;
@@ -61,7 +62,7 @@ async fn a_frozen_head_loses_what_it_was_passed() {
         let guard = ends("the waiter behind the frozen one", behind).await.unwrap();
         let _: u64 = bed.admin.cmd(&["RPUSH", HISTORY, "+me"]).await;
         peer.child.cont();
-        // By then it has read its old messages.
+        // The resumed process has read its old messages when it waits again.
         let head = async || queue(bed, "a").await.first().map(|owner| client_of(owner).to_owned());
         becomes("the client of the head", Some(peer.id.clone()), head).await;
         assert!(guard.is_held(), "the next has lost the lock");

@@ -8,7 +8,7 @@ use distlock_support::{Admin, Child, Numbers, child};
 
 use bed::{Bed, ms};
 
-/// The list on the server to which holders append their entry (`+`) and exit (`-`).
+/// The list on the server where holders record each acquire (`+`) and release (`-`).
 pub const HISTORY: &str = "history";
 
 /// A peer, seen from the parent. Killed on drop.
@@ -60,7 +60,7 @@ impl Peer {
 /// Returns the ids of all entries, in order.
 ///
 /// # Panics
-/// If one entered before its predecessor had left.
+/// If two holders overlap.
 pub async fn history(bed: &Bed) -> Vec<String> {
     let lines: Vec<String> = bed.admin.cmd(&["LRANGE", HISTORY, "0", "-1"]).await;
     let came_and_went = |pair: &[String]| {
@@ -71,7 +71,7 @@ pub async fn history(bed: &Bed) -> Vec<String> {
     lines.chunks(2).map(came_and_went).collect()
 }
 
-/// Notes an entry and an exit, and releases the lock.
+/// Records an entry and an exit, and releases the lock.
 async fn visit(guard: Guard, admin: &Admin, id: &str) {
     let _: u64 = admin.cmd(&["RPUSH", HISTORY, &format!("+{id}")]).await;
     let _: u64 = admin.cmd(&["RPUSH", HISTORY, &format!("-{id}")]).await;

@@ -6,7 +6,7 @@ use crate::rig::{DEAD_JAVA, deadlines_key, patient_client, plant, queue, queue_k
 use bed::{ends, fair, idle, ms, secs};
 
 #[tokio::test]
-async fn the_queue_can_be_read() {
+async fn queue_queries_return_waiters_in_order() {
     fair(async |bed| {
         let (holder, client) = (patient_client(bed).await, patient_client(bed).await);
         let lock = holder.fair("a");
@@ -51,7 +51,7 @@ async fn the_queue_can_be_read() {
 
 /// Waiters of Java: an expired one, and one without a deadline.
 #[tokio::test]
-async fn odd_places_can_be_read() {
+async fn queue_query_reads_expired_and_missing_deadlines() {
     fair(async |bed| {
         let client = bed.client().await;
         let lock = client.fair("a");
@@ -69,7 +69,7 @@ async fn odd_places_can_be_read() {
 }
 
 #[tokio::test]
-async fn reading_the_queue_changes_nothing() {
+async fn queue_queries_do_not_change_the_queue() {
     fair(async |bed| {
         let client = bed.client().await;
         let lock = client.fair("a");

@@ -1,4 +1,4 @@
-//! Helpers of the fair lock's tests: its keys, clients whose places last, and waiters that arrive one after the other.
+//! Helpers of the fair lock's tests: keys, clients that keep their places, and waiters that arrive in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub fn channel(name: &str, owner: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}:{owner}")
 }
 
-/// Makes clients keep their places however slow the machine is.
+/// Options with which clients keep their places even on a slow machine.
 pub fn patient(builder: Builder) -> Builder {
     builder.fair_wait(secs(300))
 }
 
-/// A client that keeps its places and gives up no command, however slow the machine is. All clients of the lock need
-/// these options, the holder too: each client judges by its own `fair_wait` whether other waiters are dead.
+/// A client that keeps its places and lets no command time out, even on a slow machine. All clients of a lock need
+/// these options, because each client uses its own `fair_wait` to detect dead waiters.
 pub async fn patient_client(bed: &Bed) -> Client {
     bed.connect(patient(bed.builder()).watchdog(secs(300)).command_timeout(PATIENCE)).await
 }
@@ -72,7 +72,7 @@ pub fn waiter(client: &Client, name: &str) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.lock().await.unwrap_or_else(|error| panic!("a waiter failed: {error:?}")) })
 }
 
-/// Queues waiters in order. Each one that is served notes its number and releases the lock.
+/// Queues waiters in order. Each waiter that acquires records its number and releases the lock.
 pub async fn line_up(bed: &Bed, locks: &[FairLock], count: usize) -> Line {
     let served = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let (mut tasks, name) = (Vec::new(), locks[0].name());
@@ -121,7 +121,7 @@ impl Calls {
         self.count(&self.wire.calls(bed).await[self.taken..])
     }
 
-    /// The same, and resets the counts.
+    /// Returns the same counts, and resets them.
     pub async fn take(&mut self, bed: &Bed) -> BTreeMap<&'static str, usize> {
         let calls = self.wire.calls(bed).await;
         let counts = self.count(&calls[self.taken..]);

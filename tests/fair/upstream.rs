@@ -1,5 +1,5 @@
 //! Behaviour that Redisson's own tests of its fair lock show (`RedissonFairLockTest`). The conformance suite has the
-//! tests for every flavour, and `sim/timing/fair.rs` those about time and deadlines.
+//! tests for every flavour. `sim/timing/fair.rs` has the tests of times and deadlines.
 
 use distlock::Error;
 
@@ -29,7 +29,7 @@ async fn five_hundred_waiters_are_served_in_order() {
 /// `testTryLockNonDelayed`: a failed waiter has left the queue, so the next `try_lock` succeeds at once. `try_lock`
 /// itself leaves nothing in the queue.
 #[tokio::test]
-async fn a_waiter_that_failed_delays_nobody() {
+async fn timed_out_waiter_leaves_no_queue_entry() {
     fair(async |bed| {
         let waiting = patient_client(bed).await;
         let [one, three] = [patient_client(bed).await, patient_client(bed).await].map(|client| client.fair("a"));
@@ -62,7 +62,7 @@ async fn a_waiter_that_failed_delays_nobody() {
 
 /// `testNameMapper`: all keys and channels contain the client's prefix (#6759).
 #[tokio::test]
-async fn the_prefix_is_in_the_names_of_all_keys() {
+async fn prefix_is_part_of_all_key_and_channel_names() {
     fair(async |bed| {
         let client = bed.connect(patient(bed.builder()).name_prefix("app:").subscription_linger(ms(0))).await;
         let guard = client.fair("a").lock().await.unwrap();
@@ -82,8 +82,8 @@ async fn the_prefix_is_in_the_names_of_all_keys() {
 }
 
 /// `testAcquireFailedNotCalledOnRedisTimeout` (#5019): a waiter gives up while writes are paused for longer than its
-/// command timeout. When writes resume, it leaves nothing in the queue, and the other waiter has seen no error.
-async fn a_waiter_that_gives_up_in_a_pause_leaves_the_queue(timed: bool) {
+/// command timeout. When writes resume, the waiter leaves nothing in the queue. The other waiter gets no error.
+async fn waiter_that_gives_up_during_a_pause_leaves_the_queue(timed: bool) {
     fair(async |bed| {
         let builder =
             patient(bed.builder()).command_timeout(ms(300)).retry_attempts(1_000).retry_delay((ms(100), ms(300)));
@@ -119,7 +119,7 @@ async fn a_waiter_that_gives_up_in_a_pause_leaves_the_queue(timed: bool) {
     .await;
 }
 
-bed::cases!(on two threads, a_waiter_that_gives_up_in_a_pause_leaves_the_queue:
+bed::cases!(on two threads, waiter_that_gives_up_during_a_pause_leaves_the_queue:
     when_its_wait_ends = true,
     when_it_is_dropped = false,
 );

@@ -1,6 +1,5 @@
-//! Random sequences on a fair lock, of our clients and Java's together. Each step runs the scripts on the simulator
-//! and on a real server, and compares both with a model of the queue in plain Rust. Time is a parameter: nothing
-//! sleeps.
+//! Random sequences on a fair lock with our clients and Java clients. Each step runs the scripts on the simulator and
+//! on a real server, and compares both with a model of the queue in plain Rust. Time is a parameter, so nothing sleeps.
 //!
 //! A failure prints its seed. `SEED=n` replays that seed alone; `SEQUENCES=n` and `STEPS=n` set the length.
 
@@ -16,7 +15,7 @@ fn from_env(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn scripts_do_as_the_model_says() {
+fn scripts_on_server_and_simulator_match_model() {
     let steps = from_env("STEPS").unwrap_or(150);
     let (first, last) = from_env("SEED").map_or((1, from_env("SEQUENCES").unwrap_or(150)), |seed| (seed, seed));
     std::thread::scope(|scope| {

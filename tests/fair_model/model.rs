@@ -39,7 +39,7 @@ pub struct Ask {
     pub lease: i64,
     /// '' = the only hold that this owner will ever have.
     pub hold: String,
-    /// A hold that must still be there; '' = none.
+    /// A hold that must still exist; '' = none.
     pub earlier: String,
     /// The last moment; 0 = none.
     pub last: i64,
@@ -48,7 +48,7 @@ pub struct Ask {
     pub nonce: String,
 }
 
-/// A release, also as part of leaving the queue.
+/// A release, by itself or when a waiter leaves the queue.
 #[derive(Clone, Debug)]
 pub struct Give {
     pub owner: String,
@@ -62,7 +62,7 @@ pub struct Give {
 #[derive(Clone, Debug)]
 pub struct Alive {
     pub owner: String,
-    /// The time of its last answer; 0 = none.
+    /// The time of the last reply to this waiter; 0 = none.
     pub last: i64,
     pub nonce: String,
 }
@@ -90,7 +90,7 @@ pub struct Model {
     /// Another lock with the same queue.
     pub twin: Own,
     pub queue: Vec<String>,
-    /// In 4096ths of a ms, like all deadlines.
+    /// Deadlines by owner, in 4096ths of a ms.
     pub due: BTreeMap<String, i64>,
     /// Messages of the last act: owner, text.
     said: Vec<(String, String)>,
@@ -133,8 +133,8 @@ pub fn ours(owner: &str) -> bool {
     owner.as_bytes().get(14) == Some(&b'8')
 }
 
-/// Rounds as a score does, which is a double: beyond 2^41 ms its finest digits are lost. Only spoiled deadlines are
-/// that large.
+/// Rounds like a score, which is a double and loses its last digits beyond 2^41 ms. Only deliberately spoiled deadlines
+/// are so large.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 fn double(due: i64) -> i64 {
     due as f64 as i64

@@ -5,9 +5,9 @@ use distlock_support::RedisServer;
 
 use crate::model::{MS, Reply, word};
 
-/// Precedes every script. The last arguments are the waiters without a subscription (`,owner,owner,`) and the time in ms. A lease is stored as `10000 * lease + 10^12` ms, so
-/// that none ends by itself, and read in steps of 100 ms. So the machine may stall for a quarter of an hour between
-/// two scripts without an effect. Published messages are recorded.
+/// Precedes every script. The last arguments are the waiters without a subscription (`,owner,owner,`) and the time in
+/// ms. A lease is stored as `10000 * lease + 10^12` ms, so that no lease ends by itself, and is read in steps of 100
+/// ms. So a pause of a quarter of an hour between two scripts has no effect. Published messages are recorded.
 const CLOCK: &str = "
 local now, redis, said = tonumber(table.remove(ARGV)), redis, {}
 local absent = table.remove(ARGV)

@@ -1,7 +1,8 @@
-//! One sequence of acts, and the rules that must always hold.
+//! One sequence of acts: its state, and its comparison with the model.
 
 mod acts;
 mod endings;
+mod rules;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,10 +54,10 @@ const LEASE: i64 = 40_000;
 #[derive(Clone, Debug)]
 struct Waiter {
     last: i64,
-    /// The hold that it waits for.
+    /// The hold that the waiter wants.
     hold: String,
     nonce: String,
-    /// True if a waiter of Java was ahead whose wait the scripts could only guess.
+    /// True if the scripts could only guess the wait of a Java waiter ahead.
     guessed: bool,
 }
 
@@ -84,18 +85,18 @@ pub struct Story<'a> {
     waiting: BTreeMap<&'static str, Waiter>,
     /// When each deadline of ours was set.
     set: BTreeMap<&'static str, i64>,
-    /// Waiters of Java that have queued and were not seen to leave: the wait they queued with, and the wait they
-    /// will take off.
+    /// Waiters of Java that have queued and not visibly left. Values: the wait with which they queued, and the wait by
+    /// which they will reduce later deadlines.
     java_waiting: BTreeMap<&'static str, (i64, i64)>,
-    /// Waiters of Java whose deadlines are too short to show their waits: a waiter ahead took off more than it had
-    /// queued with, or they queued behind one with such a deadline.
+    /// Waiters of Java whose deadlines are too short to show their waits. Either a waiter ahead reduced the deadlines
+    /// by more than its own wait, or they queued behind a waiter with such a deadline.
     cut: BTreeSet<&'static str>,
     refreshed: i64,
     /// The ids issued to every owner, listed or gone.
     issued: BTreeMap<String, Vec<String>>,
     /// Number of names made so far.
     names: u64,
-    /// Upper bound in ms of the room left over from waiters of Java that are gone, since the queue last had none.
+    /// Upper bound in ms of the room left by departed Java waiters, since the queue last had no Java waiter.
     stale: i64,
     log: Vec<String>,
 }
@@ -186,89 +187,12 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Checks the rules that hold after every step.
-    fn check(&mut self, before: &Model, step: &str) {
-        let winner = self.model.own.hold.as_ref().map(|hold| hold.owner.clone());
-        let had = before.own.hold.as_ref().map(|hold| hold.owner.clone());
-        if self.model.left() == -1 {
-            self.fail("a lock without end");
-        }
-        // The lock is granted in the order of the queue.
-        if let Some(winner) = &winner
-            && (had.as_ref() != Some(winner) || step == "force")
-            && !self.spoilt
-        {
-            for ahead in before.queue.iter().take_while(|owner| *owner != winner) {
-                let left = before.ms_until(ahead).unwrap_or(i64::MAX);
-                let alive =
-                    self.waiting.get(ahead.as_str()).is_some_and(|waiter| !waiter.guessed) && !self.silent(ahead);
-                // A waiter for the twin does not count.
-                let alive = alive && !stranger(ahead);
-                let java = !ours(ahead) && left > self.model.wait && !step.starts_with("refresh");
-                if alive || java {
-                    self.fail(&format!("{winner} passed {ahead}"));
-                }
-            }
-        }
-        // No live waiter loses its place.
-        for winner in [&self.model.own, &self.model.twin].into_iter().filter_map(|own| own.hold.as_ref()) {
-            self.waiting.remove(winner.owner.as_str());
-            self.java_waiting.remove(winner.owner.as_str());
-        }
-        let lost: Vec<_> = self.waiting.keys().copied().filter(|owner| !self.stands(owner)).collect();
-        for owner in lost {
-            let waiter = self.waiting.remove(owner).unwrap();
-            if !waiter.guessed && !self.spoilt && !step.contains(owner) && !self.silent(owner) {
-                self.fail(&format!("{owner} was alive and lost its place"));
-            }
-        }
-        for owner in self.waiting.keys() {
-            let own = if stranger(owner) { &self.model.twin } else { &self.model.own };
-            if !own.registered.contains_key(*owner) && !self.spoilt && !self.silent(owner) {
-                self.fail(&format!("{owner} is alive and not registered"));
-            }
-        }
-        // Room is kept until no waiter of Java is ahead. Each waiter that is gone counts with the longest wait.
-        let gone = before.queue.iter().filter(|owner| !ours(owner) && !self.stands(owner)).count();
-        self.stale += i64::try_from(gone).unwrap() * LONG;
-        let known = |owner: &String| ours(owner) && self.waiting.contains_key(owner.as_str());
-        if step == "refresh all" && before.queue.iter().all(|owner| ours(owner)) && self.model.queue.iter().all(known) {
-            self.stale = 0;
-        }
-        // No deadline is later than all waits ahead together.
-        if !self.spoilt {
-            let crowd = i64::try_from(self.model.queue.iter().filter(|owner| !ours(owner)).count()).unwrap();
-            for (place, owner) in self.model.queue.iter().enumerate() {
-                let Some(left) = self.model.ms_until(owner) else { continue };
-                let all = crowd * LONG + self.stale;
-                let ahead = i64::try_from(place).unwrap() * self.model.wait;
-                if left > LEASE + self.model.wait + LONG + ahead + all {
-                    self.fail(&format!("the deadline of {owner} is too far off"));
-                }
-                if ours(owner) && self.model.queue[..=place].iter().all(|other| ours(other)) && self.stale == 0 {
-                    // Dead waiters keep their room until the next refresh.
-                    let fresh = self.waiting.contains_key(owner.as_str()) && step == "refresh all" && !stranger(owner);
-                    if fresh && left > self.model.wait {
-                        self.fail(&format!("{owner} has room for nobody"));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns true if a waiter of ours may count as dead: after `wait` without a refresh its place may be removed.
-    /// A call without a refresh does not change that. The scripts measure time in 16ths of a second.
-    fn silent(&self, owner: &str) -> bool {
-        let set = self.set.get(owner).copied().unwrap_or(0);
-        self.model.now - set > self.model.wait - 63
-    }
-
     fn stands(&self, owner: &str) -> bool {
         self.model.queue.iter().any(|other| other == owner)
     }
 
-    /// Returns true if a waiter of Java ahead of this place has a wait that the scripts can only guess, or if the
-    /// waiters ahead may take off more beyond their waits than the reserve.
+    /// Returns true if the scripts can only guess the wait of a Java waiter ahead. Also true if the waiters ahead may
+    /// reduce deadlines beyond their waits by more than the reserve.
     fn guessed(&self, owner: &str) -> bool {
         let places = self.model.queue.iter().take_while(|other| *other != owner);
         let beyond = |other: &String| self.java_waiting.get(other.as_str()).map_or(0, |(wait, most)| most - wait);

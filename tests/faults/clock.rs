@@ -1,4 +1,4 @@
-//! A server whose time of day is changed. Leases are measured by it (premise P2).
+//! A server whose time of day is changed. Redis measures leases by this clock (premise P2).
 
 use distlock::{DistLock as _, Error, Flavour, Lost, NotHeld, Released};
 use distlock_support::{Clock, RedisServer};
@@ -11,10 +11,10 @@ async fn shifted(body: impl AsyncFnOnce(&Bed, &Clock)) {
     run_on(clock.of(RedisServer::builder()).start(), make, async |bed| body(bed, &clock).await).await;
 }
 
-/// A step forward ends leases early. A watched guard learns this from its next renewal, and a leased guard from its
+/// A step forward ends leases early. A watched guard learns of the loss at its next renewal, and a leased guard at its
 /// release.
 #[tokio::test]
-async fn a_step_forward_ends_leases_and_the_next_renewal_tells() {
+async fn forward_clock_step_ends_leases_and_next_renewal_reports_loss() {
     shifted(async |bed, clock| {
         let client = bed.client().await;
         let guard = client.reentrant("x").lock().await.unwrap();
@@ -38,7 +38,7 @@ async fn a_step_forward_ends_leases_and_the_next_renewal_tells() {
 }
 
 #[tokio::test]
-async fn a_step_back_keeps_a_dead_holders_lock_for_longer() {
+async fn backward_clock_step_prolongs_the_lock_of_a_dead_holder() {
     shifted(async |bed, clock| {
         let client = bed.client().await;
         let (alive, dead) = (client.reentrant("alive"), client.reentrant("dead"));

@@ -1,4 +1,4 @@
-//! An endpoint that is switched to a new primary, while the old primary stays up as a replica whose link is down.
+//! An endpoint switches to a new primary. The old primary stays up, as a replica without a link.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ const CHANNEL: &str = "redisson_lock__channel:{x}";
 
 /// Only a message wakes the waiter, so the connection for messages must follow the connection for commands.
 #[tokio::test]
-async fn messages_follow_an_endpoint_that_leads_to_a_new_primary() {
+async fn message_connection_follows_endpoint_to_new_primary() {
     reentrant(async |bed: &Bed| {
         let new = RedisServer::start();
         follows(&bed.proxy(), (bed.server.addr(), &bed.admin), (new.addr(), &Admin::connect(&new).await), Acks::Off)
@@ -23,9 +23,10 @@ async fn messages_follow_an_endpoint_that_leads_to_a_new_primary() {
     .await;
 }
 
-/// In the strict modes acquires use separate connections. For a client that only waits, only these are refused.
+/// In the strict modes acquires use separate connections. If a client only waits, the old primary refuses commands only
+/// on these connections.
 #[tokio::test]
-async fn messages_follow_a_demotion_that_an_acknowledged_acquire_meets() {
+async fn message_connection_follows_demotion_met_by_acknowledged_acquire() {
     let start = async || Replicas::start(ReplicasOptions::default().replicas(1)).await;
     let servers = [start().await, start().await];
     for servers in &servers {
@@ -67,7 +68,7 @@ async fn waits_for(client: &Client, other: &Client, server: &Admin) -> Guard {
     ends("the waiter", waiting).await.unwrap().unwrap()
 }
 
-/// One connection meets the demotion. Until the new lock is taken, the other connections only read, from the old
+/// One connection detects the demotion. Until the new lock is acquired, the other connections only read the old
 /// primary's data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_connection_of_a_client_follows_a_demotion_that_one_of_them_meets() {
@@ -80,7 +81,7 @@ async fn every_connection_of_a_client_follows_a_demotion_that_one_of_them_meets(
             bed.admin.cmd::<String>(&["REPLICAOF", "127.0.0.1", "1"]).await;
             proxy.set_upstream(new.addr());
             client.reentrant("a").try_lock().await.unwrap_err();
-            // The other connections' turns. A read in flight fails if its connection is being replaced.
+            // Reads over the other connections. A read in flight fails if its connection is being replaced.
             for _ in 1..POOL {
                 let _ = client.reentrant("a").state().await;
             }

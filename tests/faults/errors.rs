@@ -13,7 +13,7 @@ use bed::{PATIENCE, builder, ends, eventually, reentrant, refusal, secs};
 
 /// The error names a port without a server, and a host that does not exist, over both transports.
 #[tokio::test]
-async fn a_server_that_cannot_be_connected_to_is_named() {
+async fn connect_error_names_unreachable_server() {
     let gone = RedisServer::start();
     gone.kill9();
     for direct in [false, true] {
@@ -32,8 +32,8 @@ async fn a_server_that_cannot_be_connected_to_is_named() {
     }
 }
 
-/// While a server refuses connections, nothing is sent. So no command is in doubt, and each error names the server and
-/// the cause.
+/// While a server refuses connections, the client sends nothing. So no command is in doubt, and each error names the
+/// server and the cause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
     reentrant(async |bed| {
@@ -58,9 +58,9 @@ async fn a_command_that_waits_for_a_refused_connection_is_not_in_doubt() {
     .await;
 }
 
-/// A wait that is shorter than `command_timeout` also ends with the cause, not with a mere `Timeout`.
+/// A wait that is shorter than `command_timeout` also ends with the cause, and not only with `Timeout`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_that_ends_without_a_connection_says_why() {
+async fn wait_that_ends_without_connection_reports_refusal() {
     reentrant(async |bed| {
         for direct in [false, true] {
             let client = bed.connect(builder(&bed.server.url()).direct(direct)).await;
@@ -90,10 +90,10 @@ async fn connecting_without_hello_fails_at_once_and_names_the_transport_that_wor
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// A server that completes the handshake and then falls silent delays `connect` by `connect_timeout` only. The command
-/// that checks the login's rights has a longer timeout.
+/// A server completes the handshake and then falls silent. This delays `connect` only by `connect_timeout`, although
+/// the command that checks the login's rights has a longer timeout.
 #[tokio::test]
-async fn connecting_to_a_server_that_falls_silent_ends_with_the_connect_timeout() {
+async fn connect_succeeds_when_server_falls_silent_after_handshake() {
     let server = Fake::start().await;
     server.set(|_| None);
     for direct in [false, true] {
@@ -171,7 +171,7 @@ async fn errors_name_the_lock_and_the_server() {
     .await;
 }
 
-/// The error says which kind of lock has which type, and does not mention our scripts.
+/// The error names the kind of lock and the type of the key, and does not mention our scripts.
 #[tokio::test]
 async fn error_for_a_key_of_another_type_names_the_types_and_no_script() {
     reentrant(async |bed| {

@@ -1,4 +1,4 @@
-//! Extends whose reply is lost or late. The guard must still tell the truth.
+//! Extends whose reply is lost or late. The guard must still report correctly.
 
 use distlock::{Acquire, DistLock as _, Error};
 use distlock_support::{Action, Matcher};

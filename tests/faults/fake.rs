@@ -1,4 +1,4 @@
-//! A fake server with configurable replies to scripts. It knows just enough else for clients to connect.
+//! A fake server with configurable replies to scripts. Other commands are supported only as needed to connect.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

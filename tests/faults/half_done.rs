@@ -14,10 +14,10 @@ async fn rule(bed: &Bed, rule: &str) {
     let () = bed.admin.cmd(&["ACL", "SETUSER", "default", rule]).await;
 }
 
-/// If a lease must not be set, a free lock stays free, and a holder keeps its state to the last field, whether this is
-/// its owner's only hold or not.
+/// If the login may not set a lease, a free lock stays free, and a held lock keeps all its fields. The owner may have
+/// one hold or several.
 #[tokio::test]
-async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
+async fn acquire_without_pexpire_right_leaves_lock_unchanged() {
     reentrant(async |bed| {
         let client = bed.connect(patient(&bed.server.url()).coalesce(false)).await;
         for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Fenced, Flavour::Spin] {
@@ -31,7 +31,7 @@ async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
                 };
                 let (me, before) = (guard.owner().clone(), bed.admin.hgetall("a").await);
                 allow(bed, false).await;
-                // Longer than the current lease, so that the script has to set it.
+                // Longer than the current lease, so that the script must set the lease.
                 refused(lock.acquire(Acquire::new().owner(&me).lease(secs(900))).await, "");
                 becomes("commands under way", 0, async || client.stats().under_way).await;
                 assert_eq!(bed.admin.hgetall("a").await, before, "{label}");
@@ -49,9 +49,9 @@ async fn a_lease_that_may_not_be_set_leaves_what_was_there() {
     .await;
 }
 
-/// A second reader needs a longer lease on the lock, and may not set it. Nothing changes.
+/// A second reader needs a longer lease on the lock, but may not set it. The state stays unchanged.
 #[tokio::test]
-async fn a_reader_that_may_not_come_in_leaves_no_trace() {
+async fn read_acquire_without_pexpire_right_leaves_lock_unchanged() {
     reentrant(async |bed| {
         let client = bed.connect(patient(&bed.server.url()).coalesce(false)).await;
         let lock = client.rw("a").read();
@@ -68,10 +68,10 @@ async fn a_reader_that_may_not_come_in_leaves_no_trace() {
     .await;
 }
 
-/// A lock without a first lease would never expire, so it is not passed on. The lock is free, and the waiter asks by
-/// itself.
+/// A lock without a first lease would never expire, so the release does not pass the lock on. The lock is free, and the
+/// waiter acquires by itself.
 #[tokio::test]
-async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
+async fn fair_lock_is_not_passed_on_without_pexpire_right() {
     fair(async |bed| {
         let (client, other) =
             (bed.connect(patient(&bed.server.url())).await, bed.connect(patient(&bed.server.url())).await);
@@ -80,7 +80,7 @@ async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
         let next = tokio::spawn(async move {
             loop {
                 match lock.lock().await {
-                    // The waiter's refresh may make it ask before leases may be set again.
+                    // The waiter's refresh may cause an attempt before the right is restored.
                     Err(Error::Server { .. }) => tokio::time::sleep(ms(10)).await,
                     outcome => return outcome.unwrap(),
                 }
@@ -98,10 +98,10 @@ async fn a_lock_whose_first_lease_may_not_be_set_is_not_passed_on() {
     .await;
 }
 
-/// A shorter lease needs a note of its command, so that a late copy has no effect. If the note is refused, the lease
-/// stays.
+/// A shorter lease needs a recorded command number, so that a late copy has no effect. If the server refuses this
+/// write, the lease stays.
 #[tokio::test]
-async fn an_extension_that_may_not_be_noted_changes_nothing() {
+async fn extend_to_shorter_lease_without_hset_right_keeps_lease() {
     reentrant(async |bed| {
         let client = bed.connect(patient(&bed.server.url())).await;
         for flavour in
@@ -120,9 +120,9 @@ async fn an_extension_that_may_not_be_noted_changes_nothing() {
     .await;
 }
 
-/// A lease that must not be read is not renewed, and no renewal is reported.
+/// If the login may not read a lease, the lock is not renewed, and no renewal is reported.
 #[tokio::test]
-async fn a_lease_that_may_not_be_looked_at_is_not_renewed() {
+async fn renewal_without_pttl_right_reports_no_renewed_hold() {
     reentrant(async |bed| {
         let client = bed.connect(patient(&bed.server.url())).await;
         for flavour in [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write] {
@@ -137,9 +137,9 @@ async fn a_lease_that_may_not_be_looked_at_is_not_renewed() {
     .await;
 }
 
-/// Operations succeed although their message is refused: release, force, passing on. Waiters find out by themselves.
+/// Operations succeed although their message is refused: release, force, passing on. Waiters notice without a message.
 #[tokio::test]
-async fn what_may_not_be_announced_is_done() {
+async fn release_and_force_unlock_succeed_without_channel_rights() {
     fair(async |bed| {
         let able = bed.connect(patient(&bed.server.url()).poll_cap(secs(1))).await;
         let () = bed.admin.cmd(&["ACL", "SETUSER", "mute", "reset", "on", ">pw", "~*", "resetchannels", "+@all"]).await;
@@ -170,7 +170,7 @@ async fn what_may_not_be_announced_is_done() {
             let (guard, _) = ends("the waiter, whom no message wakes", next).await.unwrap();
             guard.unlock().await.unwrap();
         }
-        // The cover of the reader whose lock was forced open.
+        // Deletes the cover of the reader whose hold was ended by force.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;

@@ -10,7 +10,7 @@ use bed::{ends, idle, ms, reentrant};
 
 /// A name is plain bytes: one key of this name, one channel, and no other key touched.
 #[tokio::test]
-async fn names_that_look_like_commands_are_just_names() {
+async fn names_that_look_like_commands_touch_no_other_keys() {
     const ODD: [&str; 9] = [
         "a\r\nDEL victim\r\n",
         "]]..redis.call('flushall')..[[",
@@ -49,9 +49,9 @@ async fn names_that_look_like_commands_are_just_names() {
     .await;
 }
 
-/// A foreign hash without a TTL is polled, and its deletion is noticed without a message.
+/// Waiters poll a foreign hash without a TTL, and notice its deletion without a message.
 #[tokio::test]
-async fn a_hash_without_an_end_is_polled() {
+async fn waiter_polls_foreign_hash_without_ttl() {
     reentrant(async |bed| {
         let client = bed.connect(patient(&bed.server.url()).poll_cap(ms(300))).await;
         let () = bed.admin.cmd(&["HSET", "a", "stranger", "1"]).await;
@@ -66,10 +66,10 @@ async fn a_hash_without_an_end_is_polled() {
     .await;
 }
 
-/// Counts that are no numbers. Another owner's lock counts as held, whatever the count is. For an own lock, the client
-/// returns an error or repairs the count, and never leaves the lock behind.
+/// Hold counts that are not numbers. Another owner's lock counts as held, whatever its count is. For its own lock, the
+/// client returns an error or repairs the count, and never leaves the lock behind.
 #[tokio::test]
-async fn forged_counts_are_survived() {
+async fn forged_hold_counts_break_neither_exclusion_nor_release() {
     let forged = [
         "",
         "abc",
@@ -108,7 +108,7 @@ async fn forged_counts_are_survived() {
             }
             idle(&client).await;
             match lock.release(&owner).await {
-                // Holds are counted by their list, so the forged number is deleted with the last hold.
+                // The list of hold ids decides, so the forged count is deleted with the last hold.
                 Ok(_) | Err(Error::NotHeld { .. }) => {}
                 Err(Error::Server { message, .. }) => assert!(message.starts_with("ERR "), "{count:?}: {message}"),
                 outcome => panic!("{count:?}: {outcome:?}"),
@@ -127,7 +127,7 @@ async fn forged_counts_are_survived() {
 }
 
 #[tokio::test]
-async fn extra_fields_are_survived() {
+async fn extra_hash_fields_break_neither_exclusion_nor_release() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         let lock = client.reentrant("a");
@@ -157,7 +157,7 @@ async fn extra_fields_are_survived() {
 
 /// The key is deleted and another owner takes the lock. The release returns an error and changes nothing.
 #[tokio::test]
-async fn a_stolen_lock_is_told() {
+async fn release_of_stolen_lock_reports_new_holder() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         let lock = client.reentrant("a");

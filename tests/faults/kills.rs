@@ -1,4 +1,4 @@
-//! Connections that the server closes, and scripts that it forgets, again and again.
+//! The server closes connections and forgets scripts, again and again.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bed::pest::{Deed, Pest, contend};
 use bed::{becomes, ends, eventually, ms, reentrant};
 
 /// Tasks of four clients contend while connections are closed every 50 ms. After each reconnect the client subscribes
-/// again, and every waiter asks once. Polls are an hour away, so a lost wake-up would be noticed.
+/// again, and every waiter tries once. Polls are an hour apart, so a lost wake-up would fail the test.
 async fn killed_connections_lose_no_waiter_and_count_nothing_twice(deeds: &'static [Deed]) {
     reentrant(async |bed| {
         let sampler = TtlSampler::start(&bed.server.url()).await;
@@ -35,7 +35,7 @@ bed::cases!(on two threads, killed_connections_lose_no_waiter_and_count_nothing_
 
 /// The connection of a waiter is closed, and the lock is released before the client has subscribed again.
 #[tokio::test]
-async fn a_release_while_the_subscription_is_away_is_noticed() {
+async fn waiter_acquires_lock_released_while_subscription_is_closed() {
     reentrant(async |bed| {
         // The holder never subscribes: only the waiter does.
         let holder = bed.connect(bed.builder().take_turns(false)).await;
@@ -57,7 +57,7 @@ async fn a_release_while_the_subscription_is_away_is_noticed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forgotten_scripts_are_not_noticed() {
+async fn contention_goes_on_through_script_flushes() {
     reentrant(async |bed| {
         let clients = [bed.client().await, bed.client().await];
         let pest = Pest::start(bed, ms(1), &[Deed::Flush]).await;

@@ -21,7 +21,7 @@ async fn each(body: impl AsyncFn(&Bed, Flavour)) {
     .await;
 }
 
-/// Asserts that the server's lease is more than `least` seconds and at least as long as the guard counts on.
+/// Asserts that the server's lease is more than `least` seconds, and not shorter than the guard's remaining time.
 async fn lasts(bed: &Bed, guard: &Guard, least: u64, what: &str) {
     let (promised, left) = (guard.remaining(), bed.admin.pttl("x").await);
     assert!(guard.is_held() && left > least as i64 * 1000, "{what}: {left} ms left, {promised:?} promised");
@@ -40,7 +40,7 @@ async fn extends(guard: &Guard, lease: Duration) {
 }
 
 #[tokio::test]
-async fn a_copy_of_a_release_frees_no_later_hold() {
+async fn copy_of_release_ends_no_later_hold() {
     each(async |bed, flavour| {
         let (client, other) = (bed.client().await, bed.client().await);
         let lock = client.lock(flavour, "x");
@@ -63,9 +63,10 @@ async fn a_copy_of_a_release_frees_no_later_hold() {
     .await;
 }
 
-/// An owner has two holds and releases one. `unlisted`: the released hold is the first of a fresh owner, and has no id.
+/// An owner has two holds and releases one. `unlisted`: the released hold is the first hold of a fresh owner, and its
+/// id is not listed.
 #[tokio::test]
-async fn a_copy_of_a_partial_release_takes_no_other_hold() {
+async fn copy_of_partial_release_ends_no_other_hold() {
     each(async |bed, flavour| {
         let client = bed.client().await;
         let lock = client.lock(flavour, "x");
@@ -101,8 +102,8 @@ async fn a_copy_of_a_partial_release_takes_no_other_hold() {
     .await;
 }
 
-/// A copy of an extend to a shorter lease arrives after extends to longer ones. `in_doubt`: its reply was lost.
-/// `given`: the owner was given.
+/// A copy of an extend to a shorter lease arrives after extends to longer leases. `in_doubt`: the reply of the extend
+/// was lost. `given`: the acquire named its owner.
 async fn a_copy_of_an_extend_cuts_no_later_lease(in_doubt: bool) {
     each(async |bed, flavour| {
         let proxy = bed.proxy();
@@ -150,7 +151,7 @@ bed::cases!(a_copy_of_an_extend_cuts_no_later_lease:
 
 /// A guard with a fresh owner was extended and released. The owner then acquires the lock again.
 #[tokio::test]
-async fn a_copy_of_an_extend_cuts_no_later_hold() {
+async fn copy_of_extend_shortens_no_lease_of_later_hold() {
     each(async |bed, flavour| {
         let client = bed.client().await;
         let lock = client.lock(flavour, "x");
@@ -180,7 +181,7 @@ async fn acquired(bed: &Bed, client: &Client, lock: &dyn DistLock) -> (Owner, Gu
 }
 
 #[tokio::test]
-async fn a_copy_of_an_acquire_counts_no_hold_that_was_given_up_twice() {
+async fn copy_of_acquire_does_not_count_given_up_hold_twice() {
     each(async |bed, flavour| {
         let client = bed.client().await;
         let lock = client.lock(flavour, "x");
@@ -196,7 +197,7 @@ async fn a_copy_of_an_acquire_counts_no_hold_that_was_given_up_twice() {
 
 /// `first`: the lock's first guard made the owner.
 #[tokio::test]
-async fn a_copy_of_a_release_by_owner_takes_no_other_hold() {
+async fn copy_of_release_by_owner_ends_no_other_hold() {
     each(async |bed, flavour| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, theirs) = (client.lock(flavour, "x"), other.lock(flavour, "x"));

@@ -1,4 +1,4 @@
-//! Servers that cannot be reached, or that refuse the login.
+//! Servers that are unreachable, or that refuse the login.
 
 use distlock::{Client, Error, Lost, Step};
 use distlock_support::leak::alive_tasks;
@@ -13,10 +13,9 @@ async fn is_in(client: &Client) {
     client.reentrant("a").lock().await.unwrap().unlock().await.unwrap();
 }
 
-/// A login or database that does not exist is reported at once, in the server's words, however long connecting may
-/// take.
+/// An invalid login or database is reported at once, with the server's text, even if `connect_timeout` is long.
 #[tokio::test]
-async fn a_refused_login_is_told_at_once() {
+async fn refused_login_fails_connect_at_once() {
     let server = RedisServer::builder().password("right").start();
     let open = RedisServer::start();
     let cases = [
@@ -33,7 +32,7 @@ async fn a_refused_login_is_told_at_once() {
 
 /// Any password works. fred sends the password in an inline command, where blanks and quotes have a meaning.
 #[tokio::test]
-async fn any_password_logs_in() {
+async fn passwords_with_special_characters_log_in() {
     const ODD: [&str; 10] = [
         "two words",
         " ",
@@ -60,7 +59,7 @@ async fn any_password_logs_in() {
 
 /// Login and password are percent-encoded in both kinds of URLs.
 #[tokio::test]
-async fn urls_are_decoded() {
+async fn percent_encoded_login_in_url_is_decoded() {
     let password = "p@ss:w/o?r#d% ü";
     let encoded = "p%40ss%3aw%2Fo%3Fr%23d%25%20%C3%BC";
     let server = RedisServer::builder().unix_socket(true).start();
@@ -105,7 +104,7 @@ async fn database_in_the_query_of_a_url_is_used() {
 
 /// The error is the last reason, or says that the server did not answer.
 #[tokio::test]
-async fn a_server_that_is_away_until_the_time_for_connecting_is_up_is_told() {
+async fn connect_to_unavailable_server_reports_last_reason_or_timeout() {
     let full = RedisServer::builder().arg("--maxclients", "1").start();
     let frozen = RedisServer::start();
     frozen.stop();
@@ -162,10 +161,10 @@ async fn connecting_waits_for_a_server_that_is_starting() {
     .await;
 }
 
-/// Open connections are not affected. Once they break, every operation reports the reason, and locks are lost with
-/// their leases.
+/// Open connections are not affected. After they break, every operation reports the reason, and locks end with their
+/// leases.
 #[tokio::test]
-async fn a_changed_password_is_told_and_heals() {
+async fn client_reports_changed_password_and_recovers() {
     reentrant(async |bed| {
         let () = bed.admin.cmd(&["CONFIG", "SET", "requirepass", "old"]).await;
         let client = bed.connect(stubborn(&bed.server.url()).password("old")).await;
@@ -184,8 +183,8 @@ async fn a_changed_password_is_told_and_heals() {
             }
             let Error::Connection { message, outcome_unknown, .. } = &error else { panic!("{error:?}") };
             assert!(error.is_retryable() && !message.contains("old"), "{error:?}");
-            // The last command on the old connection may have been carried out. A command that waits for a new one was
-            // not sent.
+            // The last command on the old connection may have run. A command that waits for a new connection was not
+            // sent.
             message.contains("WRONGPASS") && message.contains(&place) && !outcome_unknown
         };
         eventually("the reason is told", told).await;
@@ -200,7 +199,7 @@ async fn a_changed_password_is_told_and_heals() {
     .await;
 }
 
-/// A single word before the `@` is a user name, and is mostly meant as a password.
+/// A single word before the `@` is a user name, although users mostly mean a password.
 #[tokio::test]
 async fn user_without_a_password_is_refused_before_connecting() {
     for builder in

@@ -9,7 +9,7 @@ use bed::{PATIENCE, ends, ms, reentrant, secs};
 /// A frozen holder cannot be notified. When it resumes, its first check says that the lock is lost, and its calls do
 /// not affect the next holder's lock.
 #[tokio::test]
-async fn a_frozen_holder_knows_when_it_wakes() {
+async fn resumed_holder_sees_that_its_hold_is_lost() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let one = async |how| {
@@ -35,7 +35,7 @@ async fn a_frozen_holder_knows_when_it_wakes() {
     .await;
 }
 
-/// The child of [`a_frozen_holder_knows_when_it_wakes`].
+/// The child of [`resumed_holder_sees_that_its_hold_is_lost`].
 #[tokio::test]
 async fn frozen_holder() {
     if !child::is_child() {
@@ -46,7 +46,7 @@ async fn frozen_holder() {
     let client = brisk(&url).watchdog(secs(3)).retry_attempts(1_000).connect().await.unwrap();
     let guard = client.reentrant(&how).lock().await.unwrap();
     child::say("held");
-    // No timer or task: only checks the clock, like code that was slow.
+    // Uses no timer or task, and only checks the clock, as slow code would.
     while guard.is_held() {
         std::thread::sleep(ms(1));
     }

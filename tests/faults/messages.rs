@@ -1,4 +1,4 @@
-//! Malicious messages: anybody may publish on a lock's channel.
+//! Malicious messages: every client may publish on a lock's channel.
 
 use distlock::{Client, Guard};
 use distlock_support::child::{self, Child};
@@ -12,9 +12,9 @@ async fn one_listens(bed: &Bed) {
     becomes("subscribers", 1, async || bed.admin.numsub(CHANNEL).await).await;
 }
 
-/// Any message makes a waiter ask once. A message on another channel has no effect.
+/// Each message causes one attempt of a waiter. A message on another channel has no effect.
 #[tokio::test]
-async fn odd_messages_are_hints_at_most() {
+async fn odd_message_causes_at_most_one_attempt() {
     let megabyte = vec![b'x'; 1 << 20];
     let odd: [&[u8]; 10] = [
         b"",
@@ -104,8 +104,8 @@ fn peak(child: &Child) -> u64 {
 }
 
 /// Floods of 10^5 small messages, or of 500 MB in big ones. The server closes the connection of a client that reads too
-/// slowly, and drops its messages. The memory stays flat, and the release is noticed. `tests/sim/flood.rs` asserts how
-/// many attempts a flood causes.
+/// slowly, and drops its messages. Memory use stays constant, and the waiter notices the release. `tests/sim/flood.rs`
+/// asserts how many attempts a flood causes.
 async fn a_flood_takes_little_memory((fill, times, most): (&str, u32, u64)) {
     reentrant(async |bed| {
         let (holder, guard, mut waiter) = waiting_child(bed).await;

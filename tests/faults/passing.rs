@@ -92,7 +92,7 @@ async fn is_refused(client: &Client, code: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acquires_and_releases_outlast_every_refusal_that_passes() {
+async fn acquires_and_releases_are_retried_through_temporary_refusals() {
     let server = RedisServer::builder().arg("--busy-reply-threshold", "100").start();
     run_on(
         server,
@@ -111,7 +111,7 @@ async fn acquires_and_releases_outlast_every_refusal_that_passes() {
                 drop(dropped);
                 let unlocking = tokio::spawn(unlocked.unlock());
                 match pending.unlock().await {
-                    // A server without memory accepts commands that free memory.
+                    // A server that is out of memory accepts commands that free memory.
                     Ok(released) => assert_eq!((code, released), ("OOM", Released::Free)),
                     Err(Error::ReleasePending { why, .. }) => {
                         assert!(why.to_string().contains(code), "{code}: {why:?}")
@@ -138,7 +138,7 @@ async fn acquires_and_releases_outlast_every_refusal_that_passes() {
 }
 
 #[tokio::test]
-async fn acquire_and_release_outlast_the_refusals_of_a_fake_server() {
+async fn acquire_and_release_are_retried_through_refusals_of_fake_server() {
     for refusal in FAKE {
         let fake = Fake::start().await;
         let client = patient(&fake.url()).connect().await.unwrap();

@@ -36,8 +36,8 @@ impl Silent {
     }
 }
 
-/// Locks that the watchdog renews stay held, a lease that ends meanwhile is lost by the local clock, and late commands
-/// do not affect other holders' locks.
+/// Locks that the watchdog renews stay held. A lease that ends meanwhile is lost by the local clock. Late commands do
+/// not affect other holders' locks.
 async fn silence_delays_acquires_and_loses_only_leases_that_end(what: Silent) {
     reentrant(async |bed| {
         let proxy = bed.proxy();

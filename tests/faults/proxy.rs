@@ -40,7 +40,7 @@ impl View<'_> {
 /// Runs every operation of a lock. Acquires with a wait and releases must succeed, although one command is lost.
 async fn session(client: &Client, lock: &ReentrantLock, view: &View<'_>) {
     let label = &view.label;
-    // An error of a single attempt is retryable, in doubt or not.
+    // The error of a single attempt is retryable, in doubt or not.
     let passing = |what: &str, error: &Error| {
         let passes = error.is_retryable() || matches!(error, Error::ReleasePending { .. });
         assert!(passes, "{label}: {what}: {error:?}");
@@ -110,10 +110,10 @@ async fn run(proxy: &Proxy, client: &Client, admin: &Admin, action: Action, n: O
     armed.is_none_or(|armed| armed.has_fired())
 }
 
-/// Every command of the session is lost, repeated, delayed or cut off in nine ways. No hold is counted twice, no lock
-/// stays held after an error, and the client never takes its own hold for another's.
+/// Applies nine faults to every command of the session: lost, repeated, delayed, cut off. No hold is counted twice, no
+/// lock stays held after an error, and the client never mistakes its own hold for another owner's hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_lost_in_every_way_changes_no_count() {
+async fn command_faults_change_no_hold_count() {
     reentrant(async |bed| {
         warm(bed).await;
         let running = ACTIONS.map(async |action| {
@@ -121,7 +121,7 @@ async fn every_command_lost_in_every_way_changes_no_count() {
             let client = bed.connect(stubborn(&proxy.url()).subscription_linger(ms(0))).await;
             assert!(run(&proxy, &client, &admin, action, None).await);
             let mut hit = 0;
-            // Until the session has no such command. On a slow machine some commands are retried, so there are more.
+            // Ends when a session has no nth command. On a slow machine, retries add commands.
             while run(&proxy, &client, &admin, action, Some(hit + 1)).await {
                 hit += 1;
             }
@@ -133,7 +133,7 @@ async fn every_command_lost_in_every_way_changes_no_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn split_and_jittered_bytes_change_nothing() {
+async fn locks_work_over_split_and_delayed_bytes() {
     reentrant(async |bed| {
         let admin = Admin::connect(&bed.server).await;
         warm(bed).await;

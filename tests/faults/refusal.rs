@@ -8,10 +8,10 @@ use crate::rig::patient;
 use bed::fault::{count, refused, warm};
 use bed::{PATIENCE, becomes, builder, ends, enter, eventually, idle, ms, reentrant, run_on, secs};
 
-/// A refusal concerns one command, not the commands in flight behind it on the same connection. If a command that ran
-/// were reported as refused, its lock would stay taken.
+/// A refusal applies to one command, and not to later commands in flight on the same connection. If a command that ran
+/// were reported as refused, its lock would stay held.
 #[tokio::test]
-async fn a_refusal_is_of_one_command_only() {
+async fn refusal_fails_only_its_own_command() {
     let fake = Fake::start().await;
     let client = builder(&fake.url()).connect().await.unwrap();
     for code in ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOAUTH", "OOM", "ERR"] {
@@ -36,9 +36,9 @@ async fn a_refusal_is_of_one_command_only() {
     client.shutdown(PATIENCE).await.unwrap();
 }
 
-/// A server that loads its data refuses for a while. An acquire that may wait is retried.
+/// A server that loads its data refuses commands for a while. An acquire that may wait is retried.
 #[tokio::test]
-async fn loading_passes() {
+async fn acquire_is_retried_while_server_loads_its_data() {
     let fake = Fake::start().await;
     let client = patient(&fake.url()).connect().await.unwrap();
     let mut refusals = 0;
@@ -64,7 +64,7 @@ async fn oom_refuses_acquires_and_lets_releases_through() {
         warm(&client).await;
         let (held, free) = (client.reentrant("held"), client.reentrant("free"));
         let guard = held.lock().await.unwrap();
-        // Others may use this owner, so only the server knows its count.
+        // Other clients may use this owner, so only the server knows its count.
         let me = client.owner();
         let known: Vec<_> = Flavour::ALL.iter().map(|of| (of, client.lock(*of, &format!("known {of}")))).collect();
         for (_, lock) in &known {
@@ -116,7 +116,7 @@ async fn a_release_on_a_key_of_another_type_is_an_error() {
 /// A server runs an endless script of another client. Acquires are retried until the script is killed, and nothing is
 /// lost.
 #[tokio::test]
-async fn busy_passes() {
+async fn acquire_is_retried_while_server_is_busy() {
     let server = RedisServer::builder().arg("--busy-reply-threshold", "100").start();
     run_on(
         server,
@@ -156,7 +156,7 @@ async fn busy_passes() {
 
 /// A write with too few replicas is refused. Acquires are retried until there are enough.
 #[tokio::test]
-async fn too_few_replicas_pass() {
+async fn acquire_is_retried_while_server_has_too_few_replicas() {
     reentrant(async |bed| {
         let client = bed.connect(patient(&bed.server.url())).await;
         warm(&client).await;

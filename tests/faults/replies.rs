@@ -90,10 +90,10 @@ fn count_panics() {
     });
 }
 
-/// For every odd reply, every operation returns a value if the reply has one, or an error with a text. Nothing panics
-/// or hangs, and the client works once the server does.
+/// For every odd reply, every operation returns a valid value or an error with a text. Nothing panics or hangs, and the
+/// client works again when the server replies correctly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_replies_are_errors() {
+async fn odd_replies_cause_no_panic_and_no_hang() {
     count_panics();
     let tasks = distlock_support::leak::alive_tasks();
     let running = ODD.chunks(ODD.len().div_ceil(8)).map(async |chunk| {
@@ -140,7 +140,8 @@ async fn held(fake: &Fake, client: &Client) -> Guard {
         loop {
             match client.reentrant("a").lock().await {
                 Ok(guard) => return guard,
-                // An odd reply may count as the previous command's reply, so that the connection is one reply behind.
+                // An odd reply may be read as the reply to the previous command. Then the connection is one reply
+                // behind.
                 Err(error) if error.to_string().contains("unexpected reply") => {}
                 Err(error) => assert!(error.is_retryable(), "{error:?}"),
             }
@@ -165,7 +166,7 @@ async fn told<T>(reply: &str, what: &str, work: impl Future<Output = Result<T, E
 }
 
 #[tokio::test]
-async fn a_reply_that_never_ends_times_out() {
+async fn incomplete_reply_leaves_acquire_in_doubt() {
     count_panics();
     let fake = Fake::start().await;
     let client = brisk(&fake.url()).retry_attempts(2).connect().await.unwrap();

@@ -14,7 +14,7 @@ use bed::fault::{brisk, count};
 use bed::{Bed, Counter, becomes, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
 /// Runs a test on a server that loses nothing when it is killed. With `everysec`, Redis may postpone a write during an
-/// fsync, and a kill then loses a write that was answered.
+/// fsync. A kill then loses an answered write.
 async fn durable(body: impl AsyncFnOnce(&Bed)) {
     let server = RedisServer::builder().aof(true).arg("--appendfsync", "always").start();
     bed::run_on(server, |client, name| client.lock(Flavour::Reentrant, name), body).await;
@@ -35,7 +35,8 @@ fn told<T>(outcome: Result<T, Error>) {
     }
 }
 
-/// Confirms holds when a connection is back, retries every 10 s, and otherwise every 100 s, which no test reaches.
+/// A client that confirms holds when a connection is back, and retries a failed confirmation every 10 s. The regular
+/// renewal, every 100 s, does not occur during a test.
 fn confirming(bed: &Bed) -> Builder {
     patient(&bed.server.url()).watchdog(secs(300))
 }
@@ -93,9 +94,9 @@ async fn a_lock_is_lost_in_a_restart_without_data() {
     .await;
 }
 
-/// Every operation returns an error that says so, and held locks are lost with their leases.
+/// The server stays down. Every operation reports this, and held locks end with their leases.
 #[tokio::test]
-async fn a_server_that_goes_away_is_told() {
+async fn calls_fail_and_lease_is_lost_when_server_goes_away() {
     reentrant(async |bed| {
         let client = bed.connect(brisk(&bed.server.url()).retry_attempts(3)).await;
         let lock = client.reentrant("a");
@@ -118,7 +119,7 @@ async fn a_server_that_goes_away_is_told() {
     .await;
 }
 
-/// A release while the server is away is reported as in doubt, and is retried in the background until the server is
+/// A release while the server is down is reported as in doubt, and is retried in the background until the server is
 /// back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_goes_on_when_the_server_is_back() {
@@ -137,7 +138,7 @@ async fn a_release_goes_on_when_the_server_is_back() {
     .await;
 }
 
-/// Ten kills in a row under contention: never two holders, and no endless wait.
+/// Ten kills in a row under contention: never two holders, and every wait ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contention_goes_on_through_restarts_with_data() {
     durable(async |bed| {
@@ -153,7 +154,7 @@ async fn contention_goes_on_through_restarts_with_data() {
                         let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock(): {error:?}"));
                         counter.bump(ms(1)).await;
                         mine += 1;
-                        // In doubt if the server died just then. The client continues the release.
+                        // The release is in doubt if the server died meanwhile. The client continues the release.
                         if let Err(error) = guard.unlock().await {
                             assert!(matches!(error, Error::ReleasePending { .. }), "unlock(): {error:?}");
                         }
@@ -178,9 +179,9 @@ async fn contention_goes_on_through_restarts_with_data() {
 }
 
 /// If the server has forgotten the script, the client sends its text. Both commands together have one command timeout.
-/// The second reply would come 2.2 s too late.
+/// The second reply arrives 2.2 s after this timeout.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_try_at_a_server_that_forgot_the_script_has_the_time_of_one_command() {
+async fn try_lock_with_forgotten_script_has_one_command_timeout() {
     reentrant(async |bed| {
         let proxy = bed.proxy();
         let client = bed.connect(patient(&proxy.url()).command_timeout(secs(3))).await;
@@ -204,7 +205,7 @@ async fn a_try_at_a_server_that_forgot_the_script_has_the_time_of_one_command() 
     .await;
 }
 
-/// The wait is shorter than any timeout, and the server is down: no holder of these locks was seen.
+/// The wait is shorter than any timeout, and the server is down. So no holder of these locks was seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_wait_at_a_killed_server_is_an_error() {
     reentrant(async |bed: &Bed| {

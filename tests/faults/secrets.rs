@@ -1,4 +1,4 @@
-//! A password appears nowhere: not in errors, not in `Debug`, not in logs of ours or fred's at any level.
+//! Passwords do not appear in errors, in `Debug` output, or in logs of this crate or fred at any level.
 
 use std::error::Error as _;
 
@@ -53,7 +53,7 @@ impl Shown {
 }
 
 #[tokio::test]
-async fn unusable_urls_do_not_repeat_the_password() {
+async fn errors_for_unusable_urls_do_not_contain_password() {
     let mut shown = Shown::default();
     let (ears, _listening) = Ears::open();
     let login = format!("user:{ENCODED}@");
@@ -91,7 +91,7 @@ async fn unusable_urls_do_not_repeat_the_password() {
 
 /// Every path to an error on a server that asks for the password, and everything printable on the way.
 #[tokio::test]
-async fn a_password_shows_nowhere() {
+async fn password_appears_in_no_error_debug_output_or_log() {
     let facade = Facade::listen(NEEDLE);
     let (ears, _listening) = Ears::open();
     let mut shown = Shown::default();
@@ -128,8 +128,8 @@ async fn a_password_shows_nowhere() {
 
 /// A server without `HELLO` repeats the arguments of `HELLO` in its error. A server without `AUTH` does the same.
 #[tokio::test]
-async fn servers_that_repeat_the_login_do_not_reveal_the_password() {
-    // Not the needle, because fred's trace log repeats server errors (SECURITY.md).
+async fn password_repeated_by_server_appears_in_no_error() {
+    // Not [`NEEDLE`], because fred's trace log repeats server errors (SECURITY.md).
     const PASSWORD: &str = "s3cret-of-hello";
     let (ears, _listening) = Ears::open();
     let mut shown = Shown::default();
@@ -198,7 +198,7 @@ async fn refused_and_lost(shown: &mut Shown, client: &Client, admin: &Admin, pro
     shown.outcome("extend", guard.extend(secs(1)).await);
 }
 
-/// The password changes while connections break, and the server goes away.
+/// The password changes while connections break, and then the server stops.
 async fn cut_off(shown: &mut Shown, client: &Client, admin: &Admin, proxy: &Proxy) {
     let lock = client.reentrant("a");
     let () = admin.cmd(&["ACL", "SETUSER", "locks", "resetpass", ">other"]).await;

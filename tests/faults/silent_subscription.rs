@@ -1,6 +1,5 @@
-//! Subscriptions that are never confirmed, or not allowed. Waiters that share a pending subscription, and waiters that
-//! their own process's release wakes without a subscription, are tested in `src/engine/tests` (`same_owner`,
-//! `answers`).
+//! Subscriptions that are never confirmed, or not allowed. `src/engine/tests` (`same_owner`, `answers`) tests waiters
+//! that share a pending subscription, and waiters that a release in their own process wakes without a subscription.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ fn patient(proxy: &Proxy) -> Builder {
     builder(&proxy.url()).poll_cap(hour).ping_interval(hour).subscribe_timeout(hour).subscription_linger(ms(100))
 }
 
-/// Without a subscription, the waiter asks at the end of the holder's lease that it has learned.
+/// Without a subscription, the waiter retries when the known lease of the holder ends.
 #[tokio::test]
 async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
     reentrant(async |bed: &Bed| {
@@ -51,7 +50,7 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
             let guard = ends("a waiter whose subscription is not confirmed", waiting).await.unwrap();
             guard.unlock().await.unwrap();
             drop(held);
-            // Otherwise the subscription would be in flight for an hour.
+            // Without this, the subscription would be in flight for an hour.
             proxy.rst_all();
             end(ours).await;
         }
@@ -61,7 +60,7 @@ async fn a_waiter_without_a_subscription_acquires_after_the_lease() {
 
 /// The access list denies all channels. Over fred, such a subscription seems to succeed.
 #[tokio::test]
-async fn a_waiter_that_may_hear_no_message_polls() {
+async fn waiter_without_channel_rights_polls() {
     reentrant(async |bed: &Bed| {
         let holder = bed.client().await;
         let rules = ["ACL", "SETUSER", "deaf", "reset", "on", ">secret", "~*", "resetchannels", "+@all"];

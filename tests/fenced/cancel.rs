@@ -5,10 +5,10 @@ use bed::dropped::{DROPS, drops, waiters_dropped_in_the_queue};
 use crate::rig::fenced;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acquires_of_fenced_locks_dropped_at_random_points_leave_nothing_but_the_counter() {
+async fn acquires_dropped_at_random_points_leave_only_the_counter() {
     fenced(async |bed| {
         drops(bed, DROPS / 4).await;
-        // Every grant took one number, even if its acquire was dropped. Refused acquires took none.
+        // Every grant used one number, even if its acquire was dropped. Refused acquires used none.
         let lock = bed.client().await.fenced("c1");
         let last = lock.last_token().await.unwrap();
         let guard = lock.lock().await.unwrap();
@@ -19,6 +19,6 @@ async fn acquires_of_fenced_locks_dropped_at_random_points_leave_nothing_but_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_dropped_in_the_queue_of_a_fenced_lock_hold_nobody_up() {
+async fn waiters_dropped_in_queue_do_not_block_others() {
     fenced(waiters_dropped_in_the_queue).await;
 }

@@ -17,7 +17,7 @@ async fn begin(bed: &Bed) -> Client {
 }
 
 #[tokio::test]
-async fn every_step_of_a_fenced_lock_is_one_command() {
+async fn each_fenced_lock_operation_costs_one_command() {
     reentrant(async |bed| {
         let client = begin(bed).await;
         steps(bed, &client, Flavour::Fenced).await;
@@ -27,10 +27,10 @@ async fn every_step_of_a_fenced_lock_is_one_command() {
     .await;
 }
 
-/// Every section needs a number, so a fenced lock has no hand-off. The next task of the process costs what any task
-/// costs: a release, an acquire, and one attempt while the lock is held.
+/// Every section needs a number, so a fenced lock has no hand-over inside the process. Each task costs a release, an
+/// acquire, and one attempt while the lock is held.
 #[tokio::test]
-async fn inside_a_process_a_fenced_lock_is_not_passed_on() {
+async fn fenced_lock_is_not_handed_over_inside_process() {
     reentrant(async |bed| {
         let known = begin(bed).await;
         let all = passed_on(bed, Flavour::Fenced).await;
@@ -42,10 +42,10 @@ async fn inside_a_process_a_fenced_lock_is_not_passed_on() {
     .await;
 }
 
-/// Behind another process, a hundred tasks are one contender with one subscription. Each is served by one command, and
-/// releases by another.
+/// Behind another process, a hundred tasks are one contender with one subscription. Each task acquires by one command,
+/// and releases by another.
 #[tokio::test]
-async fn a_hundred_tasks_that_wait_for_a_fenced_lock_are_one_contender() {
+async fn hundred_waiting_tasks_are_one_contender() {
     const TASKS: u64 = 100;
     reentrant(async |bed| {
         let (client, holder) = (bed.still_client().await, begin(bed).await);

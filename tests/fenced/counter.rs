@@ -5,10 +5,10 @@ use distlock::{Acquire, Error, Released};
 use crate::rig::{counted, counter, fenced, token};
 use bed::{Bed, becomes, ends, ms, secs, text};
 
-/// Redisson's multi lock sets a TTL on the counter of a fenced member. When it expired, numbers would restart at 1. The
-/// next acquire removes the TTL.
+/// Redisson's multi lock sets a TTL on the counter of a fenced member. If the counter expired, numbers would restart at
+/// 1. The next acquire removes the TTL.
 #[tokio::test]
-async fn an_end_that_the_counter_was_given_is_taken_away() {
+async fn acquire_removes_ttl_of_counter() {
     fenced(async |bed| {
         let client = bed.client().await;
         let (lock, key) = (client.fenced("job"), counter("job"));
@@ -28,7 +28,7 @@ async fn an_end_that_the_counter_was_given_is_taken_away() {
 
 /// If the counter cannot be incremented, every call fails at once and acquires nothing.
 #[tokio::test]
-async fn a_counter_that_is_none_is_an_error_and_nothing_is_taken() {
+async fn acquire_fails_without_hold_when_counter_is_invalid() {
     fenced(async |bed| {
         let client = bed.client().await;
         let (lock, key) = (client.fenced("job"), counter("job"));
@@ -77,7 +77,7 @@ async fn a_counter_that_is_none_is_an_error_and_nothing_is_taken() {
 
 /// The counter breaks while the lock is held: a re-entry fails and counts nothing, and the hold stays.
 #[tokio::test]
-async fn a_counter_that_breaks_in_a_section_leaves_the_section_alone() {
+async fn hold_survives_when_its_counter_becomes_invalid() {
     fenced(async |bed| {
         let client = bed.client().await;
         let (lock, key) = (client.fenced("job"), counter("job"));
@@ -119,7 +119,7 @@ async fn log_in(bed: &Bed, without: &str) -> distlock::Client {
 
 /// A section must have a number: if the server refuses to count, nothing is held.
 #[tokio::test]
-async fn a_login_that_may_not_count_takes_nothing() {
+async fn acquire_with_refused_counter_command_adds_no_hold() {
     fenced(async |bed| {
         for (command, first, again) in [("incr", false, true), ("get", true, false), ("persist", true, true)] {
             let client = log_in(bed, command).await;
@@ -154,9 +154,9 @@ async fn a_login_that_may_not_count_takes_nothing() {
     .await;
 }
 
-/// The counters of unused names can be given a TTL. Numbers never restart while the lock is held.
+/// Users may set a TTL on the counters of unused names. Numbers never restart while the lock is held.
 #[tokio::test]
-async fn a_counter_ends_once_nobody_uses_it() {
+async fn expire_counter_sets_ttl_only_while_lock_is_free() {
     fenced(async |bed| {
         let client = bed.client().await;
         let (lock, key, after) = (client.fenced("job"), counter("job"), client.options().watchdog);

@@ -10,7 +10,7 @@ use crate::rig::{Section, Storage, clock, faults, fenced, token};
 use bed::{ends, ms};
 
 #[test]
-fn the_checker_finds_planted_faults() {
+fn checker_finds_planted_faults() {
     let section = |asked, granted, token| Section { asked, granted, token };
     assert!(faults(&[section(0, 10, 1), section(5, 20, 3), section(11, 30, 2), section(40, 50, 9)]).is_empty());
     // Concurrent acquires may be granted in either order.
@@ -20,10 +20,10 @@ fn the_checker_finds_planted_faults() {
     assert_eq!(faults(&[section(0, 10, 7), section(11, 12, 8), section(13, 14, 7)]).len(), 2);
 }
 
-/// Some holders of two clients are late: their leases end while they do something else, and they write all the same.
-/// The storage refuses a late write after a later section has written, and never refuses the current holder.
+/// Some holders of two clients are late: they write after their leases have ended. The storage refuses a late write
+/// after a later section has written, and never refuses the current holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_writers_of_two_clients_are_refused_and_holders_never() {
+async fn storage_refuses_late_writers_but_never_holders() {
     const TASKS: u64 = 6;
     const LOOPS: u64 = 25;
     fenced(async |bed| {

@@ -1,4 +1,4 @@
-//! Commands that are lost, repeated or late: a number may be skipped, and none is given twice.
+//! Commands that are lost, repeated or late. A number may be skipped, but no number is issued twice.
 
 use distlock::Released;
 use distlock_support::Admin;
@@ -23,7 +23,7 @@ async fn is_the_last(admin: &Admin, name: &str, token: u64, owner: &str, label: 
 /// An acquire that waits is retried until its outcome is known, and has one number. An attempt without a wait is
 /// undone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
+async fn acquire_with_command_fault_gets_one_token_or_none() {
     fenced(async |bed| {
         let (direct, mut running) = (bed.client().await, Vec::new());
         for action in ACTIONS {
@@ -58,7 +58,7 @@ async fn an_acquire_lost_in_every_way_has_one_number_or_none() {
                     }
                     ends(&format!("{label}: the command is sent"), armed.fired()).await;
                     becomes(&format!("{label}: is locked"), false, async || admin.exists(&name).await).await;
-                    // The next number is above all that were given, known or not.
+                    // The next number is above all issued numbers, known or not.
                     let guard = there.lock().await.unwrap();
                     assert!(token(&guard) > last, "{label}: {} after {last}", token(&guard));
                     last = token(&guard);

@@ -1,5 +1,5 @@
-//! The fenced lock: one number for every section, on every way to acquire, whatever happens to the lock and its counter
-//! (M3).
+//! The fenced lock: every section has one number, however it is acquired and whatever happens to the lock and its
+//! counter (M3).
 
 mod cancel;
 mod cost;

@@ -9,9 +9,10 @@ use bed::{becomes, ms, secs};
 
 const OTHERS: [Flavour; 2] = [Flavour::Reentrant, Flavour::Spin];
 
-/// The flavours exclude each other and wake each other where messages are sent. Only the fenced lock counts.
+/// The flavours exclude each other. They wake each other if both use messages. Only the fenced lock increments the
+/// counter.
 #[tokio::test]
-async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
+async fn reentrant_and_spin_locks_exclude_fenced_but_issue_no_token() {
     fenced(async |bed| {
         // A spin lock's release sends no message.
         let (client, other) = (bed.client().await, bed.connect(bed.builder().poll_cap(ms(100))).await);
@@ -28,7 +29,7 @@ async fn a_reentrant_or_a_spin_lock_of_the_name_excludes_but_does_not_count() {
             assert_eq!((guard.token(), guard.members()[0].token), (None, None), "{flavour}");
             assert!(lock.try_lock().await.unwrap().is_none(), "{flavour}");
             assert_eq!(counted(bed, "job").await, Some(section.to_string()), "{flavour}");
-            // The other way round: a waiter behind a spin lock polls.
+            // The reverse: a waiter behind a spin lock polls.
             let waiting = other.fenced("job");
             let waiter = tokio::spawn(async move { waiting.lock().await.unwrap() });
             becomes("waiters", 1, async || other.stats().waiting).await;
@@ -51,7 +52,7 @@ async fn refused(lock: &dyn DistLock, owner: &Owner) {
 }
 
 #[tokio::test]
-async fn an_owner_cannot_hold_it_with_and_without_a_number() {
+async fn owner_cannot_hold_lock_both_with_and_without_token() {
     fenced(async |bed| {
         let client = bed.client().await;
         let lock = |flavour| client.lock(flavour, "job");
@@ -74,7 +75,7 @@ async fn an_owner_cannot_hold_it_with_and_without_a_number() {
 
 /// In a multi lock of fenced locks, each member has its own growing number, and its counter gets no TTL.
 #[tokio::test]
-async fn the_members_of_a_multi_lock_have_numbers_and_counters_without_end() {
+async fn fenced_members_have_tokens_and_counters_without_ttl() {
     fenced(async |bed| {
         let client = bed.client().await;
         let member = |client: &Client, name: &str| client.lock(Flavour::Fenced, name);

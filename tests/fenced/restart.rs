@@ -53,7 +53,7 @@ fn make(client: &Client, name: &str) -> std::sync::Arc<dyn distlock::DistLock> {
 
 /// The counter survives with the AOF, which is written before each reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_the_file_numbers_go_on() {
+async fn tokens_continue_after_restart_with_aof() {
     run_on(RedisServer::builder().aof(true).arg("--appendfsync", "always").start(), make, async |bed| {
         let (history, refused) = around_a_restart(bed).await;
         assert_eq!(faults(&history), Vec::<String>::new());
@@ -63,10 +63,10 @@ async fn with_the_file_numbers_go_on() {
     .await;
 }
 
-/// Without the AOF numbers restart at 1, which no client can detect. The checker finds it, and the storage refuses even
-/// current holders. The guarantee holds only while the counter lives.
+/// Without the AOF, numbers restart at 1, which no client can detect. The checker finds the repeated numbers, and the
+/// storage refuses even current holders. The guarantee holds only while the counter exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_file_numbers_begin_anew_and_the_checker_finds_it() {
+async fn tokens_restart_without_aof_and_checker_detects_it() {
     run_on(RedisServer::start(), make, async |bed| {
         let (history, refused) = around_a_restart(bed).await;
         assert_eq!(refused, [1, 2, 3, 4]);

@@ -48,8 +48,8 @@ pub async fn enter(lock: &FencedLock, history: &Mutex<Vec<Section>>) -> Guard {
     guard
 }
 
-/// Lists the violations of M3 in the history of one name: a number that is not above all that were granted before its
-/// request, or that another section has.
+/// Lists the violations of M3 in the history of one name: a number that another section has, or that is not above every
+/// number granted before its request.
 pub fn faults(history: &[Section]) -> Vec<String> {
     let (mut by_grant, mut by_call) = (history.to_vec(), history.to_vec());
     by_grant.sort_by_key(|section| section.granted);
@@ -70,7 +70,7 @@ pub fn faults(history: &[Section]) -> Vec<String> {
     wrong
 }
 
-/// The storage that a fenced lock protects. It remembers the largest number that has written, and refuses smaller ones.
+/// The storage that a fenced lock protects. It remembers the largest number of a write, and refuses smaller numbers.
 #[derive(Debug, Default)]
 pub struct Storage {
     written: Mutex<Vec<u64>>,

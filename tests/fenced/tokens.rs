@@ -11,7 +11,7 @@ use bed::{becomes, freed, idle, ms, secs, text};
 
 /// testTokenIncrease, for every way to acquire: 1, 2, 3, ..
 #[tokio::test]
-async fn every_way_to_acquire_counts_one() {
+async fn token_grows_by_one_on_every_way_to_acquire() {
     fenced(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let lock = client.fenced("job");
@@ -40,7 +40,7 @@ async fn every_way_to_acquire_counts_one() {
             assert_eq!(guard.unlock().await.unwrap(), Released::Free);
             assert_eq!(lock.last_token().await.unwrap(), expected, "way {way}");
         }
-        // After a wait behind this process, and behind another.
+        // After a wait behind a holder of this client, and behind a holder of another client.
         for holder in [&client, &other] {
             let guard = holder.fenced("job").lock().await.unwrap();
             let waiting = lock.clone();
@@ -58,9 +58,9 @@ async fn every_way_to_acquire_counts_one() {
     .await;
 }
 
-/// Redisson counts re-entries. Here a section keeps its number, whoever re-enters and how often (M3-re).
+/// Redisson counts re-entries. In this crate, a section keeps its number over all re-entries (M3-re).
 #[tokio::test]
-async fn coming_in_again_keeps_the_number() {
+async fn re_entry_keeps_the_token() {
     fenced(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, there) = (client.fenced("job"), other.fenced("job"));
@@ -104,9 +104,10 @@ async fn coming_in_again_keeps_the_number() {
     .await;
 }
 
-/// A reentrant lock would be handed over inside the process without a command. Here each section asks for its number.
+/// A reentrant lock would be handed over inside the process without a command. A fenced lock needs a command for each
+/// section's number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_of_one_client_have_numbers_of_their_own_in_the_order_they_had_the_lock() {
+async fn tasks_of_one_client_get_tokens_in_acquire_order() {
     const TASKS: u64 = 64;
     const LOOPS: u64 = 3;
     fenced(async |bed| {
@@ -133,7 +134,7 @@ async fn tasks_of_one_client_have_numbers_of_their_own_in_the_order_they_had_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acquires_that_share_a_command_have_numbers_of_their_own() {
+async fn concurrent_acquires_of_many_locks_have_separate_tokens() {
     const ROUNDS: u64 = 5;
     fenced(async |bed| {
         let client = bed.client().await;
@@ -156,7 +157,7 @@ async fn acquires_that_share_a_command_have_numbers_of_their_own() {
 
 /// However a section ends, the next one has a larger number.
 #[tokio::test]
-async fn no_end_of_a_section_resets_the_counter() {
+async fn counter_keeps_growing_however_a_section_ends() {
     fenced(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, there) = (client.fenced("job"), other.fenced("job"));
@@ -166,7 +167,7 @@ async fn no_end_of_a_section_resets_the_counter() {
         let next = there.lock().await.unwrap();
         assert_eq!((token(&lapsed), token(&next)), (1, 2));
         drop(lapsed);
-        // Forced open by the lock's own client and by another.
+        // The lock's own client forces it open, then another client.
         assert!(there.force_unlock().await.unwrap());
         let forced = lock.lock().await.unwrap();
         assert_eq!(token(&forced), 3);

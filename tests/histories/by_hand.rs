@@ -1,4 +1,4 @@
-//! Acknowledgement by one of two replicas: the other replica is promoted while the old primary lives on.
+//! Acknowledgement by one of two replicas: the other replica is promoted while the old primary still runs.
 
 use bed::fault::refused_by;
 use distlock::{Acks, Error, Flavour};
@@ -6,16 +6,16 @@ use distlock_support::{Replicas, ReplicasOptions};
 
 use crate::{ms, secs};
 
-/// `SENTINEL FAILOVER` does this, and so does a partition that leaves the primary one of its replicas.
+/// The same happens by `SENTINEL FAILOVER`, and by a partition that leaves the primary with one replica.
 #[tokio::test]
-async fn of_two_replicas_all_have_to_acknowledge_where_one_is_promoted_beside_a_primary_that_lives_on() {
+async fn acks_of_one_of_two_replicas_allow_overlap_with_rising_tokens() {
     let servers = Replicas::start(ReplicasOptions::default()).await;
     let client = async |server: usize, acks, ack_timeout| {
         let builder = bed::builder(servers.node(server).admin_url()).acks(acks).ack_timeout(ack_timeout);
-        // No renewals, which would wait for the replica that is taken away.
+        // The long watchdog avoids renewals, which would wait for the removed replica.
         builder.retry_attempts(1).watchdog(secs(3600)).connect().await.unwrap()
     };
-    // A replica may acknowledge late on a busy machine. An acquire that is refused for that would use up a token.
+    // A replica may acknowledge late on a busy machine. A refused acquire would use up a token, so the timeout is long.
     let one = client(0, Acks::AtLeast(1), secs(600)).await;
     let all = client(0, Acks::All, ms(300)).await;
     // Now the client knows both replicas.
@@ -28,11 +28,12 @@ async fn of_two_replicas_all_have_to_acknowledge_where_one_is_promoted_beside_a_
     servers.detach(1).await;
     let first = one.fenced("name").lock().await.unwrap();
     refused_by(&all, Flavour::Fenced, "other", (1, 2)).await;
-    // The replica that has the lock follows the new primary, which does not have it.
+    // The replica with the lock now follows the new primary, which does not have the lock.
     let leader = servers.node(1).addr();
     let (host, port) = (leader.ip().to_string(), leader.port().to_string());
     servers.node(2).admin().cmd::<()>(&["REPLICAOF", &host, &port]).await;
-    // Until then its acknowledgement would be late, and the acquire would lose a token.
+    // Waits until the replica follows. An earlier acquire would be refused for a late acknowledgement, and use up a
+    // token.
     bed::eventually("it follows the new one", async || {
         let told: String = servers.node(2).admin().cmd(&["INFO", "replication"]).await;
         let here: String = servers.node(1).admin().cmd(&["INFO", "replication"]).await;

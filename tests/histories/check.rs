@@ -8,7 +8,7 @@ use distlock_support::slot_of;
 
 use crate::resource::{Event, Why};
 
-/// One stay inside a lock. Sections are in order of entry.
+/// One section inside a lock, from entry to exit. Sections are in order of entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) name: String,
@@ -26,8 +26,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// True if the guard reported the end of the lease before the entry was recorded: the process stood still in
-    /// between.
+    /// True if the guard's lease ended before the entry was recorded, because the process paused in between.
     fn is_void(&self) -> bool {
         self.ended < self.entered
     }
@@ -51,7 +50,7 @@ impl Failover {
 pub(crate) struct Overlap {
     pub(crate) first: Section,
     pub(crate) second: Section,
-    /// True if a token was issued twice around this overlap, so a primary did not know a grant.
+    /// True if repeated tokens show that a primary did not know an earlier grant.
     pub(crate) is_explained: bool,
 }
 
@@ -97,8 +96,8 @@ pub(crate) fn overlaps(sections: &[Section], failovers: &[Failover]) -> Vec<Over
             for (m, second) in inside.filter(|(_, second)| second.entered <= first.ended) {
                 let is_behind_a_failover =
                     failovers.iter().any(|one| one.at < second.entered && one.concerns(&first.name));
-                // A primary that knows the first grant issues larger tokens. The primary of the first grant also did,
-                // if it knew all earlier grants.
+                // A primary that knows the first grant issues larger tokens. The first grant's own token is larger than
+                // earlier tokens if its primary knew all earlier grants.
                 let is_repeated = same[..n].iter().any(|earlier| earlier.token >= first.token);
                 let is_known = !is_repeated && behind[..=m].iter().all(|later| later.token > first.token);
                 let is_explained = is_behind_a_failover && !is_known;
@@ -136,7 +135,7 @@ fn overlaps_are_found_and_explained_by_repeated_tokens() {
         let history = [enter("x", "1:0", 7, 1), enter("x", "2:0", token, 5), leave("1:0", 9), leave("2:0", 9)];
         assert_eq!(explained(&history, at), [is_explained], "{token} {at}");
     }
-    // In between, a third section had the first one's token and left.
+    // In between, a third section with the first section's token entered and exited.
     let between = [enter("x", "1:0", 7, 1), enter("x", "3:0", 7, 5), leave("3:0", 6), enter("x", "2:0", 8, 8)];
     assert_eq!(explained(&between, 2), [true, true]);
     let earlier = [enter("x", "3:0", 7, 3), leave("3:0", 4)];

@@ -12,8 +12,8 @@ use crate::run::{Outcome, Rules, Scene, rounds, run};
 use crate::worker::Way;
 use crate::{How, TURN, ms, secs};
 
-/// For a requested failover a primary pauses for 5 s, then resumes, and later grants may be lost. Slower failovers
-/// than this are not judged.
+/// For a requested failover, a primary pauses for at most 5 s. Then it resumes, and its later grants may be lost.
+/// Slower failovers than this limit are not judged.
 const GIVEN_UP: Duration = secs(4);
 
 struct Slots {
@@ -22,8 +22,8 @@ struct Slots {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requested_failovers_lose_nothing() {
-    // With leases that outlast the test, a slow machine loses no lock.
+async fn requested_failovers_lose_no_lock_and_repeat_no_token() {
+    // Leases outlast the test, so a slow machine loses no lock.
     let rules = Rules::of(Acks::Redisson).watchdog(secs(3600));
     let Outcome { overlaps, lost, repeated, slowest } = failovers(How::Asked, rules).await;
     if slowest >= GIVEN_UP {
@@ -54,7 +54,7 @@ async fn failovers(how: How, rules: Rules) -> Outcome {
     run(&Slots { cluster, how }, rules, rounds(2), &format!("cluster, {how:?}")).await
 }
 
-/// Name prefix of all locks. It puts them into one slot, which is moved while primaries die.
+/// Name prefix of all locks. It puts the locks into one slot, which is moved while primaries die.
 const MOVED: &str = "{moves}:";
 
 /// A slot move that a crash cuts short may break exclusion even in a strict mode, but no token is issued twice. Prints
@@ -111,8 +111,8 @@ impl Scene for Moves {
         tokio::time::sleep(secs(1)).await;
         cluster.restart_behind(dies, promoted).await;
         if round % 3 == 1 {
-            // Removes the keys that the half move left at the target. No client asks for them there, and all locks are
-            // in this slot.
+            // Removes the keys that the half-finished move left at the target. No client uses them there, and all locks
+            // are in this slot.
             target.admin().cmd::<()>(&["FLUSHALL"]).await;
             target.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"]).await;
         }

@@ -28,7 +28,7 @@ struct Split {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acknowledgement_leaves_no_overlap_with_a_primary_that_is_cut_off() {
+async fn partitioned_primary_with_acks_causes_no_overlap() {
     let _turn = TURN.lock().await;
     let rules = Rules::of(Acks::AtLeast(1)).watchdog(LEASE);
     run(&Split::start().await, rules, rounds(1), "sentinels, cut off").await;
@@ -36,10 +36,10 @@ async fn acknowledgement_leaves_no_overlap_with_a_primary_that_is_cut_off() {
 
 /// The control: without acknowledgement this partition causes overlaps and repeated tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_acknowledgement_a_primary_that_is_cut_off_causes_overlaps() {
+async fn partitioned_primary_without_acks_causes_overlaps() {
     let _turn = TURN.lock().await;
     let rules = Rules { acks: Acks::Off, watchdog: LEASE, is_control: true };
-    // On a slow machine the old side may stand still during the whole partition.
+    // On a slow machine, the old side may pause during the whole partition.
     for _ in 0..5 {
         let outcome = run(&Split::start().await, rules, 1, "sentinels, cut off, a control").await;
         if !outcome.overlaps.is_empty() && outcome.repeated > 0 {
@@ -85,7 +85,7 @@ impl Scene for Split {
         let (cause, gone) = (Instant::now(), now());
         self.cut(old, true);
         let switched = self.bed.switched(cause).await.at;
-        // Longer than any lease, and than any stay.
+        // Longer than any lease and any section.
         tokio::time::sleep(LEASE * 2).await;
         self.cut(old, false);
         self.bed.whole().await;

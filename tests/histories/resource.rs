@@ -21,9 +21,9 @@ pub(crate) struct Resource(Admin);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A section entered with `token`; `largest` was the largest token until then.
+    /// A section entered with `token`. `largest` was the largest token before.
     Enter { name: String, section: String, token: u64, largest: u64, at: u64 },
-    /// A section left. It ended at `ended`, by its own clock.
+    /// A section exited. It ended at `ended`, by its own clock.
     Leave { section: String, why: Why, ended: u64 },
 }
 

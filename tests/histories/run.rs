@@ -58,7 +58,7 @@ pub(crate) struct Outcome {
     pub(crate) slowest: Duration,
 }
 
-/// Runs processes at work through a number of failovers, and checks the history. Asynchronous replication must explain
+/// Runs worker processes through a number of failovers, and checks the history. Asynchronous replication must explain
 /// every overlap. With strict acknowledgement there is no overlap, and no token is issued twice.
 pub(crate) async fn run(scene: &impl Scene, rules: Rules, rounds: usize, what: &str) -> Outcome {
     let server = RedisServer::start();

@@ -39,7 +39,7 @@ bed::cases!(on two threads, acknowledgement_leaves_no_overlap:
 async fn failovers(how: How, acks: Acks) {
     let _turn = TURN.lock().await;
     let rules = Rules::of(acks);
-    // With acknowledgement by one of two replicas, only the other one may be behind.
+    // With acknowledgement by one of two replicas, only the other replica may be behind.
     let behind = if matches!(rules.acks, Acks::AtLeast(_)) { 1 } else { 2 };
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     run(&Set { bed, how, behind }, rules, rounds(1), &format!("sentinels, {how:?}")).await;

@@ -139,9 +139,9 @@ async fn work(
     }
 }
 
-/// Stays inside for a while, or until the lock is lost. Returns why the section ended, and when.
+/// Holds the lock for a while, or until it is lost. Returns why and when the section ended.
 ///
-/// A section whose lease ran out ended with the last lease that was seen, even if the process learned of that late.
+/// A section whose lease expired ends at the last known deadline, even if the process noticed later.
 async fn inside(guard: &Guard, stay: Duration) -> (Why, u64) {
     let over = tokio::time::sleep(stay);
     tokio::pin!(over);

@@ -1,5 +1,5 @@
-//! A cluster shared with real Redisson. A holder excludes the other side wherever the name is, releases wake waiters of
-//! both languages, and neither a failover nor a moved slot lets two holders in.
+//! A cluster shared with real Redisson. A holder excludes the other side on every node. Releases wake waiters of both
+//! languages. Neither a failover nor a moved slot admits two holders.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -98,7 +98,7 @@ impl Shared {
                 left.extend(node.admin().keys().await);
                 left.extend(node.admin().shard_channels().await);
             }
-            // Tokens outlive their locks, and old versions leave latches until they expire.
+            // Token counters outlive their locks. Old versions of Redisson leave latches until they expire.
             left.retain(|key| !key.starts_with(LATCH) && !key.starts_with("redisson_lock_token:"));
             left
         };
@@ -138,7 +138,7 @@ impl Spot for AtNode<'_> {
     }
 }
 
-/// A long node timeout, so that no slow node is suspected.
+/// The node timeout is long, so no slow node is suspected.
 async fn start(options: ClusterOptions) -> Cluster {
     Cluster::start(options.node_timeout(30_000)).await
 }
@@ -147,8 +147,8 @@ fn primaries(n: usize) -> ClusterOptions {
     ClusterOptions::default().primaries(n).replicas(0)
 }
 
-/// Every flavour is held by either side, under names on all three primaries.
-pub async fn cluster_names_exclude_on_every_primary(version: &str) {
+/// Each side holds a lock of every flavour, under names on all three primaries.
+pub async fn cluster_locks_exclude_the_other_side_on_every_primary(version: &str) {
     let shared = Shared::lasting(version, primaries(3)).await;
     for node in 0..3 {
         for (held, out) in RIVALS {
@@ -214,10 +214,10 @@ async fn us_to_java(shared: &Shared, node: usize, (held, waits): (Kind, Kind)) {
     shared.listened_to(shared.node(node), &name, 0).await;
 }
 
-/// A replica takes over by request while one side holds and the other waits, and then again with the sides swapped.
-/// Each node takes over only once, because Redis would still count the votes of its last election for four times the
-/// node timeout.
-pub async fn cluster_failovers_let_nobody_in(version: &str) {
+/// A requested failover happens while one side holds and the other waits, then again with the sides swapped. Each node
+/// is promoted only once: for four times the node timeout, Redis would still count the votes of the node's last
+/// election.
+pub async fn cluster_failover_admits_no_second_holder(version: &str) {
     let shared = Shared::watched(version, primaries(1).replicas(3)).await;
     let primary = shared.node(0);
     let replicas = shared.cluster.replicas_of(primary).await;
@@ -233,7 +233,7 @@ pub async fn cluster_failovers_let_nobody_in(version: &str) {
     held.are_kept(&AtNode(&shared, replicas[1], slot)).await;
     held.are_handed_over().await;
 
-    // The releases happen before the waiters have subscribed at the new primary, or just after.
+    // The releases happen just before or just after the waiters have subscribed at the new primary.
     let held = HeldByJava::at(&AtNode(&shared, replicas[1], slot), "java at once").await;
     shared.cluster.failover(replicas[2]).await;
     held.are_handed_over().await;
@@ -243,9 +243,9 @@ pub async fn cluster_failovers_let_nobody_in(version: &str) {
     shared.end().await;
 }
 
-/// A slot moves while one side holds and the other waits. Redisson does not subscribe at the new primary (its codec is
-/// null there), so its waiters ask when the lease that they know of has ended.
-pub async fn cluster_moved_slots_let_nobody_in(version: &str) {
+/// A slot moves while one side holds and the other waits. Redisson fails to subscribe at the new primary (its codec is
+/// null there). Its waiters therefore retry when the last known lease has ended.
+pub async fn cluster_slot_move_admits_no_second_holder(version: &str) {
     let shared = Shared::watched(version, primaries(2)).await;
     let (from, to) = (shared.node(0), shared.node(1));
     let slot = slot_of(shared.name(0, "moved:").await);

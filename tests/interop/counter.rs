@@ -14,11 +14,11 @@ pub const COUNTER: &str = "counter";
 const NAME: &str = "till";
 
 /// Four Java processes and four of our clients.
-pub async fn four_and_four(version: &str) {
+pub async fn counter_is_exact_with_four_clients_of_each_language(version: &str) {
     count(version, 4).await;
 }
 
-pub async fn two_and_two(version: &str) {
+pub async fn counter_is_exact_with_two_clients_of_each_language(version: &str) {
     count(version, 2).await;
 }
 

@@ -1,4 +1,4 @@
-//! A lease that ends on one side lets the other side in, and not earlier.
+//! The other side acquires when a lease ends, and not earlier.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const ROUNDS: usize = 4;
 const LEASE: Duration = ms(150);
 
 /// Leases without a release.
-pub async fn leases_that_lapse(version: &str) {
+pub async fn expired_lease_admits_the_other_side(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
     java_lapses(&rig, &client).await;
@@ -60,7 +60,7 @@ const TO_TAKE: &str = "INTEROP_LOCK";
 const AT: &str = "INTEROP_URL";
 
 /// Holders that are killed while the watchdog renews their lock.
-pub async fn the_killed_are_succeeded(version: &str) {
+pub async fn waiter_acquires_after_holder_of_other_side_is_killed(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
     let client = rig.client().await;
@@ -70,7 +70,7 @@ pub async fn the_killed_are_succeeded(version: &str) {
 
 async fn ours_is_killed(rig: &Rig) {
     let name = "killed:ours";
-    let mut holder = Child::spawn("expiry::a_holder_to_be_killed", &[(AT, &rig.server.url()), (TO_TAKE, name)]);
+    let mut holder = Child::spawn("expiry::holder_to_be_killed", &[(AT, &rig.server.url()), (TO_TAKE, name)]);
     holder.expect("held").await;
     let java = rig.java(name, 1);
     let mut taken = java.start_lock();
@@ -93,9 +93,9 @@ async fn java_is_killed(rig: &Rig, client: &Client) {
     guard.unlock().await.expect("unlock");
 }
 
-/// The process that [`the_killed_are_succeeded`] kills. Does nothing in an ordinary run.
+/// The process that [`waiter_acquires_after_holder_of_other_side_is_killed`] kills. Does nothing in an ordinary run.
 #[tokio::test]
-async fn a_holder_to_be_killed() {
+async fn holder_to_be_killed() {
     if !child::is_child() {
         return;
     }

@@ -43,7 +43,7 @@ enum How {
     Asked,
 }
 
-/// The side that takes locks.
+/// The side that acquires the locks.
 #[derive(Clone)]
 enum Party {
     Ours(Client),
@@ -58,8 +58,7 @@ impl Party {
         }
     }
 
-    /// Takes a lock that is free or will be, and releases it. Returns the time of the acquire. The caller retries after
-    /// an error.
+    /// Acquires and releases a lock. Returns the time of the acquire. The caller retries after an error.
     async fn turn(&self, lane: i64, name: &str) -> Result<u64, String> {
         fn said(error: impl Debug) -> String {
             format!("{error:?}")
@@ -93,7 +92,7 @@ impl Party {
         }
     }
 
-    /// Takes locks under new names until told to stop. Returns the times of the acquires.
+    /// Acquires locks under new names until `stop` is set. Returns the times of the acquires.
     fn works(&self, round: usize, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<Vec<u64>>> {
         let lanes = (0..LANES).map(|lane| {
             let (party, stop) = (self.clone(), stop.clone());
@@ -124,7 +123,7 @@ fn names(party: &Party, what: &str, round: usize) -> Vec<String> {
     (0..LANES).map(|lane| format!("{what}:{}:{round}:{lane}", party.name())).collect()
 }
 
-/// Holds locks under an owner that belongs to no client.
+/// Creates held locks under an owner that belongs to no client.
 async fn hold(bed: &Sentinels, names: &[String], lease: u64) {
     let admin = bed.server(bed.primary().await).admin();
     for name in names {
@@ -223,7 +222,7 @@ async fn round(bed: &Sentinels, how: How, round: usize, parties: &[Party], costs
 /// Neither the gap nor the waits are longer than Redisson's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "compares speed: run it by name, alone"]
-async fn sentinel_failovers_cost_no_more_than_redissons() {
+async fn sentinel_failover_blocks_no_longer_than_redisson() {
     let version = VERSIONS[0];
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     let ours = connect(distlock::Client::builder(&bed.url()).command_timeout(TIMEOUT)).await;
@@ -288,10 +287,10 @@ async fn pairs_a_second(party: &Party, tasks: u64) -> f64 {
     }
 }
 
-/// With a primary and two replicas, each side by its own default, which waits for replicas: `cargo test --release`.
+/// A primary with two replicas. Each side uses its defaults, which wait for replicas. Run with `cargo test --release`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "compares speed: run it by name, alone"]
-async fn sentinel_locks_a_second_are_no_fewer_than_redissons() {
+async fn sentinel_lock_rate_is_at_least_90_percent_of_redisson() {
     let version = VERSIONS[0];
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     let ours = connect(distlock::Client::builder(&bed.url())).await;

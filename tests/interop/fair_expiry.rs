@@ -10,15 +10,14 @@ use futures::future::join_all;
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, ms, replied, soon, until, until_is};
 
-/// Long enough for two waiters to queue, except on a slow machine.
+/// Long enough for two waiters to queue on a machine that is not slow.
 const LEASE: Duration = ms(5000);
 
 /// One side's lease expires while the other side is at the head of the queue.
-pub async fn fair_leases_that_lapse(version: &str) {
+pub async fn fair_waiter_acquires_when_lease_of_other_side_expires(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
-    // Once with Java's lease and once with ours, and the same with another waiter of the other language behind the
-    // head.
+    // With a lease of each language, and with and without another waiter behind the head.
     join_all((0..4).map(|round| lapse(&rig, &client, round))).await;
     rig.end([client]).await;
 }
@@ -48,7 +47,7 @@ async fn lapse(rig: &Rig, client: &Client, round: i64) {
         let all = async || lane.queue().await.len() + lane.holders().await.keys().filter(|one| **one != holder).count();
         until(&format!("{} waiters of {name}", i + 1), async || all().await == i + 1).await;
     }
-    // The first waiter holds the lock until its turn is taken below.
+    // The first waiter holds the lock until its release below.
     let succeeded = |held: &BTreeMap<_, _>| !held.is_empty() && !held.contains_key(&holder);
     until_is(&format!("another holder of {name}"), async || lane.holders().await, succeeded).await;
     let after = rig.now().await - from;
@@ -59,8 +58,8 @@ async fn lapse(rig: &Rig, client: &Client, round: i64) {
     lane.is_gone().await;
 }
 
-/// A killed waiter of Java keeps its place until its own deadline. Then our waiter behind it is served.
-pub async fn fair_killed_java_waiter_is_passed_over(version: &str) {
+/// A killed waiter of Java keeps its place until its own deadline. Then our waiter behind it acquires.
+pub async fn fair_killed_java_waiter_is_skipped_after_its_deadline(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version), AgentOptions::version(version).in_own_process()]).await;
     let client = rig.watched_client().await;
     let lane = Lane::new(&rig, "killed");

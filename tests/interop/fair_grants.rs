@@ -1,16 +1,17 @@
-//! A lock is granted only to our waiters. Java's waiters are told to take it, as in Redisson.
+//! A release grants the lock only to our waiters. A waiter of Java gets a message and acquires the lock itself, as in
+//! Redisson.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use distlock::DistLock as _;
+use distlock::{Client, DistLock as _};
 use distlock_support::agent::{AgentOptions, Call, JavaLock};
 
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::listener::{Listener, Message};
 use crate::rig::{Rig, connect, replied, soon, until, until_is, watched};
 
-/// Longer than a test: a frozen head keeps its place, however slow the machine is.
+/// Longer than a test, so that a frozen head keeps its place on a slow machine.
 const GRACE: Duration = Duration::from_secs(300);
 
 async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
@@ -22,8 +23,7 @@ async fn heard(lane: &Lane<'_>, listener: &Listener) -> Vec<(String, String)> {
     listener.take(&lane.rig.admin).await.iter().filter_map(told).collect()
 }
 
-/// Asserts that a head of Java's, whose process is frozen, was told to take the lock, and that nothing was done on its
-/// behalf.
+/// Asserts that a frozen head of Java got the message, and that the lock was not granted to the head.
 async fn only_told(lane: &Lane<'_>, messages: &[(String, String)], head: &str) {
     assert_eq!(messages, [(head.to_owned(), "0".to_owned())], "{}", lane.name);
     assert!(lane.holders().await.is_empty(), "{}: {:?}", lane.name, lane.holders().await);
@@ -39,81 +39,90 @@ async fn takes_it(lane: &Lane<'_>, java: JavaLock, call: Call, head: &str) {
     replied(java.unlock()).await;
 }
 
-/// Covers all our calls that free the lock or find it free.
-pub async fn fair_grants_never_go_to_java(version: &str) {
-    let rig = Rig::start(vec![AgentOptions::version(version).in_own_process()]).await;
-    let client = connect(watched(rig.builder()).fair_grace(GRACE)).await;
-    let listener = Listener::open(rig.server.addr()).await;
-
+/// Our hold ends by a release, and then by `force_unlock`.
+async fn release_and_force_tell_java(rig: &Rig, client: &Client, listener: &Listener) {
     for how in ["released", "forced"] {
-        let lane = Lane::new(&rig, how);
+        let lane = Lane::new(rig, how);
         let guard = client.fair(how).lock().await.expect("lock");
         let java = lane.java(0, 1);
         let call = java.start_lock();
         let head = lane.joined(1).await;
-        heard(&lane, &listener).await;
+        heard(&lane, listener).await;
         rig.agents[0].stop();
         if how == "forced" {
             assert!(client.fair(how).force_unlock().await.expect("force_unlock"));
         } else {
             guard.unlock().await.expect("unlock");
         }
-        only_told(&lane, &heard(&lane, &listener).await, &head).await;
+        only_told(&lane, &heard(&lane, listener).await, &head).await;
         takes_it(&lane, java, call, &head).await;
         lane.is_gone().await;
     }
+}
 
-    // Our waiter at the head of a free lock gives up.
-    let lane = Lane::new(&rig, "left");
+/// Our waiter at the head of a free lock gives up.
+async fn leaving_waiter_tells_java(rig: &Rig, client: &Client, listener: &Listener) {
+    let lane = Lane::new(rig, "left");
     let guard = client.fair(lane.name).lock().await.expect("lock");
-    let ours = fair_wait(&client, lane.name);
+    let ours = fair_wait(client, lane.name);
     let first = lane.joined(1).await;
     let java = lane.java(0, 2);
     let call = java.start_lock();
     let head = lane.joined(2).await;
     rig.agents[0].stop();
     lane.refreshed(&first).await;
-    heard(&lane, &listener).await;
+    heard(&lane, listener).await;
     lane.vanish().await;
     ours.abort();
     drop(ours);
     until_is("its leaving", async || lane.queue().await.len(), |len| *len == 1).await;
-    // On a slow machine it may have had its turn first.
+    // On a slow machine, the waiter may have acquired and released first.
     until_is("a free lock", async || lane.holders().await, BTreeMap::is_empty).await;
-    only_told(&lane, &heard(&lane, &listener).await, &head).await;
+    only_told(&lane, &heard(&lane, listener).await, &head).await;
     takes_it(&lane, java, call, &head).await;
     let _ = guard.unlock().await;
     lane.is_gone().await;
+}
 
-    // Our waiter finds the lock free while Java is ahead.
-    let lane = Lane::new(&rig, "found");
+/// Our waiter finds the lock free while a waiter of Java is ahead.
+async fn refresh_tells_java(rig: &Rig, client: &Client, listener: &Listener) {
+    let lane = Lane::new(rig, "found");
     let guard = client.fair(lane.name).lock().await.expect("lock");
     let java = lane.java(0, 3);
     let call = java.start_lock();
     let head = lane.joined(1).await;
-    let ours = fair_wait(&client, lane.name);
+    let ours = fair_wait(client, lane.name);
     let second = lane.joined(2).await;
     rig.agents[0].stop();
-    heard(&lane, &listener).await;
+    heard(&lane, listener).await;
     lane.refreshed(&second).await;
     lane.vanish().await;
     lane.refreshed(&second).await;
     // Each refresh that finds the lock free sends one message.
-    let mut messages = heard(&lane, &listener).await;
+    let mut messages = heard(&lane, listener).await;
     messages.dedup();
     only_told(&lane, &messages, &head).await;
     takes_it(&lane, java, call, &head).await;
     soon(ours).await.expect("the waiter").1.unlock().await.expect("unlock");
     let _ = guard.unlock().await;
     lane.is_gone().await;
+}
 
+/// Covers all our calls that free the lock or find it free.
+pub async fn fair_java_head_is_notified_and_not_granted(version: &str) {
+    let rig = Rig::start(vec![AgentOptions::version(version).in_own_process()]).await;
+    let client = connect(watched(rig.builder()).fair_grace(GRACE)).await;
+    let listener = Listener::open(rig.server.addr()).await;
+    release_and_force_tell_java(&rig, &client, &listener).await;
+    leaving_waiter_tells_java(&rig, &client, &listener).await;
+    refresh_tells_java(&rig, &client, &listener).await;
     drop(listener);
     rig.end([client]).await;
 }
 
-/// If our waiter is the head, any call of ours that frees the lock grants it the lock, with its lease. Java only tells
-/// it to take the lock.
-pub async fn fair_grants_go_to_us(version: &str) {
+/// If our waiter is the head, any call of ours that frees the lock grants the lock to the waiter, with the waiter's
+/// lease. A release by Java only sends a message.
+pub async fn fair_release_grants_the_lock_to_our_head(version: &str) {
     let rig = Rig::with(version).await;
     let (client, other) = (rig.watched_client().await, rig.watched_client().await);
     let listener = Listener::open(rig.server.addr()).await;
@@ -157,8 +166,8 @@ pub async fn fair_grants_go_to_us(version: &str) {
     rig.end([client, other]).await;
 }
 
-/// Java forces our hold. The head is served, in either language, and our guard learns of the loss.
-pub async fn fair_forced_open_in_java(version: &str) {
+/// Java forces our hold. The head acquires, in either language, and our guard learns of the loss.
+pub async fn fair_force_unlock_in_java_serves_head_and_ends_our_guard(version: &str) {
     let rig = Rig::with(version).await;
     let (client, other) = (rig.watched_client().await, rig.watched_client().await);
     for ours in [true, false] {

@@ -1,5 +1,5 @@
-//! Live waiters of both languages are served although waiters ahead of them were killed or frozen. These tests do not
-//! check how long that takes exactly; the simulator's tests do. Redisson alone skips a killed waiter only after 300 s.
+//! Live waiters of both languages acquire although waiters ahead were killed or frozen. The simulator's tests check the
+//! exact times. Redisson alone skips a killed waiter only after 300 s.
 
 use std::time::Duration;
 
@@ -26,27 +26,27 @@ const NAME: &str = "INTEROP_LOCK";
 /// | J | Java's `lock()` |
 /// | T | Java's `tryLock(wait, lease)` |
 const CASES: [(&str, Duration); 17] = [
-    // Ours are dead: at the head or behind Java, with a client of ours that waits too.
+    // Our waiters are dead: at the head or behind Java. A client of ours waits, too.
     ("KRJ", ms(0)),
     ("JKRJ", ms(0)),
     ("TKJKR", ms(1000)),
-    // The same with Java alone behind them, and with holds shorter and longer than their places last.
+    // The same, with only Java behind. Holds are shorter and longer than the life of a dead place.
     ("KJ", ms(0)),
     ("JKJ", ms(0)),
     ("JKJ", ms(2000)),
     ("TKJ", ms(0)),
     ("TKT", ms(6000)),
-    // Several are dead, side by side or apart.
+    // Several waiters are dead, side by side or apart.
     ("KKKJ", ms(0)),
     ("JKKJ", ms(0)),
     ("KJKJ", ms(0)),
     ("JTKJ", ms(500)),
-    // Java's are dead: at the head, in the middle, two of them, and next to one of ours.
+    // Java's waiters are dead: at the head, in the middle, two of them, and next to a dead waiter of ours.
     ("XRJ", ms(0)),
     ("JXR", ms(0)),
     ("RXXJ", ms(0)),
     ("XKJR", ms(0)),
-    // Java's head stands still, and comes back.
+    // Java's head is frozen, and resumes.
     ("FJR", ms(0)),
 ];
 
@@ -56,7 +56,7 @@ const KILLED: usize = 1;
 const FROZEN: usize = 2;
 
 /// A holder of ours releases the lock after some of the waiters were killed or frozen.
-pub async fn fair_live_waiters_pass_the_dead(version: &str) {
+pub async fn fair_live_waiters_are_served_in_order_past_killed_ones(version: &str) {
     let alone = || AgentOptions::version(version).in_own_process();
     let rig = Rig::start(vec![AgentOptions::version(version), alone(), alone()]).await;
     // The releasing client's `fair_wait` limits the first lease. With the rig's 5 min, a killed waiter that is granted
@@ -115,7 +115,7 @@ async fn queue(rig: &Rig, [holder, client]: [&Client; 2], number: i64, name: &st
     Queue { guard, killed, alive, frozen }
 }
 
-/// All live waiters have their turns in the order of their arrival.
+/// Checks that all live waiters acquire in the order of their arrival.
 async fn in_order(name: &str, guard: Guard, alive: Vec<Waiter>, hold: Duration) {
     guard.unlock().await.expect("unlock");
     let turns = join_all(alive.into_iter().map(|waiter| soon(waiter.hold(hold)))).await;

@@ -89,7 +89,7 @@ async fn in_rust(tally: Arc<Tally>, client: Client, admin: Admin, mut dice: Numb
 }
 
 /// All tasks share a thousand rounds.
-pub async fn fair_rounds_with_cancels_count_exactly(version: &str) {
+pub async fn fair_counter_is_exact_when_waiters_give_up(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); CLIENTS]).await;
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
@@ -111,7 +111,7 @@ pub async fn fair_rounds_with_cancels_count_exactly(version: &str) {
             tasks.push(tokio::spawn(in_rust(Arc::clone(&tally), client.clone(), rust, Numbers::new(seed + 2))));
         }
     }
-    // A waiter of Java's that gives up at its turn tells nobody. If no other client arrives, the test has to wake the
+    // A waiter of Java that gives up at its turn sends no message. If no other client arrives, the test must wake the
     // waiters behind it.
     let wake_java = async || {
         for (i, task) in (0..CLIENTS).flat_map(|i| (0..TASKS).map(move |task| (i, task))) {

@@ -38,7 +38,7 @@ async fn queue_up(rig: &Rig, client: &Client, agent: &Agent, name: &str, key: &s
 }
 
 /// Keys and channels of every odd name.
-pub async fn fair_odd_names_queue_up(version: &str) {
+pub async fn fair_odd_names_use_the_same_queue_in_both_languages(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = connect(rig.builder().subscription_linger(ms(1))).await;
     for (name, _) in NAMES {
@@ -48,7 +48,7 @@ pub async fn fair_odd_names_queue_up(version: &str) {
 }
 
 /// A name mapper in Java, and a name prefix in our client.
-pub async fn fair_prefixes_meet(version: &str) {
+pub async fn fair_prefixes_use_the_same_queue_in_both_languages(version: &str) {
     let prefixes = ["p:", "{app}:"];
     let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };
     let rig = Rig::start(prefixes.map(options).to_vec()).await;

@@ -11,8 +11,8 @@ use crate::rig::{NEVER, Rig, replied, soon};
 const ORDERS: [&str; 6] = ["JRJRJR", "RJRJRJ", "JJRRJJRR", "RRRJJJ", "JRRJRJJRJRJR", "RJJJJRRRRJ"];
 const ROUNDS: usize = 10;
 
-/// First come, first served, whichever side is the first holder.
-pub async fn fair_turns_are_in_order_of_arrival(version: &str) {
+/// Waiters acquire in the order of arrival, whichever side is the first holder.
+pub async fn fair_waiters_are_served_in_order_of_arrival(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.watched_client().await, rig.watched_client().await];
     for (round, order) in ORDERS.iter().enumerate() {
@@ -52,13 +52,13 @@ async fn in_order(rig: &Rig, clients: &[Client; 2], name: &str, order: &str, jav
     }
     let turns = join_all(waiters.into_iter().map(Waiter::turn)).await;
     for (i, pair) in turns.windows(2).enumerate() {
-        // Each turn begins its release before the next waiter can have the lock.
+        // Each release begins before the next acquire ends.
         assert!(pair[0].1 <= pair[1].0, "{order}: {} had it before {i}: {turns:?}", i + 1);
     }
     lane.is_gone().await;
 }
 
-/// A release on either side passes the lock to a head on the other. Redisson's head waits for the message alone.
+/// A release on either side wakes a head on the other side. Redisson's head acquires only after the message.
 pub async fn fair_releases_wake_the_other_sides_head(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;

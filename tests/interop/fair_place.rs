@@ -1,5 +1,5 @@
-//! Our live waiters keep their places, however long Java's waiters ahead of them take, and however much these reduce
-//! the deadlines behind them.
+//! Our live waiters keep their places. Java's waiters ahead may take any time, and may reduce the deadlines behind
+//! them.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::fair_rig::{Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, connect, had, ms, replied, soon, until, watched};
 
-/// Our clients' `fair_wait`: longer than a standstill of the machine. The default is 5 s.
+/// Our clients' `fair_wait`: longer than any pause of the machine. The default is 5 s.
 const OUR_FAIR_WAIT: Duration = Duration::from_secs(25);
 
 #[derive(Clone, Copy)]
@@ -20,14 +20,14 @@ enum Ask {
     Lock,
     /// `tryLock(wait, lease, MILLISECONDS)`.
     Try(u64),
-    /// `tryLock(wait, SECONDS)`: queues for this number of milliseconds, and reduces deadlines by the seconds when it
-    /// gives up.
+    /// `tryLock(wait, SECONDS)`: its queue deadline counts the number as milliseconds. When it gives up, it reduces
+    /// deadlines by the number as seconds.
     Seconds(u64),
-    /// `tryLockAsync(wait, lease)`: reduces deadlines by 300 s when it gives up.
+    /// `tryLockAsync(wait, lease)`: when it gives up, it reduces deadlines by 300 s.
     Async(u64),
 }
 
-/// The calls of Java's waiters ahead of ours, how long we hold the lock, and how long each of them holds it afterwards.
+/// The calls of Java's waiters ahead of ours, our hold time, and the hold time of each Java waiter afterwards.
 struct Case {
     name: &'static str,
     ahead: &'static [Ask],
@@ -51,7 +51,7 @@ const CASES: [Case; 10] = [
     Case { name: "tries for ever", ahead: &[Lock, Try(FOR_EVER), Try(FOR_EVER / 2)], held: ms(0), hold: ms(12_500) },
 ];
 
-/// Java's `Long.MAX_VALUE`. Deadlines behind it have no room for a stamp.
+/// Java's `Long.MAX_VALUE`. Deadlines behind it are so large that their fraction cannot encode a refresh time.
 const FOR_EVER: u64 = i64::MAX as u64;
 
 /// The holder's lease is shorter than the reduction, so the deadlines do not show the reduction's size.
@@ -64,20 +64,21 @@ const BRIEF: [Case; 3] = [
 const ASYNCS: [Case; 1] =
     [Case { name: "async behind a lock", ahead: &[Lock, Async(7500)], held: ms(20_000), hold: ms(0) }];
 
-/// Our waiter is behind Java's, and another waiter of Java's is behind ours. Expired places are purged all the time.
-pub async fn fair_place_of_ours_is_kept(version: &str) {
+/// Our waiter is behind Java's, and another waiter of Java's is behind ours. Another client purges expired places all
+/// the time.
+pub async fn fair_our_waiter_keeps_its_entry_behind_java(version: &str) {
     // The lease is longer than the reduction by waiters that give up after some seconds.
     keep(version, &CASES, Duration::from_secs(150)).await;
 }
 
 /// The same with a renewed lease of 22.5 s.
-pub async fn fair_place_of_ours_is_kept_under_brief_leases(version: &str) {
+pub async fn fair_our_waiter_keeps_its_entry_under_brief_leases(version: &str) {
     keep(version, &BRIEF, ms(22_500)).await;
 }
 
 /// The same behind a `lock()` that stays, and a waiter that gives up with a larger reduction than its queueing added.
-/// Without another waiter ahead, ours may lose its place: see the docs.
-pub async fn fair_place_of_ours_is_kept_behind_a_lock_and_an_async(version: &str) {
+/// Without another waiter ahead, our waiter may lose its place: see the docs.
+pub async fn fair_our_waiter_keeps_its_entry_behind_lock_and_async(version: &str) {
     keep(version, &ASYNCS, Duration::from_secs(30)).await;
 }
 
@@ -176,9 +177,9 @@ async fn turn(java: JavaLock, call: Call, hold: Duration) {
     }
 }
 
-/// Java's waiters with the unit bug keep their places behind ours as long as behind Java's. Their deadlines are a few
-/// milliseconds, plus the remaining time of the waiters ahead.
-pub async fn fair_place_of_javas_is_kept_behind_ours(version: &str) {
+/// Java's waiters with the unit bug keep their places behind our waiter as long as behind a Java waiter. Their
+/// deadlines are a few milliseconds, plus the remaining time of the waiters ahead.
+pub async fn fair_java_waiter_keeps_its_entry_behind_ours(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let client = rig.client().await;
     for ours_ahead in [false, true] {

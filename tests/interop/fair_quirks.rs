@@ -11,7 +11,7 @@ use crate::fair_rig::{GHOST, Lane, Waiter, fair_wait};
 use crate::rig::{NEVER, Rig, connect, had, ms, replied, soon, until, watched};
 use crate::rw_rig::sits;
 
-/// The time after which a dead head is out.
+/// The time after which a dead head is removed.
 const GRACE: Duration = Duration::from_millis(500);
 /// Another waiter that does not exist.
 const SHADE: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:2";
@@ -22,9 +22,9 @@ async fn held_by_nobody(lane: &Lane<'_>, lease: Duration) {
     lane.rig.admin.cmd::<()>(&["PEXPIRE", lane.name, &lease.as_millis().to_string()]).await;
 }
 
-/// The lock is free and its head is dead: Redisson's waiters ask without a pause until the head's deadline. A client of
-/// ours that waits too has the head out after the grace time, and both have their turns.
-pub async fn fair_dead_head_is_passed_over(version: &str) {
+/// The lock is free and its head is dead. Redisson's waiters retry without a pause until the head's deadline. If a
+/// client of ours also waits, it removes the head after the grace time, and both waiters acquire.
+pub async fn fair_dead_head_is_removed_when_our_client_waits(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version)]).await;
     let client = connect(watched(rig.builder()).fair_grace(GRACE)).await;
     let lane = Lane::new(&rig, "dead");
@@ -42,12 +42,12 @@ pub async fn fair_dead_head_is_passed_over(version: &str) {
 }
 
 /// The head gives up while the lock is free: Redisson notifies nobody.
-pub async fn fair_giver_up_wakes_the_next(version: &str) {
+pub async fn fair_waiter_behind_head_that_gives_up_is_served(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version), AgentOptions::version(version).in_own_process()]).await;
     let client = rig.watched_client().await;
 
     let lane = Lane::new(&rig, "theirs");
-    // The server knows the scripts, so that each attempt is one command.
+    // Loads the scripts, so that each attempt is one command.
     replied(lane.java(0, 1).start_lock()).await;
     replied(lane.java(0, 1).unlock()).await;
     with_longer_waits(ms(1000), async |wait| redisson_tells_nobody(&lane, wait).await).await;
@@ -63,19 +63,19 @@ pub async fn fair_giver_up_wakes_the_next(version: &str) {
     lane.vanish().await;
     first.abort();
     drop(first);
-    // Its own next attempt would come in an hour.
+    // The waiter itself would retry only after an hour.
     replied(second).await;
     replied(lane.java(0, 3).unlock()).await;
 
-    // Java's head gives up with our waiter behind it, and then with one of Java's and ours.
+    // Java's head gives up with our waiter behind it, with and without a Java waiter between the two.
     for java_between in [false, true] {
         with_longer_waits(ms(1500), async |wait| javas_head_gives_up(&rig, &client, java_between, wait).await).await;
     }
     rig.end([client]).await;
 }
 
-/// Java's head gives up while the lock is free, and the waiters behind it have their turns. Returns `None` if the head
-/// gave up earlier.
+/// Java's head gives up while the lock is free, and the waiters behind it acquire. Returns `None` if the head gave up
+/// earlier.
 ///
 /// The head's process is frozen until the wait has ended, so the head does not receive our messages.
 async fn javas_head_gives_up(rig: &Rig, client: &Client, java_between: bool, wait: Duration) -> Option<()> {
@@ -130,12 +130,12 @@ async fn redisson_tells_nobody(lane: &Lane<'_>, wait: Duration) -> Option<()> {
     in_time.then_some(())
 }
 
-/// Our clients' `fair_wait`, instead of the default of 5 s: shorter than the test, and longer than a standstill of the
+/// Our clients' `fair_wait`, instead of the default of 5 s: shorter than the test, and longer than any pause of the
 /// machine.
 const OUR_FAIR_WAIT: Duration = Duration::from_secs(40);
 
 /// The waits exceed the computed deadlines, so Redisson removes live waiters.
-pub async fn fair_long_waits_keep_places(version: &str) {
+pub async fn fair_our_waiters_keep_entries_during_long_waits(version: &str) {
     let options = AgentOptions { fair_wait: Some(ms(1000)), ..AgentOptions::version(version) };
     let rig = Rig::start(vec![options]).await;
     // Java computes deadlines from the holder's lease, here the default one, which is renewed.
@@ -157,7 +157,8 @@ async fn java_behind_java(rig: &Rig, holder: &Client) {
     let head = lane.joined(1).await;
     let second = lane.java(0, 2).start_lock();
     lane.joined(2).await;
-    // A removed waiter queues again with another deadline. Whether it is behind the other waiter then is random.
+    // A removed waiter queues again with another deadline. Its new place, ahead of or behind the other waiter, is
+    // random.
     let due = lane.score(&head).await;
     until("the head thrown out", async || lane.score(&head).await != due).await;
     guard.unlock().await.expect("unlock");
@@ -180,13 +181,13 @@ async fn both_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
     let fourth = lane.java(0, 4).start_lock();
     lane.joined(4).await;
     let queue = lane.queue().await;
-    // Longer than several deadlines of Java's waiters, and than an unrefreshed place of ours.
+    // Longer than several deadlines of Java's waiters, and than the life of an unrefreshed place of ours.
     for _ in 0..450 {
         assert_eq!(lane.queue().await, queue, "a waiter lost its place");
         tokio::time::sleep(ms(100)).await;
     }
     guard.unlock().await.expect("unlock");
-    // From here on Java's deadlines run by Java's rules, so one may have expired when its turn comes.
+    // From here on Java's rules apply, so a Java waiter's deadline may expire before its turn.
     let [second, fourth] = [(3, second), (4, fourth)].map(|(thread, call)| Waiter::Java(lane.java(0, thread), call));
     let waiters = [Waiter::Ours(first), second, Waiter::Ours(third), fourth].map(Waiter::turn);
     let turns = join_all(waiters).await;
@@ -216,7 +217,7 @@ async fn java_behind_ours(rig: &Rig, holder: &Client, client: &Client) {
 
 /// The last waiter's deadline has expired, and the head's has not. A new waiter behind them gets a remaining time in
 /// the past.
-pub async fn fair_negative_times_are_bounded(version: &str) {
+pub async fn fair_waiter_with_negative_remaining_time_is_served(version: &str) {
     let rig = Rig::with(version).await;
     // Only its own polls can wake this waiter.
     let client = connect(watched(rig.builder()).poll_cap(ms(500))).await;

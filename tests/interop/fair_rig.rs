@@ -11,9 +11,9 @@ use crate::rig::{FAIR_WAIT, Rig, soon, until, until_is};
 
 /// Redisson's `fairLockWaitTimeout`, the wait of its `lock()`.
 pub const JAVAS_WAIT: i64 = 300_000;
-/// Our clients' `fair_wait` here, less half a beat.
+/// How far a refreshed deadline of ours is ahead, in ms: `fair_wait` minus half a beat.
 pub const OUR_WAIT: i64 = FAIR_WAIT.as_millis() as i64 - 500;
-/// The default of `fair_wait`. A waiter that stands still for longer loses its place, and nothing else.
+/// The default of `fair_wait`. A waiter that is suspended for longer only loses its place.
 pub const USUAL_WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ impl<'a> Lane<'a> {
         self.tagged("redisson_lock_timeout")
     }
 
-    /// Our waiters' nonces.
+    /// The key with the nonces of our waiters.
     pub fn waiters_key(&self) -> String {
         format!("{}:{}", self.deadlines_key().replace("redisson_lock_timeout", "redisson_lock_waiters"), self.name)
     }
@@ -117,7 +117,7 @@ impl<'a> Lane<'a> {
         until("a refresh", async || self.score(owner).await != before).await;
     }
 
-    /// Waits until none of its keys is left.
+    /// Waits until none of the lock's keys is left.
     pub async fn is_gone(&self) {
         for key in [self.name, &self.queue_key(), &self.deadlines_key()] {
             until(&format!("{key:?} gone"), async || !self.rig.admin.exists(key).await).await;
@@ -160,13 +160,13 @@ pub enum Waiter {
 }
 
 impl Waiter {
-    /// Waits until it has the lock, and releases the lock at once. Returns the times of the acquire and of the
-    /// beginning of the release.
+    /// Waits for the acquire, and releases the lock at once. Returns the times of the acquire and of the start of the
+    /// release.
     pub async fn turn(self) -> (u64, u64) {
         soon(self.hold(Duration::ZERO)).await
     }
 
-    /// The same without a time limit, and holding the lock for a while.
+    /// Like [`Waiter::turn`], but without a time limit, and holds the lock for `hold`.
     pub async fn hold(self, hold: Duration) -> (u64, u64) {
         match self {
             Self::Java(lock, call) => {

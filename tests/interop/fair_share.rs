@@ -1,4 +1,5 @@
-//! Java gets its turns in a crowd of ours, whichever call it uses, and we get ours in a crowd of Java's.
+//! Java is not starved by a crowd of our tasks, whichever call it uses. Our tasks are not starved by a crowd of Java
+//! threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +14,8 @@ use crate::rig::{NEVER, PATIENCE, Rig, connect, ms, replied, soon, until, watche
 const CROWD: u64 = 6;
 const HOLD: Duration = ms(10);
 const TURNS: usize = 8;
-/// Limit of the crowd's turns between the request and the acquire: one each, and again as many for calls in flight.
+/// Limit of the crowd's turns between the request and the acquire: one for each member, and one more for each call in
+/// flight.
 const FAIR: u64 = 2 * CROWD;
 
 fn median(turns: &[u64]) -> u64 {
@@ -40,7 +42,7 @@ async fn java_hammers(java: JavaLock, enough: Arc<AtomicBool>) {
 }
 
 /// Our tasks acquire again and again, while Java uses `lock()`, `tryLock(wait, lease)` and `tryLock(wait, SECONDS)`.
-pub async fn fair_java_gets_its_turn(version: &str) {
+pub async fn fair_java_is_not_starved_by_our_waiters(version: &str) {
     let rig = Rig::with(version).await;
     let client = async || connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
     let (client, other) = (client().await, client().await);
@@ -76,7 +78,7 @@ pub async fn fair_java_gets_its_turn(version: &str) {
 }
 
 /// Threads in Java acquire again and again, and so does one of our tasks.
-pub async fn fair_we_get_our_turn(version: &str) {
+pub async fn fair_our_client_is_not_starved_by_java(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(watched(rig.builder()).fair_wait(USUAL_WAIT)).await;
     let lane = Lane::new(&rig, "theirs");

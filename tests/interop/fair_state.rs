@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::fair_rig::{JAVAS_WAIT, Lane, OUR_WAIT, fair_wait};
 use crate::rig::{NEVER, Rig, had, ms, replied, soon, until};
 
-/// Long enough for the next waiter to queue, except on a slow machine.
+/// Long enough for the next waiter to queue on a machine that is not slow.
 const SHORT: Duration = ms(4000);
 const LEASE: Duration = NEVER;
 const CAST: usize = 4;
@@ -99,8 +99,8 @@ async fn seen(lane: &Lane<'_>, cast: &[Actor], step: &str) -> String {
     format!("{step}: held [{}] queue [{}] deadlines [{}]", held.join(" "), queue.join(" "), due.join(" "))
 }
 
-/// Takes all steps with this cast. Returns the state after each step, or `None` if the machine was too slow and C gave
-/// up too early.
+/// Runs all steps with this cast. Returns the state after each step, or `None` if C gave up too early on a slow
+/// machine.
 async fn play(rig: &Rig, client: &Client, name: &str, java: u32, short: Duration) -> Option<Vec<String>> {
     let lane = Lane::new(rig, name);
     let mut cast: Vec<_> =
@@ -119,7 +119,7 @@ async fn play(rig: &Rig, client: &Client, name: &str, java: u32, short: Duration
     let d = cast[3].ask(name, None);
     lane.waits(&cast[3].owner).await;
     all.push(seen(&lane, &cast, "D waits").await);
-    // A re-entry goes past the queue.
+    // A re-entry bypasses the queue.
     cast[0].lock(name).await;
     all.push(seen(&lane, &cast, "A holds three times").await);
     let in_time = lane.queue().await.contains(&cast[2].owner);
@@ -144,7 +144,7 @@ async fn play(rig: &Rig, client: &Client, name: &str, java: u32, short: Duration
 }
 
 /// Every cast of both languages leaves the same state as Redisson alone.
-pub async fn fair_states_are_the_same(version: &str) {
+pub async fn fair_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let all_java = (1 << CAST) - 1;
@@ -160,14 +160,14 @@ pub async fn fair_states_are_the_same(version: &str) {
     rig.end([client]).await;
 }
 
-/// Java's deadlines behind our waiter are later by Java's wait, and earlier again when our waiter leaves.
-pub async fn fair_deadlines_move_with_us(version: &str) {
+/// A Java waiter behind ours gets a deadline that is later by Java's wait. The deadline becomes earlier when our waiter
+/// leaves.
+pub async fn fair_java_deadlines_depend_on_our_waiter_ahead(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
-    // Repeated if a slow machine refreshed our place between two readings, because the exact deadline is then unknown.
-    // The wait is not lengthened.
+    // Repeated if our place was refreshed between two readings, because then the exact deadline is unknown.
     with_longer_waits(ms(1), async |_| ours_acquires(&rig, &client).await).await;
-    // Behind a waiter of Java's, and behind one of ours. Then the waiter is the head.
+    // The waiter is behind a waiter of Java, or behind a waiter of ours, and then at the head.
     for java_ahead in [true, false] {
         with_longer_waits(ms(1), async |_| ours_gives_up(&rig, &client, java_ahead).await).await;
     }
@@ -271,7 +271,7 @@ async fn ours_gives_up(rig: &Rig, client: &Client, java_ahead: bool) -> Option<(
     is_exact.then_some(())
 }
 
-/// J R J R J: each waiter of Java's stays behind the waiter ahead of it.
+/// The queue J R J R J: the deadline of each Java waiter is after the deadline of the waiter ahead.
 async fn java_between(rig: &Rig, client: &Client) {
     let lane = Lane::new(rig, "between");
     let guard = client.fair(lane.name).lock().await.expect("lock");

@@ -36,7 +36,7 @@ const ROUNDS: u64 = 130;
 
 /// Two clients of Java's and two of ours acquire a lock in all ways, and append each token to a list while they hold
 /// the lock. The list grows strictly (M3; Redisson's `testTokenIncrease`). Java's re-entries count as well.
-pub async fn fenced_tokens_grow_over_both(version: &str) {
+pub async fn fenced_tokens_grow_across_both_languages(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
     let (name, url, lease) = ("ledger", rig.server.url(), NEVER.as_millis() as u64);
@@ -112,8 +112,8 @@ const ROWS: [Row; 3] = [
     ],
 ];
 
-/// State, lease, messages and counter are compared after every step.
-pub async fn fenced_states_are_the_same(version: &str) {
+/// Compares state, lease, messages and counter after every step.
+pub async fn fenced_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;

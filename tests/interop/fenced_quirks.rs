@@ -11,7 +11,7 @@ use crate::rig::{NEVER, Rig, channel, lasting, ms, replied, until_is};
 use crate::several::take;
 
 /// Redisson ignores the lease of `lockAndGetToken` and uses the watchdog's. Our lock uses the requested lease.
-pub async fn fenced_leases_with_tokens(version: &str) {
+pub async fn fenced_acquire_uses_the_requested_lease_and_wait(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
     let (a, b) = ("java:x", "rust:x");
@@ -40,7 +40,7 @@ pub async fn fenced_leases_with_tokens(version: &str) {
 }
 
 /// A foreign lock without a TTL: Redisson treats the refusal as a grant with the token -1. Our client waits.
-pub async fn fenced_refusals_are_no_tokens(version: &str) {
+pub async fn fenced_refusal_returns_no_token(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let name = "endless";
@@ -58,9 +58,9 @@ pub async fn fenced_refusals_are_no_tokens(version: &str) {
 }
 
 /// Redisson's `delete()` deletes the counter, and the next section has number 1 again. In this crate nothing deletes
-/// it: neither `force_unlock`, nor the end of a lease, nor a lock of another flavour under the same name, which does
-/// not count either.
-pub async fn fenced_counters_are_kept(version: &str) {
+/// the counter: neither `force_unlock`, nor the end of a lease, nor a lock of another flavour under the same name.
+/// Locks of other flavours do not count.
+pub async fn fenced_counter_survives_force_expiry_and_other_flavours(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (a, b) = ("java:x", "rust:x");
@@ -91,7 +91,7 @@ pub async fn fenced_counters_are_kept(version: &str) {
     assert!(rig.admin.cmd::<bool>(&["PEXPIRE", b, "80"]).await, "the lock is not there");
     until_is("a lapsed lease", async || rig.admin.exists(b).await, |there| !there).await;
     drop(third);
-    // Other flavours exclude it, and do not count.
+    // Other flavours exclude the fenced lock, and do not change the counter.
     for (kind, flavour) in [(Kind::Reentrant, Flavour::Reentrant), (Kind::Spin, Flavour::Spin)] {
         let other = rig.agents[0].at(kind, b, 2);
         replied(other.lock()).await;
@@ -107,9 +107,9 @@ pub async fn fenced_counters_are_kept(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's multi lock sets a TTL on the counter of a fenced member: the lease. Our next section removes the TTL if
-/// it comes in time. Otherwise numbers restart at 1. Our multi lock does not change the counter.
-pub async fn fenced_counters_in_multi_locks(version: &str) {
+/// Redisson's multi lock sets its lease as TTL on the counter of a fenced member. Our next acquire removes the TTL,
+/// unless the counter has expired. Then tokens restart at 1. Our multi lock sets no TTL.
+pub async fn fenced_counter_gets_no_ttl_from_our_multi_lock(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (a, b, c) = ("java:a:x", "java:b:x", "rust:a:x");
@@ -137,7 +137,7 @@ pub async fn fenced_counters_in_multi_locks(version: &str) {
     guard.unlock().await.expect("unlock");
     replied(java.unlock()).await;
 
-    // We use the first lock in time.
+    // We acquire the first lock before its counter expires.
     sections(a, 5).await;
     assert_eq!(rig.admin.pttl(&counter(a)).await, -1, "the counter of {a} was not mended");
     for key in [b.to_owned(), counter(b)] {

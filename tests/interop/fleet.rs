@@ -1,5 +1,5 @@
-//! Mixed fleets: processes of both languages use the same locks with several workers each, and one process of either
-//! side is killed and replaced. Exclusion holds, both sides make progress, and nothing is left.
+//! Mixed fleets: processes of both languages use the same locks with several workers each. A process of each side is
+//! killed and replaced. Exclusion holds, both sides make progress, and nothing is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,7 +15,7 @@ use crate::fleet_processes::Fleet;
 use crate::rig::{PATIENCE, Rig, connect, ms, until, until_is};
 
 const EACH: usize = 2;
-/// The watchdog of both sides, and the longest lease. A hold that a slow machine loses by it is not counted.
+/// The watchdog of both sides, and the longest lease. A hold that a slow machine loses is not counted.
 pub const WATCHDOG: Duration = Duration::from_secs(6);
 pub const LONGEST: Duration = Duration::from_secs(3);
 /// Number of turns of each side before and after every kill.
@@ -28,7 +28,7 @@ pub const THREADS: i64 = 2;
 pub const AT: &str = "INTEROP_URL";
 pub const FLAVOUR: &str = "INTEROP_FLAVOUR";
 pub const SEED: &str = "INTEROP_SEED";
-/// Names of the locks. Multi locks use some of them, and all other locks the first.
+/// Names of the locks. Multi locks use several names, all other locks use the first name.
 pub const NAMES: [&str; 3] = ["fleet:a", "fleet:b", "fleet:c"];
 
 /// The keys that count the turns of Java and of ours.
@@ -39,27 +39,27 @@ pub async fn with_room() -> impl Sized {
     FLEETS.acquire().await.expect("never closed")
 }
 
-pub async fn fleet_of_reentrant_locks(version: &str) {
+pub async fn fleet_of_reentrant_locks_keeps_exclusion_after_kills(version: &str) {
     play("reentrant", version).await;
 }
 
-pub async fn fleet_of_fair_locks(version: &str) {
+pub async fn fleet_of_fair_locks_keeps_exclusion_after_kills(version: &str) {
     play("fair", version).await;
 }
 
-pub async fn fleet_of_read_write_locks(version: &str) {
+pub async fn fleet_of_read_write_locks_keeps_exclusion_after_kills(version: &str) {
     play("read-write", version).await;
 }
 
-pub async fn fleet_of_fenced_locks(version: &str) {
+pub async fn fleet_of_fenced_locks_keeps_exclusion_after_kills(version: &str) {
     play("fenced", version).await;
 }
 
-pub async fn fleet_of_spin_locks(version: &str) {
+pub async fn fleet_of_spin_locks_keeps_exclusion_after_kills(version: &str) {
     play("spin", version).await;
 }
 
-pub async fn fleet_of_multi_locks(version: &str) {
+pub async fn fleet_of_multi_locks_keeps_exclusion_after_kills(version: &str) {
     play("multi", version).await;
 }
 
@@ -92,7 +92,7 @@ async fn both_have_turns(rig: &Rig, flavour: &str) {
 
 /// Asserts that exclusive spans of the same lock do not overlap, and that each token is above all earlier ones.
 fn judge(flavour: &str, mut spans: Vec<Span>) {
-    // A span that was over before its holder learned of it proves nothing.
+    // Ignores spans that ended before the holder learned of the acquire.
     spans.retain(|span| span.from < span.to);
     spans.sort_by_key(|span| span.from);
     for (at, one) in spans.iter().enumerate() {
@@ -108,7 +108,8 @@ fn judge(flavour: &str, mut spans: Vec<Span>) {
     }
 }
 
-/// Measures by how much a deadline exceeded a lease, a place of ours and the longest waits of all waiters.
+/// Measures by how much a queue deadline exceeds a lease, a place of ours and the longest waits of all waiters
+/// together.
 async fn furthest(url: String, excess: Arc<AtomicI64>) {
     let look = "local t = redis.call('time') local last = redis.call('zrange', KEYS[1], -1, -1, 'withscores')[2] \
                 return last and {math.floor(last - t[1] * 1000 - t[2] / 1000), redis.call('zcard', KEYS[1])}";
@@ -116,7 +117,7 @@ async fn furthest(url: String, excess: Arc<AtomicI64>) {
     let key = format!("redisson_lock_timeout:{{{}}}", NAMES[0]);
     loop {
         if let Some((left, standing)) = admin.cmd::<Option<(i64, i64)>>(&["EVAL", look, "1", &key]).await {
-            // A head of Java that was told, and the waiter of Java behind it, count with Redisson's longest wait.
+            // Redisson's longest wait counts twice: for a notified Java head, and for the Java waiter behind it.
             let told = 2 * 300_000;
             let bound = told + WATCHDOG.as_millis() as i64 + 5000 + standing * LONGEST.as_millis() as i64;
             excess.fetch_max(left - bound, Ordering::Relaxed);
@@ -137,13 +138,13 @@ async fn nothing_left(rig: Rig, flavour: &str) {
     rig.admin.cmd::<()>(&["DEL", TURNS_OF[0], TURNS_OF[1]]).await;
     let left = async || {
         let mut left = rig.keys().await;
-        // A waiter that was killed stays registered for a minute if a client of Java's removed it from the queue.
+        // A killed waiter stays registered for a minute if a Java client removed its queue entry.
         left.retain(|key| *key != counter(NAMES[0]) && !key.starts_with("redisson_lock_waiters:"));
         left.extend(rig.admin.channels().await);
         left
     };
     until_is("no key and no channel", left, Vec::is_empty).await;
-    // Redisson's unlock latches stay for a while when their process is killed.
+    // Redisson's unlock latches stay for a while after their process was killed.
     for key in rig.admin.keys().await {
         assert!(key == counter(NAMES[0]) || rig.admin.pttl(&key).await != -1, "{key} has no end");
     }

@@ -76,7 +76,7 @@ pub fn lock_of(client: &Client, flavour: &str, names: &[&str], alone: bool) -> A
     client.lock(flavour, names[0])
 }
 
-/// A task of ours. Each hold is reported before it ends, so the report is true however the process ends.
+/// A task of ours. Reports each hold before it ends, so the report is true even if the process is killed.
 pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, over: Arc<AtomicBool>) {
     let (mut dice, admin) = (Numbers::new(seed), Admin::from_url(&url).await);
     while !over.load(Ordering::Relaxed) {
@@ -94,7 +94,7 @@ pub async fn in_rust(client: Client, url: String, flavour: String, seed: u64, ov
         let from = monotonic_ns();
         let guard = match got {
             Ok(Some(guard)) => guard,
-            // The machine was busy. The acquire is undone, and so is a late grant.
+            // The machine was busy. The client undoes the acquire, even if the grant comes late.
             Ok(None) | Err(Error::Timeout { .. } | Error::Connection { .. }) => continue,
             Err(error) => panic!("acquire: {error:?}"),
         };
@@ -154,7 +154,7 @@ pub async fn in_java(
     let (mut dice, mut spans, admin) = (Numbers::new(seed), Vec::new(), Admin::from_url(&url).await);
     while !end.over.load(Ordering::Relaxed) {
         let ask = Ask::roll(flavour, &mut dice);
-        // A fresh lock object, because Redisson's would keep another thread's lease.
+        // A fresh lock object, because a shared object would keep another thread's lease.
         let lock = in_java_of(&agent, flavour, &ask, thread).fresh();
         let got = match start(&lock, flavour, &ask).await {
             Err(error) if is_gone(&error) => break,
@@ -163,7 +163,7 @@ pub async fn in_java(
         let Some(got) = got else { continue };
         let token = got.value.as_u64().unwrap_or(0);
         tokio::time::sleep(ask.hold).await;
-        // Redisson's multi lock first takes its members for twice the wait, however short that is.
+        // Redisson's multi lock first acquires its members with a lease of twice the wait, however short.
         let robs_itself = flavour == "multi" && ask.lease.is_some();
         admin.cmd::<u64>(&["INCR", TURNS_OF[0]]).await;
         let sent = monotonic_ns();

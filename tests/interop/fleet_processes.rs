@@ -95,8 +95,8 @@ impl Fleet {
         }
     }
 
-    /// Reads all reports of a process of ours. `killed`: the time of its kill. Its open spans end then, or at the end
-    /// of the lease.
+    /// Reads all reports of a process of ours. `killed`: the time of its kill. Its open spans end at the kill or at the
+    /// end of the lease.
     async fn told_by(&mut self, mut child: Child, killed: Option<u64>) {
         let (mut inside, mut done) = (HashMap::new(), false);
         while let Some(line) = child.line().await {
@@ -111,7 +111,7 @@ impl Fleet {
                     let span = inside.remove(&number(1)).expect("in before out");
                     self.spans.push(Span { to: number(2), ..span });
                 }
-                // The lease was over before: the machine was busy.
+                // The lease had ended before, because the machine was busy.
                 "late" => drop(inside.remove(&number(1))),
                 "done" => done = true,
                 _ => panic!("{}: {line}", self.flavour),

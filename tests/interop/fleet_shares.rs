@@ -1,7 +1,7 @@
 //! A mixed fleet competes for one lock without pause. Neither language is starved.
 //!
-//! Eight clients, four of each language, ours in separate processes. Each has two workers with sections of a
-//! millisecond.
+//! There are eight clients, four of each language. Each of ours has its own process. Each client has two workers with
+//! sections of a millisecond.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,31 +23,31 @@ const EACH: usize = 4;
 const AT_WORK: i64 = 2;
 const HOLD: Duration = ms(1);
 const NAME: &str = "fleet:shared";
-/// Rounds of a Java thread before it asks whether to continue.
+/// Rounds of one call of a Java thread.
 const ROUNDS: u64 = 100;
 
 /// In each window, both languages have at least this number of turns.
 const TURNS: u64 = 20;
-/// An odd number: a standstill of a slow machine spoils one or two windows, and the median is one of the others.
+/// An odd number. A pause of a slow machine spoils one or two windows, but not the median.
 const WINDOWS: usize = 9;
 
-/// Minimum share of the turns for a language with half of the clients, in most windows. Before processes let each other
-/// go first, Java's share was 1 in 66.
+/// Minimum share of the turns for each language in the median window. Each has half of the clients. Before our
+/// processes yielded after a release, Java's share was 1 in 66.
 const LEAST: f64 = 0.1;
 
-pub async fn fleet_of_reentrant_neighbours(version: &str) {
+pub async fn fleet_at_one_reentrant_lock_starves_neither_language(version: &str) {
     beside(version, "reentrant", Kind::Reentrant).await;
 }
 
-pub async fn fleet_of_write_neighbours(version: &str) {
+pub async fn fleet_at_one_write_lock_starves_neither_language(version: &str) {
     beside(version, "read-write", Kind::Write).await;
 }
 
-pub async fn fleet_of_fenced_neighbours(version: &str) {
+pub async fn fleet_at_one_fenced_lock_starves_neither_language(version: &str) {
     beside(version, "fenced", Kind::Fenced).await;
 }
 
-pub async fn fleet_of_spin_neighbours(version: &str) {
+pub async fn fleet_at_one_spin_lock_starves_neither_language(version: &str) {
     beside(version, "spin", Kind::Spin).await;
 }
 

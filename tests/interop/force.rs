@@ -1,11 +1,12 @@
-//! Locks that the other language forces: waiters get in, and holders learn of the loss.
+//! One language forces the other's lock. Waiters acquire, and holders learn of the loss.
 
 use distlock::{DistLock as _, Error, Lost};
 
 use crate::rig::{Rig, channel, lasting, replied, soon, wait_for};
 
-/// Java forces our lock and takes it. Our guard learns of the loss at its next renewal, which changes nothing.
-pub async fn our_guard_learns_of_javas_force(version: &str) {
+/// Java forces our lock and acquires it. Our guard learns of the loss at its next renewal, which leaves Java's lock
+/// unchanged.
+pub async fn our_guard_reports_loss_after_java_force_unlock(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
     let name = "forced:ours";
@@ -27,7 +28,7 @@ pub async fn our_guard_learns_of_javas_force(version: &str) {
 }
 
 /// Each language forces the other's lock while each waits.
-pub async fn waiters_enter_after_a_force(version: &str) {
+pub async fn force_unlock_admits_waiters_of_both_languages(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let client = rig.client().await;
 

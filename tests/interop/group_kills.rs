@@ -29,7 +29,7 @@ fn our_locks(clients: &[Client]) -> [Arc<dyn DistLock>; 3] {
     [red(clients, "killed:red"), multi(&clients[0], &named("killed", "ab")), clients[0].lock(Flavour::Fenced, FENCED)]
 }
 
-pub async fn killed_java_holders_are_succeeded(version: &str) {
+pub async fn our_group_waiters_acquire_after_java_holders_are_killed(version: &str) {
     let rig = Rig::several(SERVERS, vec![AgentOptions::version(version).in_own_process()]).await;
     let clients = clients_of(&rig).await;
     for lock in java_locks(&rig, 0) {
@@ -52,10 +52,10 @@ pub async fn killed_java_holders_are_succeeded(version: &str) {
     rig.end(clients).await;
 }
 
-pub async fn our_killed_holders_are_succeeded(version: &str) {
+pub async fn java_group_waiters_acquire_after_our_holders_are_killed(version: &str) {
     let rig = Rig::several(SERVERS, vec![AgentOptions::version(version)]).await;
     let urls: Vec<_> = rig.servers().map(|server| server.url()).collect();
-    let mut holder = Child::spawn("group_kills::a_holder_of_several_to_be_killed", &[(AT, &urls.join(","))]);
+    let mut holder = Child::spawn("group_kills::group_holder_to_be_killed", &[(AT, &urls.join(","))]);
     holder.expect("held").await;
     held_by(&rig, "killed:red", SERVERS, is_ours).await;
     let before = rig.scripts().await;
@@ -75,9 +75,9 @@ pub async fn our_killed_holders_are_succeeded(version: &str) {
     rig.end([]).await;
 }
 
-/// The process that [`our_killed_holders_are_succeeded`] kills. Does nothing in an ordinary run.
+/// The process that [`java_group_waiters_acquire_after_our_holders_are_killed`] kills. Does nothing in an ordinary run.
 #[tokio::test]
-async fn a_holder_of_several_to_be_killed() {
+async fn group_holder_to_be_killed() {
     if !child::is_child() {
         return;
     }

@@ -1,5 +1,4 @@
-//! Locks of every flavour that are held by one side and waited for by the other, before and after they move to another
-//! server.
+//! Locks of every flavour that one side holds while the other side waits, before and after a move to another server.
 
 use std::time::Duration;
 
@@ -57,7 +56,7 @@ impl HeldByJava {
         Self { locks }
     }
 
-    /// Asserts that the locks are still held, and renewed where they are now.
+    /// Asserts that the locks are still held, and renewed at their current server.
     pub async fn are_kept(&self, spot: &impl Spot) {
         let shared = spot.sides();
         for (kind, name, java, _) in &self.locks {

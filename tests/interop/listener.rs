@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::rig::until;
 
-/// A channel of no lock, for a message that marks the end of all earlier ones.
+/// A channel of no lock. A message here proves that all earlier messages have arrived.
 const MARK: &str = "interop:mark";
 
 #[derive(Clone, Debug)]

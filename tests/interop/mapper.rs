@@ -10,7 +10,7 @@ const PREFIXES: [(&str, &str, &str); 2] =
 
 /// Prefixed clients of both languages exclude and wake each other. For other clients the prefix is just part of the
 /// name.
-pub async fn prefixes_meet(version: &str) {
+pub async fn prefix_and_name_mapper_give_the_same_key_and_channel(version: &str) {
     let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };
     let rig = Rig::start(PREFIXES.map(|(prefix, ..)| options(prefix)).to_vec()).await;
     let bare = rig.client().await;
@@ -36,13 +36,13 @@ pub async fn prefixes_meet(version: &str) {
         let before = rig.scripts().await;
         let theirs = java.start_lock();
         rig.scripts_since(before, 2).await;
-        // Both sides use one channel. Other channels are subscribed only if they linger from the previous round.
+        // Both sides use one channel. Other subscriptions may linger from the previous round.
         let mut heard = rig.admin.channels().await;
         heard.retain(|heard| PREFIXES.iter().all(|(.., known)| known == &channel || known != heard));
         assert_eq!(heard, [channel]);
         guard.unlock().await.expect("unlock");
         replied(theirs).await;
-        // Without the prefix it is another lock.
+        // Without the prefix, the name is another lock.
         bare.reentrant("job").try_lock().await.expect("try_lock").expect("a free lock").unlock().await.expect("unlock");
         replied(java.unlock()).await;
     }

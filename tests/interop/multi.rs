@@ -34,9 +34,9 @@ pub fn named(prefix: &str, letters: &str) -> Vec<String> {
     letters.chars().map(|letter| format!("{prefix}:{letter}:x")).collect()
 }
 
-/// After every step each member has the fields, counts and leases that Redisson leaves, and the same number of messages
-/// was sent.
-pub async fn multi_states_are_the_same(version: &str) {
+/// After every step each member has the same fields, counts and leases as with Redisson, and as many messages were
+/// sent.
+pub async fn multi_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;
@@ -68,8 +68,8 @@ pub async fn multi_states_are_the_same(version: &str) {
 }
 
 /// Two clients of Java's list the names in one order, and four of our tasks in other orders. The count is exact, and no
-/// deadlock lasts. If Java uses our order, which is the order of the keys, there are not even long waits.
-pub async fn multi_reversed_lists_count_exactly(version: &str) {
+/// deadlock is permanent. If Java uses our order (sorted keys), there are no long waits either.
+pub async fn multi_counter_is_exact_with_reversed_lists(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
     let (straight, mixed, reversed) = (named("m", "abc"), named("m", "bca"), named("m", "cba"));
@@ -82,15 +82,16 @@ pub async fn multi_reversed_lists_count_exactly(version: &str) {
     let what = format!("{version}, multi locks, Java's list in our order");
     count_together(&what, &rig, &java(&straight), ours(), (40, 40)).await;
     if version == "4.7.0" {
-        // Here each side may hold what the other waits for, until one gives up. Ours gives up after a second or two.
+        // Each side may hold what the other waits for, until one side gives up. Our side gives up after a second or
+        // two.
         let what = format!("{version}, multi locks, Java's list against our order");
         count_together(&what, &rig, &java(&reversed)[..1], ours()[1..3].to_vec(), (2, 8)).await;
     }
     rig.end(clients).await;
 }
 
-/// A third client holds one member. Neither side gets any member, and neither leaves one held.
-pub async fn multi_is_all_or_nothing(version: &str) {
+/// A third client holds one member. Neither side acquires, and neither leaves another member held.
+pub async fn multi_acquire_holds_all_members_or_none(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let names = named("all", "abc");
@@ -130,9 +131,9 @@ pub async fn multi_is_all_or_nothing(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's unlock stops at the first member that fails, and the members after it stay held. Ours releases all
-/// members and then reports the error.
-pub async fn multi_unlock_goes_on(version: &str) {
+/// Redisson's unlock stops at the first failed member, and the later members stay held. Our unlock releases all members
+/// and then reports the error.
+pub async fn multi_release_continues_after_a_failed_member(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (a, b) = (named("java", "abc"), named("rust", "abc"));
@@ -150,15 +151,15 @@ pub async fn multi_unlock_goes_on(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's `lock(lease, unit)` converts its lease to milliseconds again with every attempt. With a lease of one
+/// Redisson's `lock(lease, unit)` converts the lease to milliseconds again at every attempt. With a lease of one
 /// second, the second attempt holds for a quarter of an hour. Our lock uses the requested lease.
-pub async fn multi_leases_are_what_was_asked_for(version: &str) {
+pub async fn multi_lease_is_set_as_requested(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (a, b) = (named("java", "ab"), named("rust", "ab"));
     let third = take(&client.reentrant(&a[0])).await;
     let java = java_multi(&rig, 0, Kind::Reentrant, &a, 1);
-    // An attempt asks two or three times, and waits for half a second to one second.
+    // One attempt sends two or three commands, and waits for half a second to one second.
     let before = rig.scripts().await;
     let theirs = java.start("lock", serde_json::json!({"lease_s": 1}));
     rig.scripts_since(before, 4).await;
@@ -184,9 +185,9 @@ pub async fn multi_leases_are_what_was_asked_for(version: &str) {
     rig.end([client]).await;
 }
 
-/// A read member: with a wait, Redisson first asks for twice the wait. Then it sets the lease on the hash, and not on
-/// the hold's cover. Our lock sets the lease on both.
-pub async fn multi_read_members_have_one_lease(version: &str) {
+/// A read member. With a wait, Redisson first acquires with a lease of twice the wait. Later it sets the requested
+/// lease on the hash, but not on the hold's cover. Our lock sets the lease on both.
+pub async fn multi_read_member_has_the_same_lease_on_hash_and_cover(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let java = java_multi(&rig, 0, Kind::Read, &named("java", "a"), 1);
@@ -197,7 +198,7 @@ pub async fn multi_read_members_have_one_lease(version: &str) {
     let cover = async |name: &str| {
         let keys = rig.keys().await;
         let key = keys.iter().find(|key| key.starts_with(&format!("{{{name}}}:"))).expect("a cover");
-        // Reads both at one moment.
+        // Reads both leases at the same time.
         let both = "return {redis.call('pttl', KEYS[1]), redis.call('pttl', KEYS[2])}";
         rig.admin.cmd::<(i64, i64)>(&["EVAL", both, "2", name, key]).await
     };
@@ -212,7 +213,7 @@ pub async fn multi_read_members_have_one_lease(version: &str) {
 
 /// A fair member: Redisson also sets the lease as TTL of the queue and its deadlines, so that waiters lose their
 /// places. Our lock does not.
-pub async fn multi_fair_members_keep_their_queue(version: &str) {
+pub async fn multi_fair_member_sets_no_ttl_on_the_queue(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let lease = NEVER;

@@ -17,9 +17,9 @@ pub const NAMES: [(&str, &str); 19] = [
     (" ", "redisson_lock__channel:{ }"),
     ("line\nbreak\r\ntab\t", "redisson_lock__channel:{line\nbreak\r\ntab\t}"),
     ("Größe ☃ 锁 قفل", "redisson_lock__channel:{Größe ☃ 锁 قفل}"),
-    // One character that Java counts as two, and one that consists of several.
+    // A character that is two UTF-16 units in Java, and an emoji made of several characters.
     ("🔒👩‍👩‍👧", "redisson_lock__channel:{🔒👩‍👩‍👧}"),
-    // Looks the same as the next name, and is another one.
+    // Looks the same as the next name, but is a different name.
     ("e\u{301}", "redisson_lock__channel:{e\u{301}}"),
     ("\u{e9}", "redisson_lock__channel:{\u{e9}}"),
     ("we*rd?[n]ame\\ \"'%s $1", "redisson_lock__channel:{we*rd?[n]ame\\ \"'%s $1}"),
@@ -28,9 +28,9 @@ pub const NAMES: [(&str, &str); 19] = [
 ];
 
 /// Keys and channels are as in the table. Exclusion and wake-ups work in both directions.
-pub async fn odd_names_exclude_and_wake(version: &str) {
+pub async fn odd_names_exclude_and_wake_the_other_side(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
-    // The subscription ends at once, so that it does not count for the next name.
+    // Subscriptions end at once, so that they do not count for the next name.
     let client = connect(rig.builder().subscription_linger(ms(1))).await;
     for (name, channel) in NAMES {
         let (java, other) = (rig.java(name, 1), rig.java(name, 2));

@@ -10,7 +10,7 @@ use crate::rig::{LATCH, Rig, lasting, ms, replied, soon, until, wait_for_lock};
 
 const BOTH: [(Kind, Flavour); 2] = [(Kind::NonReentrant, Flavour::Reentrant), (Kind::NonReentrantFair, Flavour::Fair)];
 
-/// A holder that asks again gets an error at once and keeps its hold, and the other side waits (Redisson's
+/// A holder that acquires again gets an error at once and keeps its hold, while the other side waits (Redisson's
 /// `testSameThreadReacquireThrows`). State, lease and messages are the same after every step.
 pub async fn nonreentrant_states_are_the_same(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;

@@ -8,7 +8,7 @@ use distlock_support::agent::AgentOptions;
 use crate::rig::{Rig, channel, replied, wait_for};
 
 /// We release a hold of Java's, knowing only its text.
-pub async fn a_java_owner_is_released_by_us(version: &str) {
+pub async fn java_hold_is_released_by_our_client(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (name, lock) = ("theirs", client.reentrant("theirs"));
@@ -37,7 +37,7 @@ pub async fn a_java_owner_is_released_by_us(version: &str) {
 }
 
 /// We re-enter as a Java thread that holds the lock: one holder with two counts. The last release frees the lock.
-pub async fn a_java_owner_is_joined_by_us(version: &str) {
+pub async fn java_hold_is_re_entered_by_our_client(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (name, lock) = ("joined", client.reentrant("joined"));
@@ -69,7 +69,7 @@ pub async fn a_java_owner_is_joined_by_us(version: &str) {
 }
 
 /// Clients of both languages have different ids, and each of our acquires has a fresh owner.
-pub async fn nobody_shares_an_id(version: &str) {
+pub async fn clients_have_distinct_ids_and_acquires_distinct_owners(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let clients = [rig.client().await, rig.client().await];
     let ids: HashSet<_> =

@@ -27,7 +27,7 @@ fn servers(version: &str) -> usize {
 }
 
 /// On every server, each of our steps leaves the same fields, counts, leases and messages as Redisson's step.
-pub async fn red_states_are_the_same(version: &str) {
+pub async fn red_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::several(servers(version), vec![lasting(version)]).await;
     let clients = clients_of(&rig).await;
     let mut listeners = Vec::new();
@@ -40,7 +40,7 @@ pub async fn red_states_are_the_same(version: &str) {
         let theirs = Theirs::of(&rig, &listeners[0], &a, java_red(&rig, 0, &a, 7));
         let mut ours = Ours::of(&rig, &listeners[0], &b, red(&clients, &b), clients[0].owner());
         for (at, step) in steps.iter().enumerate() {
-            // Redisson's unlock ignores every error. Ours reports it.
+            // Redisson's unlock ignores every error. Our release reports the error.
             let took = match step {
                 Stray => {
                     replied(theirs.lock.unlock()).await;
@@ -60,7 +60,7 @@ pub async fn red_states_are_the_same(version: &str) {
                 _ => holds + 1,
             });
             let there = if holds > 0 { rig.servers().count() } else { 0 };
-            // Servers beyond the majority may be updated after the reply.
+            // Servers beyond the majority may execute the command after the call has returned.
             held_by(&rig, &a, there, is_javas).await;
             held_by(&rig, &b, there, is_ours).await;
             rig.latches_gone().await;
@@ -93,8 +93,8 @@ async fn counted(rig: &Rig, server: usize, a: &str, b: &str, holds: usize) {
         .await;
 }
 
-/// The side that holds most servers excludes the other, and the loser leaves nothing. A minority that a third client
-/// holds excludes neither (Redisson's `testLockFailed`, `testLockSuccess`).
+/// The side that holds most servers excludes the other, and the loser leaves nothing. A third client that holds a
+/// minority excludes neither side (Redisson's `testLockFailed`, `testLockSuccess`).
 pub async fn red_locks_exclude_each_other(version: &str) {
     let rig = Rig::several(3, vec![AgentOptions::version(version)]).await;
     let clients = clients_of(&rig).await;
@@ -117,7 +117,7 @@ pub async fn red_locks_exclude_each_other(version: &str) {
     assert!(state.is_locked(), "{state:?}");
     replied(java.unlock()).await;
 
-    // A third client holds the first server, at which both sides would wait.
+    // A third client holds the lock on the first server, so neither side is granted there.
     let third = take(&clients[0].reentrant(name)).await;
     assert_eq!(java.try_lock().await, Ok(true));
     assert!(ours.try_lock().await.expect("try_lock").is_none());
@@ -138,7 +138,7 @@ pub async fn red_locks_exclude_each_other(version: &str) {
 }
 
 /// Four threads of Java's and four tasks of ours count, over three servers. Then one server is killed.
-pub async fn red_counts_are_exact(version: &str) {
+pub async fn red_counter_of_both_languages_is_exact(version: &str) {
     // Redisson gives up on a dead server after one retry.
     let options = AgentOptions { retries: Some(1), ..AgentOptions::version(version) };
     let rig = Rig::several(3, vec![options; 2]).await;
@@ -152,11 +152,11 @@ pub async fn red_counts_are_exact(version: &str) {
 
     let (gone, _) = &rig.more[1];
     gone.kill9();
-    // Redisson also asks the dead server, and waits for its own retries. So there are few rounds.
+    // Redisson also sends commands to the dead server and waits for its retries. So there are few rounds.
     let what = format!("{version}, RedLock, one of three servers down");
     count_together(&what, &rig, &java[..1], ours()[1..3].to_vec(), (2, 15)).await;
     gone.restart();
-    // Calls to the dead server end by themselves.
+    // Calls to the dead server end by timeout.
     held_by(&rig, name, 0, |_| true).await;
     rig.end(clients.into_iter().flatten()).await;
 }
@@ -169,7 +169,7 @@ pub async fn red_releases_wake_the_other_side(version: &str) {
     for _ in 0..5 {
         replied(java.lock()).await;
         let waiter = wait_for_lock(ours.clone());
-        // The waiter waits at one server: the first that refused.
+        // The waiter is subscribed at one server: the first that refused.
         waiting(&clients, 1).await;
         replied(java.unlock()).await;
         let guard = soon(waiter).await.expect("the waiter");

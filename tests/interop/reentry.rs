@@ -28,7 +28,7 @@ pub enum Step {
 
 use Step::{Leased, Lock, Stray, Try, TryLeased, Unlock};
 
-/// Sequences in which Redisson does what its documentation says. `unlike` has the others.
+/// Sequences in which Redisson follows its documentation. `unlike` has the sequences with differences.
 const SAME: [&[Step]; 7] = [
     &[Lock, Lock, Unlock, Unlock, Stray],
     &[Try, Lock, Try, Unlock, Unlock, Unlock],
@@ -203,7 +203,7 @@ impl<'a> Ours<'a> {
     }
 }
 
-pub async fn states_are_the_same(version: &str) {
+pub async fn reentrant_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;

@@ -15,11 +15,12 @@ use tokio::task::JoinHandle;
 /// A poll cap or lease that outlasts every test: only a message can wake the waiter.
 pub const NEVER: Duration = Duration::from_secs(3600);
 
-/// The default watchdog of both sides. A holder renews every 10 s, so a process may stand still that long without a
-/// loss.
+/// The default watchdog of both sides. A holder renews every 10 s, so a process may be suspended for that long without
+/// a loss.
 pub const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// Our clients' `fair_wait`, the longest that a client accepts. A waiter may stand still that long and keep its place.
+/// Our clients' `fair_wait`, the longest that a client accepts. A waiter that is suspended for this time keeps its
+/// place.
 pub const FAIR_WAIT: Duration = Duration::from_secs(300);
 /// Longer than the default, for a busy machine: a waiter that confirms late would lose its turn.
 const FAIR_GRACE: Duration = Duration::from_secs(5);
@@ -87,8 +88,8 @@ impl Rig {
         self.agents[0].holder(Kind::Reentrant, thread)
     }
 
-    /// All keys except Redisson's unlock latches. 4.7.0 deletes them without waiting for it, and 3.52.0 leaves them
-    /// until their lease of some 20 s ends.
+    /// All keys except Redisson's unlock latches. 4.7.0 deletes latches without waiting for the reply. 3.52.0 leaves
+    /// latches until they expire, after about 20 s.
     pub async fn keys(&self) -> Vec<String> {
         let mut all = Vec::new();
         for admin in self.admins() {
@@ -168,7 +169,7 @@ impl Rig {
         until_is("tasks", async || alive_tasks(), |tasks| *tasks <= self.tasks).await;
         until_is("keys", async || self.keys().await, Vec::is_empty).await;
         self.latches_gone().await;
-        // Closes the agents before the channels are checked, because a call of Redisson's that gave up may leave its
+        // Closes the agents before checking the channels, because a Redisson call that gave up may leave its
         // subscription behind.
         for agent in &self.agents {
             agent.close().await;
@@ -182,14 +183,14 @@ impl Rig {
 }
 
 /// The options of our clients. Leases outlast a test, and a waiter for such a lock needs a message, because it never
-/// polls. A subscription outlives a round of a test, but not the test. A waiter asks at once and lets no other process
-/// go first, because its attempts are counted.
+/// polls. A subscription outlives a round of a test, but not the test. A waiter retries at once without yielding to
+/// other processes, because its attempts are counted.
 pub fn builder(url: &str) -> Builder {
     let builder = bed::builder(url).watchdog(NEVER).command_timeout(PATIENCE).ack_timeout(PATIENCE);
     builder.fair_wait(FAIR_WAIT).fair_grace(FAIR_GRACE).poll_cap(NEVER).subscription_linger(ms(300)).take_turns(false)
 }
 
-/// The same options with the default watchdog, for leases that are renewed or end.
+/// The same options with the default watchdog, for tests of renewals and expiry.
 pub fn watched(builder: Builder) -> Builder {
     builder.watchdog(WATCHDOG).command_timeout(WATCHDOG / 3)
 }
@@ -198,7 +199,7 @@ pub async fn connect(builder: Builder) -> Client {
     builder.connect().await.expect("connect")
 }
 
-/// Waits until `look` returns a fine value.
+/// Waits until `fine` accepts the value of `look`.
 pub async fn until_is<T: Debug>(what: &str, look: impl AsyncFn() -> T, fine: impl Fn(&T) -> bool) {
     let last = Cell::new(None);
     let fine = async {
@@ -252,7 +253,7 @@ pub fn wait_for_lock(lock: Arc<dyn DistLock>) -> JoinHandle<Guard> {
     tokio::spawn(async move { lock.lock().await.expect("lock") })
 }
 
-/// Waits for a task or a call whose end the test has caused.
+/// Waits for a task or a call that the test has made ready to end.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     bed::ends("an event that this test has caused", what).await
 }
@@ -262,7 +263,7 @@ pub async fn replied(call: impl Future<Output = CallResult>) -> Reply {
     soon(call).await.expect("an operation in Java")
 }
 
-/// The reply to a try of Java's that acquired. A short wait may end before Redisson has received any reply ("Unable to
+/// The reply of a Java `tryLock` that acquired. A short wait may end before Redisson has received any reply ("Unable to
 /// acquire subscription lock after 8ms").
 pub fn had(answer: CallResult) -> Option<Reply> {
     match answer {

@@ -1,5 +1,5 @@
-//! Killed readers and writers: their holds end with their leases, whatever other holders do. Dead readers do not
-//! exclude writers, and live readers do not count as dead.
+//! Killed readers and writers: their holds end with their own leases. Dead readers do not exclude writers, and live
+//! readers do not count as dead.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::rw_rig::{Doc, HALVES, Seen, enter, half_of, refused, sits, wait_for_h
 const AT: &str = "INTEROP_URL";
 /// `<half> <name>` of each lock to take, separated by commas.
 const TO_TAKE: &str = "INTEROP_HALVES";
-/// Number of clients that take them. `HOLDS`: how often each takes them.
+/// Number of clients that acquire the locks. `HOLDS`: number of holds of each client on each lock.
 const CLIENTS: &str = "INTEROP_CLIENTS";
 const HOLDS: usize = 3;
 
 /// A reader and a writer of each side are killed while their watchdog renews their holds and the other side waits.
-pub async fn rw_the_killed_are_succeeded(version: &str) {
+pub async fn rw_waiter_acquires_after_holder_of_other_side_is_killed(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
     let client = rig.client().await;
@@ -84,8 +84,8 @@ async fn rw_holder_to_be_killed() {
     panic!("held until killed: {lost}");
 }
 
-/// The dead readers' covers expire although another reader stays, and then no longer count.
-pub async fn rw_zombie_readers_keep_nobody_out(version: &str) {
+/// The dead readers' covers expire although another reader stays. Then the dead readers no longer count.
+pub async fn rw_dead_readers_do_not_exclude_writers(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
     let client = rig.watched_client().await;
@@ -144,9 +144,9 @@ async fn ours_died(rig: &Rig, client: &Client) {
     soon(waiter).await.expect("the waiter").unlock().await.expect("unlock");
 }
 
-/// Before 4.0.0, Redisson's watchdog fails if any reader has re-entered (protocol 12). Redisson loses its own holds,
-/// but not ours.
-pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
+/// Before 4.0.0, Redisson's watchdog fails if any reader has re-entered (protocol 12). Redisson loses its own holds.
+/// Ours stay.
+pub async fn rw_old_redisson_loses_only_its_own_holds(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let doc = Doc::new(&rig, "old");
@@ -170,9 +170,8 @@ pub async fn rw_an_old_redisson_loses_only_its_own(version: &str) {
     rig.end([client]).await;
 }
 
-/// The last reader of one side leaves. The reader of the other side keeps the lock for exactly as long as it is
-/// covered.
-pub async fn rw_the_last_live_reader_decides(version: &str) {
+/// The last reader of one side releases. The other side's reader keeps the lock for exactly as long as its cover lives.
+pub async fn rw_lock_lasts_as_long_as_its_readers_are_covered(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let secs = |number: u64| Duration::from_secs(1000 * number);
@@ -181,7 +180,7 @@ pub async fn rw_the_last_live_reader_decides(version: &str) {
             let name = format!("last:{number}:{java_leaves}");
             let doc = Doc::new(&rig, &name);
             let reader = doc.java(0, Kind::Read, 1);
-            // Java has two holds, and we have three. The longest is the first or the last.
+            // Java has two holds, and we have three. The longest lease is the first or the last.
             for lease in [secs(java), secs(java / 2)] {
                 replied(reader.lock_for(lease)).await;
             }
@@ -191,7 +190,7 @@ pub async fn rw_the_last_live_reader_decides(version: &str) {
                 guards.push(enter(&client, Kind::Read, &name, &owner, Some(lease)).await);
             }
             doc.look().await.assert_as_long_as_covered(&name);
-            // A dead reader in addition.
+            // Adds a dead reader.
             rig.admin.cmd::<()>(&["HSET", &name, "ffffffff-ffff-4fff-8fff-ffffffffffff:1", "3"]).await;
             if java_leaves {
                 for left in [1, 0] {

@@ -159,7 +159,7 @@ async fn give_back(guard: Guard, drops: bool) {
     }
 }
 
-/// Asserts that a writer's span overlaps no other one.
+/// Asserts that a writer's span overlaps no other span.
 fn judge(spans: &mut [Span]) {
     spans.sort_by_key(|span| span.from);
     for (at, one) in spans.iter().enumerate() {
@@ -170,8 +170,8 @@ fn judge(spans: &mut [Span]) {
     }
 }
 
-pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
-    // A waiter of Java's that misses its message sleeps until the lease ends. So the lease is the default one.
+pub async fn rw_writer_never_overlaps_readers_or_writers(version: &str) {
+    // A Java waiter that misses its message sleeps until the lease ends. So the lease is the default, not an hour.
     let rig = Rig::start(vec![AgentOptions::version(version); CLIENTS]).await;
     let mut clients = Vec::new();
     for prefer in [Prefer::Readers, Prefer::Writers] {
@@ -183,7 +183,7 @@ pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
     let tally = Arc::new(Tally::default());
     let env = [(AT, rig.server.url()), (SEED, "7000".to_owned())];
     let mut child =
-        Child::spawn("rw_mixed::rw_another_process", &env.each_ref().map(|(name, value)| (*name, value.as_str())));
+        Child::spawn("rw_mixed::rw_peer_process", &env.each_ref().map(|(name, value)| (*name, value.as_str())));
     let mut tasks = Vec::new();
     for task in 0..TASKS {
         for (i, client) in clients.iter().enumerate() {
@@ -230,7 +230,7 @@ pub async fn rw_rounds_never_mix_readers_and_writers(version: &str) {
 
 /// The other process. Does nothing in an ordinary run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rw_another_process() {
+async fn rw_peer_process() {
     if !child::is_child() {
         return;
     }
@@ -255,6 +255,6 @@ async fn rw_another_process() {
         child::say(&format!("span {} {who} {from} {to}", u64::from(writer)));
     }
     child::say(&format!("written {}", tally.written.load(Ordering::Relaxed)));
-    // When the parent closes our input, it has read everything.
+    // The parent closes our input after it has read everything.
     child::hear().await;
 }

@@ -12,7 +12,7 @@ use crate::rw_rig::{enter, refused, sits, wait_for_half};
 struct Spelt<'a> {
     name: &'a str,
     key: &'a str,
-    /// The key, in braces unless it has some.
+    /// The key in braces, unless the key contains braces.
     tag: &'a str,
 }
 
@@ -45,7 +45,7 @@ async fn meet(rig: &Rig, client: &Client, agent: &Agent, spelt: &Spelt<'_>) {
     let (mut mine, mut theirs) = (std::pin::pin!(soon(mine)), std::pin::pin!(replied(theirs)));
     tokio::select! {
         first = &mut mine => {
-            // Java has asked, too, and sleeps again: our release, our acquire, its attempt.
+            // Waits for three scripts: our release, our acquire, and Java's attempt. Then Java sleeps again.
             rig.scripts_since(before, 3).await;
             sits(agent, 3).await;
             assert_eq!(reader.try_lock().await, Ok(false), "{name:?}");
@@ -90,7 +90,7 @@ async fn we_wait(
     channel: &str,
     listeners: u64,
 ) -> JoinHandle<distlock::Guard> {
-    // A lingering subscription would save the second attempt.
+    // With a lingering subscription, the second attempt would be skipped.
     rig.listeners(channel, listeners - 1).await;
     let before = rig.scripts().await;
     let task = wait_for_half(client, half, name);
@@ -102,9 +102,9 @@ async fn we_wait(
 }
 
 /// Keys and channels of every odd name.
-pub async fn rw_odd_names_exclude_and_wake(version: &str) {
+pub async fn rw_odd_names_exclude_and_wake_the_other_side(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
-    // The subscription ends at once, so that it does not count for the next name.
+    // Subscriptions end at once, so that they do not count for the next name.
     let client = connect(rig.builder().subscription_linger(ms(1))).await;
     for (name, plain_channel) in NAMES {
         let tag = plain_channel.strip_prefix("redisson_lock__channel:").expect("the channel of a plain lock");
@@ -116,7 +116,7 @@ pub async fn rw_odd_names_exclude_and_wake(version: &str) {
 }
 
 /// A name mapper in Java, and a name prefix in our client.
-pub async fn rw_prefixes_meet(version: &str) {
+pub async fn rw_prefix_and_name_mapper_give_the_same_keys_and_channel(version: &str) {
     let prefixes = [("p:", "p:job", "{p:job}"), ("{app}:", "{app}:job", "{app}:job")];
     let options = |prefix: &str| AgentOptions { prefix: Some(prefix.to_owned()), ..lasting(version) };
     let rig = Rig::start(prefixes.map(|(prefix, ..)| options(prefix)).to_vec()).await;

@@ -16,13 +16,13 @@ use crate::rw_rig::{Doc, HALVES, half_of, refused, sits, wait_for_half};
 const TIMER: &str = "prefers:timer";
 const LIFE: Duration = ms(950);
 
-/// A client whose writers' marks outlast the test, and whose readers are held back as by default.
+/// A client whose writers' marks outlast the test. Its readers yield for the default `hold_back`.
 async fn preferring(rig: &Rig) -> Client {
     connect(rig.builder().prefer(Prefer::Writers).poll_cap(NEVER)).await
 }
 
 pub async fn rw_only_our_readers_are_held_back(version: &str) {
-    // The test counts scripts, so no renewal may come between.
+    // The test counts scripts, so leases are long and nothing is renewed.
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, plain) = (preferring(&rig).await, rig.client().await);
     let doc = Doc::new(&rig, "prefers");
@@ -43,7 +43,7 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
         assert!(!rig.admin.exists(TIMER).await, "a reader of ours was held back for less than {LIFE:?}");
         guard.unlock().await.expect("unlock");
     }
-    // A waiting writer of Java's neither counts as one of ours nor waits for one.
+    // A waiting Java writer does not hold back our readers, and does not yield to our writers.
     let theirs = doc.java_waits(0, Kind::Write, 4).await;
     replied(first.unlock()).await;
     assert!(!writer.is_finished());
@@ -53,8 +53,8 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     let (mut ours, mut theirs) = (std::pin::pin!(soon(writer)), std::pin::pin!(replied(theirs)));
     tokio::select! {
         first = &mut ours => {
-            // Java has asked, too, and sleeps again: its release, our acquire, its attempt. An earlier message would be
-            // lost on it.
+            // Waits for three scripts: Java's release, our acquire, and Java's attempt. Then Java sleeps again. Java
+            // would miss a message before that.
             rig.scripts_since(before, 3).await;
             sits(&rig.agents[0], 4).await;
             first.expect("the writer").unlock().await.expect("unlock");
@@ -68,26 +68,31 @@ pub async fn rw_only_our_readers_are_held_back(version: &str) {
     }
     assert!(!marked().await, "a mark of nobody");
 
-    // However a writer gives up, its mark is removed.
     replied(first.lock()).await;
-    let lock = half_of(&client, Kind::Write, doc.name);
-    let outcome = lock.lock_for(ms(150)).await;
-    assert!(in_vain(&outcome), "lock_for: {outcome:?}");
-    until("no mark", async || !marked().await).await;
-    let writer = wait_for_half(&client, Kind::Write, doc.name);
-    until("a mark", marked).await;
-    writer.abort();
-    until("no mark", async || !marked().await).await;
+    give_up(&doc, &client).await;
     drop(half_of(&plain, Kind::Read, doc.name).try_lock().await.expect("try_lock").expect("nobody waits"));
     replied(first.unlock()).await;
     rig.end([client, plain]).await;
 }
 
+/// However a writer gives up, its mark is removed.
+async fn give_up(doc: &Doc<'_>, client: &Client) {
+    let marked = async || doc.rig.admin.exists(&doc.waiting()).await;
+    let lock = half_of(client, Kind::Write, doc.name);
+    let outcome = lock.lock_for(ms(150)).await;
+    assert!(in_vain(&outcome), "lock_for: {outcome:?}");
+    until("no mark", async || !marked().await).await;
+    let writer = wait_for_half(client, Kind::Write, doc.name);
+    until("a mark", marked).await;
+    writer.abort();
+    until("no mark", async || !marked().await).await;
+}
+
 /// Number of tasks of each kind in each language. All continue until each has had `TURNS` turns.
 const TASKS: i64 = 3;
 const TURNS: usize = 6;
-/// All tasks compete at once, and all get their turns.
-pub async fn rw_preferred_writers_disturb_nobody(version: &str) {
+/// All tasks compete at once, and each acquires `TURNS` times.
+pub async fn rw_preferred_writers_starve_no_task(version: &str) {
     let rig = Rig::with(version).await;
     let builder = watched(rig.builder()).prefer(Prefer::Writers);
     let client = connect(builder.poll_cap(Duration::from_secs(2))).await;

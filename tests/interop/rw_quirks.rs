@@ -36,7 +36,7 @@ async fn lapses(doc: &Doc<'_>, what: &str) {
 
 /// A read inside a write, both renewed by the watchdog. In Redisson, the release of the read stops the renewal of the
 /// write (10.7 a, 13.2.4).
-pub async fn rw_a_nested_read_leaves_the_write_watched(version: &str) {
+pub async fn rw_write_is_renewed_after_release_of_nested_read(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
@@ -55,8 +55,9 @@ pub async fn rw_a_nested_read_leaves_the_write_watched(version: &str) {
     rig.end([client]).await;
 }
 
-/// Redisson's watchdog cuts the lease of the whole lock to its own. When its reader dies, a reader with a long lease
-/// loses the lock, too (10.7 b). Our reader keeps the lock's lease up, and our watchdog cuts no other reader's lease.
+/// Redisson's watchdog cuts the lease of the whole lock to its own. When the watched reader dies, a reader with a long
+/// lease loses the lock, too (10.7 b). Our reader restores the lock's lease, and our watchdog cuts no other reader's
+/// lease.
 pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
     let options = || AgentOptions::version(version);
     let rig = Rig::start(vec![options(), options().in_own_process()]).await;
@@ -72,7 +73,7 @@ pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
     }
     let watching = enter(&client, Kind::Read, beside.name, &client.owner(), None).await;
 
-    // Java cuts both leases. Ours is restored again and again.
+    // Java cuts both leases. Our client restores the lease of our lock again and again.
     let last = Cell::new((i64::MAX, 0));
     let mended_twice = async || {
         let (left, mended) = last.get();
@@ -91,7 +92,7 @@ pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
         lapses(&theirs, "keep up long leases").await;
         let covers: Vec<_> = theirs.look().await.covers.values().copied().collect();
         assert!(covers.iter().any(|left| *left > long), "the reader's own lease was over: {covers:?}");
-        // The Java reader believes that it reads, and a writer gets in.
+        // The Java reader still believes that it holds, but a writer acquires.
         let writer = half_of(&client, Kind::Write, theirs.name).try_lock().await.expect("try_lock");
         writer.expect("the lock lapsed").unlock().await.expect("unlock");
         rig.admin.cmd::<()>(&["DEL", &theirs.cover(&theirs.java_owner(0, 1), 1)]).await;
@@ -107,7 +108,7 @@ pub async fn rw_long_read_leases_outlive_javas_watchdog(version: &str) {
 }
 
 /// From a watched write to a leased read: in Redisson the lock lasts only as long as the write's last renewal (10.7 c).
-pub async fn rw_a_leased_read_outlives_its_downgrade(version: &str) {
+pub async fn rw_leased_read_keeps_its_lease_after_a_downgrade(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let (theirs, ours) = (Doc::new(&rig, "theirs"), Doc::new(&rig, "ours"));
@@ -118,7 +119,7 @@ pub async fn rw_a_leased_read_outlives_its_downgrade(version: &str) {
     let writing = enter(&client, Kind::Write, ours.name, &owner, None).await;
     let reading = enter(&client, Kind::Read, ours.name, &owner, Some(NEVER)).await;
     theirs.until("a renewal that cuts", |seen| seen.ttl <= WATCHDOG_MS).await;
-    // By then our lock has been renewed, too.
+    // Our lock has been renewed meanwhile.
     assert_eq!(client.renew_now().await.lost, 0);
     replied(write.unlock()).await;
     writing.unlock().await.expect("unlock");
@@ -133,9 +134,9 @@ pub async fn rw_a_leased_read_outlives_its_downgrade(version: &str) {
     rig.end([client]).await;
 }
 
-/// A downgrade to a short lease whose owner dies. The lock's own lease is the writer's. Java's writers wait for its
-/// end. Our writers see that no reader is covered, and both halves report this.
-pub async fn rw_dead_readers_under_a_long_lease(version: &str) {
+/// An owner downgrades to a short lease and dies. The hash keeps the writer's longer lease, and Java's writers wait for
+/// its end. Our writers see that no reader has a cover, and both halves report the lock as free.
+pub async fn rw_our_writer_acquires_after_dead_readers_cover_expires(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     for java_dies in [true, false] {
@@ -144,7 +145,7 @@ pub async fn rw_dead_readers_under_a_long_lease(version: &str) {
     rig.end([client]).await;
 }
 
-/// Returns `None` if the machine was too slow, and the dead reader's lease was over before a writer came.
+/// Returns `None` if the dead reader's lease ended before a writer arrived, because the machine was too slow.
 async fn dead_reader(rig: &Rig, client: &Client, java_dies: bool, lease: Duration) -> Option<()> {
     let name = format!("dead:{java_dies}");
     let doc = Doc::new(rig, &name);
@@ -177,7 +178,7 @@ async fn dead_reader(rig: &Rig, client: &Client, java_dies: bool, lease: Duratio
 }
 
 /// In Redisson, an expired lease sticks to the lock object and applies to the next hold, in both halves (13.2.3).
-pub async fn rw_a_lapsed_lease_does_not_stick(version: &str) {
+pub async fn rw_expired_lease_does_not_apply_to_next_hold(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     for half in HALVES {
@@ -201,7 +202,7 @@ pub async fn rw_a_lapsed_lease_does_not_stick(version: &str) {
 }
 
 /// A leased hold inside a watched one is released: Redisson stops the watchdog of the outer hold (13.2.3).
-pub async fn rw_the_outer_hold_stays_watched(version: &str) {
+pub async fn rw_outer_hold_is_renewed_after_inner_release(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let case = async |half: Kind| {
@@ -223,7 +224,7 @@ pub async fn rw_the_outer_hold_stays_watched(version: &str) {
 }
 
 /// Forced holds: Redisson still renews them first, and later holds expire although they are watched (13.2.3).
-pub async fn rw_forced_holds_delay_no_renewal(version: &str) {
+pub async fn rw_forced_holds_do_not_stop_renewal_of_later_holds(version: &str) {
     const DEEP: usize = 6;
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
@@ -248,7 +249,7 @@ pub async fn rw_forced_holds_delay_no_renewal(version: &str) {
 }
 
 /// A reader without a cover counts as dead on both sides (13.1.3). Therefore our client renews covers.
-pub async fn rw_without_a_cover_nobody_reads(version: &str) {
+pub async fn rw_reader_without_cover_counts_as_dead(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     for java_is_bare in [true, false] {
@@ -267,7 +268,7 @@ pub async fn rw_without_a_cover_nobody_reads(version: &str) {
         } else {
             replied(doc.java(0, Kind::Read, 1).unlock()).await;
             doc.is_gone().await;
-            // A renewal may have reported it already.
+            // A renewal may have reported the loss already.
             client.renew_now().await;
             assert!(!guard.is_held());
         }

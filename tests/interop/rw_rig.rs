@@ -12,7 +12,7 @@ use crate::rig::{Rig, WATCHDOG, soon, until, until_is, wait_for_lock};
 
 pub const HALVES: [Kind; 2] = [Kind::Read, Kind::Write];
 
-/// Reads at one moment the lease of the hash, its fields, and the covers with their remaining times.
+/// Reads, in one script, the lease of the hash, its fields, and the covers with their remaining times.
 const LOOK: &str = "local covers = {}
 for _, key in ipairs(redis.call('keys', '*:rwlock_timeout:*')) do
   if string.sub(key, 1, #ARGV[1]) == ARGV[1] then
@@ -22,7 +22,7 @@ for _, key in ipairs(redis.call('keys', '*:rwlock_timeout:*')) do
 end
 return {redis.call('pttl', KEYS[1]), redis.call('hgetall', KEYS[1]), covers}";
 
-/// Longer than any standstill of a machine within one script, in ms.
+/// Longer than any pause of the machine during one script, in ms.
 pub const STALL: i64 = 30_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Seen {
     }
 
     /// Asserts that the hash lasts as long as the longest cover. Before Redis 7.2 every command of a script reads the
-    /// clock, so the two may differ by a standstill of the machine. `tests/sim/states` tests this to the millisecond.
+    /// clock, so a pause of the machine may add up to [`STALL`]. `tests/sim/states` tests this to the millisecond.
     pub fn assert_as_long_as_covered(&self, what: &str) {
         let longest = self.covers.values().copied().max().unwrap_or(-2);
         assert!((self.ttl - longest).abs() < STALL, "{what}: {self:?}");
@@ -67,7 +67,7 @@ impl<'a> Doc<'a> {
         Self { rig, name }
     }
 
-    /// The name in braces, unless it has some.
+    /// The name in braces, unless the name contains braces.
     pub fn tag(&self) -> String {
         if self.name.contains('{') { self.name.to_owned() } else { format!("{{{}}}", self.name) }
     }
@@ -115,7 +115,7 @@ impl<'a> Doc<'a> {
     pub async fn java_waits(&self, agent: usize, half: Kind, thread: i64) -> Call {
         let before = self.rig.scripts().await;
         let call = self.java(agent, half, thread).start_lock();
-        // It asks, subscribes, and asks once more.
+        // Java tries, subscribes, and tries once more.
         self.rig.scripts_since(before, 2).await;
         sits(&self.rig.agents[agent], thread).await;
         call
@@ -132,7 +132,8 @@ impl<'a> Doc<'a> {
     }
 }
 
-/// Waits until a thread of Java's sleeps. A message to all is lost on a thread that is about to sleep (protocol 3.5).
+/// Waits until a thread of Java's sleeps. A thread that is about to sleep misses a message to all waiters (protocol
+/// 3.5).
 pub async fn sits(agent: &Agent, thread: i64) {
     until(&format!("thread {thread} of Java's sleeps"), async || agent.sleeps(thread).await).await;
 }
@@ -146,7 +147,7 @@ pub fn wait_for_half(client: &Client, half: Kind, name: &str) -> JoinHandle<Guar
 }
 
 /// Acquires a free half as this owner. Without a lease the watchdog renews. Only an acquire with a short lease may
-/// wait, because a grant that arrives after its own end is requested again.
+/// wait, because a grant that arrives after its lease has ended is requested again.
 pub async fn enter(client: &Client, half: Kind, name: &str, owner: &Owner, lease: Option<Duration>) -> Guard {
     let how = Acquire::new().owner(owner);
     let how = lease.map_or(how.clone(), |lease| how.lease(lease));
@@ -155,7 +156,7 @@ pub async fn enter(client: &Client, half: Kind, name: &str, owner: &Owner, lease
     soon(half_of(client, half, name).acquire(how)).await.expect("acquire").expect("a half to be had")
 }
 
-/// Asserts that no other owner of ours gets this half now.
+/// Asserts that no other owner of ours can acquire this half.
 pub async fn refused(client: &Client, half: Kind, name: &str) {
     let got = half_of(client, half, name).try_lock().await.expect("try_lock");
     assert!(got.is_none(), "{name}: {half:?} was to be had");

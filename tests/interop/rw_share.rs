@@ -1,5 +1,5 @@
-//! Turns at a read-write lock that only writers use. Two or more processes of ours answer a message faster than Java
-//! does. They notice a Java waiter when it holds the lock, so they must let it in once.
+//! A read-write lock that only writers use. Two or more processes of ours react to a message faster than Java does.
+//! They notice a Java waiter only when it holds the lock, so they must let Java acquire once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use crate::rig::{Rig, connect, ms, replied, until};
 const PROCESSES: usize = 3;
 const TASKS: usize = 2;
 
-/// Sections of ours that a waiter of Java may see before its first turn. A section takes at least 2 ms, so there are at
-/// most 500 a second. A waiter that nobody lets in sees thousands.
+/// Limit of our sections before a Java waiter's first turn. A section takes at least 2 ms, so there are at most 500 a
+/// second. A starved waiter sees thousands.
 const MOST: u64 = 2_000;
 
-/// Java's first acquire beside writers of ours that never stop. Each round has a name of its own, because a client of
-/// Java that was seen lately is treated better.
-pub async fn rw_writers_of_ours_let_an_unseen_java_writer_in(version: &str) {
+/// Java's first acquire beside writers of ours that never stop. Each round uses its own name, because our processes
+/// yield longer to a Java client that they have seen lately.
+pub async fn rw_java_writer_is_not_starved_by_our_writers(version: &str) {
     let rig = Rig::with(version).await;
     let mut clients = Vec::new();
     for _ in 0..PROCESSES {

@@ -10,7 +10,7 @@ use crate::listener::Listener;
 use crate::rig::{Rig, replied};
 use crate::rw_rig::{Doc, HALVES, enter, half_of};
 
-/// The unit of leases, in ms. Large, so that a slow machine does not blur them.
+/// The unit of leases, in ms. Large compared to the delays of a slow machine.
 const UNIT: i64 = 100_000;
 
 /// An act of an actor. Leases are in units.
@@ -20,12 +20,12 @@ enum Act {
     Write(u64),
     Unread,
     Unwrite,
-    /// Tries without success.
+    /// Tries to acquire and is refused.
     NoRead,
     NoWrite,
     /// Downgrades a write hold with this lease.
     Downgrade(u64),
-    /// Forces this half, and whether it was held.
+    /// Forces this half. The flag: whether the half was held.
     Force(Kind, bool),
     /// Learns of the loss of its hold.
     Lost(Kind),
@@ -52,11 +52,11 @@ const STEPS: &[Row] = &[
     (C, NoWrite, "read A1 B1 C2 300 [A/1 100, B/1 300, C/1 50, C/2 200]", None),
     (C, Unread, "read A1 B1 C1 300 [A/1 100, B/1 300, C/1 50]", None),
     (C, Unread, "read A1 B1 300 [A/1 100, B/1 300]", None),
-    // Redisson does not announce that the end has moved forward.
+    // Redisson sends no message when the lease becomes shorter.
     (B, Unread, "read A1 100 [A/1 100]", Some("read A1 100 [A/1 100] told 0")),
     (A, Unread, "free told 0", None),
     (C, Write(200), "write C*1 200", None),
-    // Redisson uses the sum of both leases until a release.
+    // Until a release, Redisson's lease is the sum of both leases.
     (C, Write(200), "write C*2 400", Some("write C*2 200")),
     (A, NoRead, "write C*2 400", Some("as it was")),
     (A, NoWrite, "write C*2 400", Some("as it was")),
@@ -72,7 +72,7 @@ const STEPS: &[Row] = &[
     (A, NoWrite, "read B1 C1 200 [B/1 100, C/1 50]", None),
     (C, Unread, "read B1 100 [B/1 100]", Some("read B1 100 [B/1 100] told 0")),
     (B, Unread, "free told 0", None),
-    // A read inside a write, released first.
+    // A read inside a write. The read is released first.
     (A, Write(100), "write A*1 100", None),
     (A, Read(300), "write A1 A*1 300 [A/1 300]", None),
     (B, NoRead, "write A1 A*1 300 [A/1 300]", None),
@@ -84,7 +84,7 @@ const STEPS: &[Row] = &[
     (C, Read(50), "read B1 C1 100 [B/1 100, C/1 50]", None),
     (B, Unread, "read C1 50 [C/1 50]", Some("read C1 50 [C/1 50] told 0")),
     (C, Unread, "free told 0", None),
-    // A force affects only the current mode. Covers expire by themselves.
+    // A force affects only the current mode. Covers stay until they expire.
     (C, Force(Kind::Read, false), "free", None),
     (C, Force(Kind::Write, false), "free", None),
     (A, Read(100), "read A1 100 [A/1 100]", None),
@@ -210,7 +210,8 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// Rounds up, so that the elapsed time does not matter. A release of ours may add some milliseconds.
+/// Subtracts 100 ms, because our release may add some milliseconds, and rounds up to 50 units. So elapsed time does not
+/// matter.
 fn units(ms: i64) -> i64 {
     (ms - 100 + 50 * UNIT - 1) / (50 * UNIT) * 50
 }
@@ -271,7 +272,8 @@ async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java:
         for half in HALVES {
             let theirs = doc.java(0, half, 99).is_locked().await.expect("is_locked");
             let ours = half_of(client, half, name).is_locked().await.expect("is_locked");
-            // Java counts all fields besides a writer's own, including its list of holds (docs/wire-format.md).
+            // Java counts all fields except the writer's own, and so also counts our list of holds
+            // (docs/wire-format.md).
             let lists = rig.admin.hgetall_whole(name).await.keys().any(|field| field.ends_with(":write:holds"));
             let counted = half == HALVES[0] && lists && theirs && !ours;
             assert!(ours == theirs || counted, "{what}: is the half {half:?} locked: {ours}, Java {theirs}");
@@ -281,7 +283,7 @@ async fn play(rig: &Rig, client: &Client, listener: &Listener, name: &str, java:
 }
 
 /// Java alone leaves the state of the table, and so does every other cast.
-pub async fn rw_states_are_the_same(version: &str) {
+pub async fn rw_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::with(version).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     for java in (0..1 << CAST).rev() {

@@ -1,5 +1,5 @@
-//! A release on one side lets waiters of the other side in, for both halves. Only the message wakes them: no waiter
-//! here has a poll cap or a lease that ends within the test.
+//! A release on one side wakes waiters of the other side, for both halves. Only the message can wake a waiter: no poll
+//! cap and no lease ends within the test.
 
 use distlock::{Acquire, Client};
 use distlock_support::agent::Kind;
@@ -12,7 +12,7 @@ const ROUNDS: usize = 5;
 /// Number of readers that wait together.
 const READERS: usize = 20;
 
-/// A waiter of one side behind a holder of the other, for each pair of halves.
+/// A waiter of one side behind a holder of the other side, for each pair of halves.
 pub async fn rw_releases_wake_the_other_side(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
@@ -52,8 +52,8 @@ async fn java_to_rust(rig: &Rig, client: &Client, (held, wanted): (Kind, Kind)) 
     }
 }
 
-/// All waiting readers get in together when a writer of the other side releases.
-pub async fn rw_readers_come_in_together(version: &str) {
+/// All waiting readers acquire together when a writer of the other side releases.
+pub async fn rw_waiting_readers_acquire_together(version: &str) {
     let rig = Rig::with(version).await;
     let clients = [rig.client().await, rig.client().await];
     java_reads(&rig, &clients[0]).await;
@@ -82,7 +82,7 @@ async fn we_read(rig: &Rig, clients: &[Client; 2]) {
     replied(java.lock_for(NEVER)).await;
     let mut tasks = Vec::new();
     for reader in 0..READERS {
-        // One waiter of each client asks for all of its waiters.
+        // One waiter of each client sends commands for all waiters of the client.
         tasks.push(doc.we_wait(&clients[reader % 2], Kind::Read, if reader < 2 { 2 } else { 0 }).await);
     }
     replied(java.unlock()).await;
@@ -98,7 +98,7 @@ async fn we_read(rig: &Rig, clients: &[Client; 2]) {
 }
 
 /// Our downgrade announces itself to Java's readers.
-pub async fn rw_downgrades_of_ours_let_readers_in(version: &str) {
+pub async fn rw_our_downgrade_admits_java_readers(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     for round in 0..ROUNDS {
@@ -123,7 +123,7 @@ pub async fn rw_downgrades_of_ours_let_readers_in(version: &str) {
 }
 
 /// Redisson's downgrade sends no message: our readers poll, and Java's sleep on.
-pub async fn rw_downgrades_of_javas_are_seen_by_us_alone(version: &str) {
+pub async fn rw_java_downgrade_is_noticed_only_by_our_readers(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().poll_cap(ms(400))).await;
     let doc = Doc::new(&rig, "theirs");
@@ -135,7 +135,7 @@ pub async fn rw_downgrades_of_javas_are_seen_by_us_alone(version: &str) {
     replied(writing.unlock()).await;
     let guard = soon(ours).await.expect("the reader");
     assert_eq!(theirs.within(ms(500)).await, None, "Redisson tells its readers of a downgrade");
-    // A reader that leaves other readers behind sends Java no message either.
+    // A reader that is not the last to release sends Java no message either.
     guard.unlock().await.expect("unlock");
     assert_eq!(theirs.within(ms(100)).await, None);
     replied(reading.unlock()).await;
@@ -144,8 +144,8 @@ pub async fn rw_downgrades_of_javas_are_seen_by_us_alone(version: &str) {
     rig.end([client]).await;
 }
 
-/// A reader that asks to write: Redisson waits for itself, and our call returns an error at once.
-pub async fn rw_an_upgrade_never_hangs(version: &str) {
+/// A reader tries to write. Redisson waits for itself, and our call returns an error at once.
+pub async fn rw_our_upgrade_returns_would_deadlock(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let doc = Doc::new(&rig, "upgrade");
@@ -155,7 +155,7 @@ pub async fn rw_an_upgrade_never_hangs(version: &str) {
     let error = soon(half_of(&client, Kind::Write, doc.name).acquire(Acquire::new().owner(&owner))).await;
     assert!(matches!(error, Err(distlock::Error::WouldDeadlock { .. })), "{error:?}");
     guard.unlock().await.expect("unlock");
-    // Java's reader is alone now, and still waits.
+    // Java's reader is now the only reader, and still waits.
     let mut hangs = doc.java_waits(0, Kind::Write, 1).await;
     assert_eq!(hangs.within(ms(300)).await, None, "Redisson upgrades");
     rig.admin.cmd::<()>(&["DEL", doc.name, &doc.cover(&doc.java_owner(0, 1), 1)]).await;

@@ -1,5 +1,5 @@
-//! Readers and writers of both sides that the watchdog renews for longer than a lease, while the other side waits and
-//! asks.
+//! The watchdog renews readers and writers of both sides for longer than a lease, while the other side waits and
+//! retries.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use distlock_support::agent::Kind;
 use crate::rig::{Rig, ms, replied, soon, until};
 use crate::rw_rig::{Doc, HALVES, Seen, enter, refused, wait_for_half};
 
-/// Waits until every lease here, of locks and of covers, has been renewed three times, which takes as long as a lease.
+/// Waits until every lease of these locks and covers has been renewed three times, which takes as long as a lease.
 /// Calls `check` in between. Returns the number of leases.
 async fn renewed(docs: &[Doc<'_>], check: impl AsyncFn()) -> usize {
     let leases = RefCell::new(BTreeMap::<String, (i64, u32)>::new());
@@ -34,7 +34,7 @@ async fn renewed(docs: &[Doc<'_>], check: impl AsyncFn()) -> usize {
 }
 
 /// All holds are kept: of both halves, of both sides, and of readers of both sides together.
-pub async fn rw_both_keep_what_they_hold(version: &str) {
+pub async fn rw_watchdogs_of_both_sides_keep_their_holds(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let waiter = rig.client().await;
@@ -94,7 +94,7 @@ pub async fn rw_both_keep_what_they_hold(version: &str) {
 }
 
 /// The calls of a downgrade, with both orders of release, under the watchdog: the remaining hold is kept.
-pub async fn rw_what_is_left_is_kept(version: &str) {
+pub async fn rw_remaining_half_is_renewed_after_release_of_the_other(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let owner = client.owner();

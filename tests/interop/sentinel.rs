@@ -1,5 +1,5 @@
 //! Servers with sentinels, shared with real Redisson. A holder excludes the other side, releases wake waiters of both
-//! languages, and a failover lets no second holder in. The same for replicated servers.
+//! languages, and a failover admits no second holder. The same for replicated servers.
 
 use std::ops::Deref;
 
@@ -12,7 +12,7 @@ use crate::rig::{LATCH, NEVER, PATIENCE, ms, patient, replied, soon, until, unti
 use crate::rw_rig::sits;
 use crate::sides::{RIVALS, Sides, announced, flavour};
 
-/// In ms, so long that no slow or frozen server is suspected.
+/// `down-after` in ms. So long that no slow or frozen server is suspected.
 const UNSUSPECTED: u64 = 60_000;
 
 async fn watched() -> ServerSet {
@@ -99,9 +99,9 @@ impl Spot for AtPrimary<'_> {
     }
 }
 
-/// Java's locks live on the primary. Redisson refuses a lock that no replica has, unless that check is off: then it has
-/// waited for the replicas all the same. Servers and sentinels have different users and passwords.
-pub async fn sentinel_has_javas_locks_acknowledged(version: &str) {
+/// Java's locks live on the primary. Redisson refuses a lock that no replica has, unless the check is off. Redisson
+/// waits for the replicas in both cases. Servers and sentinels have different users and passwords.
+pub async fn sentinel_java_locks_are_acknowledged_by_replicas(version: &str) {
     let servers = ReplicasOptions::default().replicas(1).user("app", "data/1");
     let options = SentinelsOptions::default().swift().servers(servers).password("watch").down_after(UNSUSPECTED);
     let bed = Sentinels::start(options).await;
@@ -194,8 +194,7 @@ async fn us_to_java(shared: &Shared, held: Kind, waits: Kind) {
     shared.listened_to(&name, 0).await;
 }
 
-/// Another server takes over by request while one side holds and the other waits. Then the next one does, with the
-/// sides swapped.
+/// A requested failover happens while one side holds and the other waits, then again with the sides swapped.
 async fn let_nobody_in(version: &str, set: ServerSet) {
     let sides = Sides::watched(version, &set.url()).await;
     let shared = Shared { set, sides };
@@ -212,7 +211,7 @@ async fn let_nobody_in(version: &str, set: ServerSet) {
     shared.end().await;
 }
 
-pub async fn sentinel_names_exclude(version: &str) {
+pub async fn sentinel_locks_exclude_the_other_side(version: &str) {
     exclude(version, watched().await).await;
 }
 
@@ -220,11 +219,11 @@ pub async fn sentinel_releases_wake_the_other_side(version: &str) {
     wake(version, watched().await).await;
 }
 
-pub async fn sentinel_failovers_let_nobody_in(version: &str) {
+pub async fn sentinel_failover_admits_no_second_holder(version: &str) {
     let_nobody_in(version, watched().await).await;
 }
 
-pub async fn replicated_names_exclude(version: &str) {
+pub async fn replicated_locks_exclude_the_other_side(version: &str) {
     exclude(version, alone().await).await;
 }
 
@@ -232,6 +231,6 @@ pub async fn replicated_releases_wake_the_other_side(version: &str) {
     wake(version, alone().await).await;
 }
 
-pub async fn replicated_failovers_let_nobody_in(version: &str) {
+pub async fn replicated_failover_admits_no_second_holder(version: &str) {
     let_nobody_in(version, alone().await).await;
 }

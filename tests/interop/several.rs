@@ -15,7 +15,7 @@ pub async fn clients_of(rig: &Rig) -> Vec<Client> {
     join_all(rig.servers().map(|server| connect(builder(&server.url())))).await
 }
 
-/// Our RedLock over these clients' servers. A slow server does not count as away.
+/// Our RedLock over these clients' servers. A slow server does not count as unreachable.
 pub fn red(clients: &[Client], name: &str) -> Arc<dyn DistLock> {
     Arc::new(RedLock::new(clients.iter().cloned(), name).node_timeout(PATIENCE))
 }
@@ -30,8 +30,8 @@ pub async fn waiting(clients: &[Client], count: usize) {
     until_is("our waiters", waiting, |waiting| *waiting == count).await;
 }
 
-/// Closes the agents. On a busy machine, a wait of Redisson's may end before its subscription is confirmed, and leaves
-/// the subscription behind.
+/// Closes the agents. On a busy machine, a Redisson wait may end before its subscription is confirmed, and leave the
+/// subscription behind.
 pub async fn hang_up(rig: &Rig) {
     rig.latches_gone().await;
     for agent in &rig.agents {
@@ -39,8 +39,8 @@ pub async fn hang_up(rig: &Rig) {
     }
 }
 
-/// Returns true if this `lock()` of Redisson's may have released its members and tried again, which sends messages. An
-/// attempt at three members takes 4.5 s, and longer with more members.
+/// Returns true if this `lock()` of Redisson may have retried. A retry first releases the members, which sends
+/// messages. An attempt at three members takes 4.5 s, and longer with more members.
 pub fn may_have_retried(step: Step, took: Duration) -> bool {
     step == Step::Lock && took >= ms(4000)
 }
@@ -70,7 +70,7 @@ pub async fn held_by(rig: &Rig, name: &str, servers: usize, is_it: impl Fn(&str)
     .await;
 }
 
-/// Returns true if the owner's uuid has the version of this crate.
+/// Returns true if the UUID version of the owner is the one that this crate uses.
 pub fn is_ours(owner: &str) -> bool {
     owner.as_bytes().get(14) == Some(&b'8')
 }

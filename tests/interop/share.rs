@@ -1,4 +1,4 @@
-//! A lock that is hammered by one language is also acquired by the other: neither is starved.
+//! One language acquires a lock without pause, and the other language also acquires it. Neither is starved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,9 +14,9 @@ const TASKS: u64 = 8;
 const ROUNDS: usize = 10;
 const HOLD: Duration = ms(1);
 
-/// Eight tasks of ours hammer one name that Java also wants. Our process hands the lock over for a while, and then
-/// yields.
-pub async fn java_is_not_starved(version: &str) {
+/// Eight tasks of ours acquire one name without pause, and Java also waits for it. Our process hands the lock over for
+/// a while, and then yields.
+pub async fn java_is_not_starved_by_our_tasks(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().take_turns(true)).await;
     let (name, taken, enough) = ("busy", Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
@@ -48,10 +48,9 @@ async fn hammer(client: Client, name: &'static str, taken: Arc<AtomicU64>, enoug
     }
 }
 
-/// Eight Java threads hammer one name until we have had our turns.
-pub async fn we_are_not_starved(version: &str) {
-    /// Turns in one loop of a Java thread, which then asks whether to continue. Few, because our process may stand
-    /// still.
+/// Eight Java threads acquire one name without pause until our client has had its turns.
+pub async fn our_client_is_not_starved_by_java(version: &str) {
+    /// Turns of a Java thread in one call. Few, because our process may be suspended.
     const EACH: u64 = 10;
     /// Limit of Java's turns between two of ours.
     const MOST: u64 = 2400;

@@ -1,4 +1,4 @@
-//! A client of each side at shared servers: their queries, and their mutual exclusion.
+//! A client of each side at the same servers: queries and mutual exclusion.
 
 use distlock::{Client, Flavour, Guard};
 use distlock_support::agent::{Agent, AgentOptions, CallResult, Kind, Reply};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::rig::{WATCHDOG, builder, connect, lasting, ms, patient, replied, soon, until_is};
 
-/// Holder and excluded waiter. A waiter of the last pair polls, and all others get a message.
+/// Kinds of the holder and of the excluded waiter. The waiter of the last pair polls. All other waiters get a message.
 pub const RIVALS: [(Kind, Kind); 7] = [
     (Kind::Reentrant, Kind::Reentrant),
     (Kind::Fair, Kind::Fair),

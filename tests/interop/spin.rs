@@ -1,4 +1,4 @@
-//! Our spin lock and Redisson's under one name: no messages are sent, and none are needed.
+//! Our spin lock and Redisson's spin lock under one name. No messages are sent or needed.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ fn spin(client: &Client, name: &str) -> Arc<dyn DistLock> {
     client.lock(Flavour::Spin, name)
 }
 
-/// State and lease are compared after every step, and no message is sent.
-pub async fn spin_states_are_the_same(version: &str) {
+/// Compares state and lease after every step. No message is sent.
+pub async fn spin_state_after_each_step_matches_redisson(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let mut compared = 0;
@@ -55,7 +55,7 @@ pub async fn spin_states_are_the_same(version: &str) {
 }
 
 /// Two threads of Java's and two tasks of ours count without any message.
-pub async fn spin_counts_are_exact(version: &str) {
+pub async fn spin_counter_of_both_languages_is_exact(version: &str) {
     let rig = Rig::start(vec![AgentOptions::version(version); 2]).await;
     let (clients, listener) = ([rig.client().await, rig.client().await], Listener::open(rig.server.addr()).await);
     let java = [0, 1].map(|agent| rig.agents[agent].at(Kind::Spin, "till", 5));
@@ -69,7 +69,7 @@ pub async fn spin_counts_are_exact(version: &str) {
 }
 
 /// A waiter that is not woken acquires at its next poll, on both sides.
-pub async fn spin_waiters_look_for_themselves(version: &str) {
+pub async fn spin_waiters_acquire_by_polling(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let name = "looked-at";
@@ -90,12 +90,12 @@ pub async fn spin_waiters_look_for_themselves(version: &str) {
 }
 
 /// A waiter for a reentrant lock is not woken by the release of a spin lock of the same name. Redisson's waiter sleeps
-/// until the end of the lease that it knows. Ours asks after its poll cap.
-pub async fn spin_releases_wake_nobody(version: &str) {
+/// until the last known lease ends. Our waiter retries after its poll cap.
+pub async fn spin_release_wakes_no_reentrant_waiter(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().poll_cap(ms(300))).await;
     let name = "mixed";
-    // Afterwards the server knows the script, so that each attempt is one command.
+    // Loads the script, so that each attempt is one command.
     replied(rig.java(name, 1).lock()).await;
     replied(rig.java(name, 1).unlock()).await;
     for ours_holds in [true, false] {

@@ -8,11 +8,11 @@ use crate::rig::{NEVER, Rig, WATCHDOG, lasting, renewed, until_is};
 /// The watchdog's lease of both sides, in seconds.
 const USUAL: u64 = NEVER.as_secs();
 
-/// Steps with the lease that each leaves in Redisson and in this crate, in seconds.
+/// Each step with its resulting lease in seconds: in Redisson, and in this crate.
 type Row = &'static [(Step, u64, u64)];
 
 const ROWS: [Row; 4] = [
-    // A shorter inner lease shortens Redisson's outer one, also after the inner release.
+    // In Redisson, a shorter inner lease shortens the outer lease, even after the inner release.
     &[(Leased(9_000), 9_000, 9_000), (Leased(2_000), 2_000, 9_000), (Unlock, 2_000, 9_000)],
     &[(Lock, USUAL, USUAL), (Leased(2_000), 2_000, USUAL), (Unlock, 2_000, USUAL)],
     // In Redisson, a longer inner lease outlasts its release. Here, the outer lease is restored.
@@ -21,7 +21,7 @@ const ROWS: [Row; 4] = [
     &[(Leased(2_000), 2_000, 2_000), (Lock, 2_000, USUAL), (Unlock, 2_000, 2_000)],
 ];
 
-pub async fn a_shorter_lease_never_shortens(version: &str) {
+pub async fn inner_shorter_lease_does_not_shorten_the_outer_lease(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     for (number, row) in ROWS.iter().enumerate() {
@@ -41,7 +41,7 @@ pub async fn a_shorter_lease_never_shortens(version: &str) {
 }
 
 /// A leased hold inside a watched one is released: Redisson stops the watchdog of the outer hold, and ours continues.
-pub async fn the_outer_hold_stays_watched(version: &str) {
+pub async fn outer_hold_is_renewed_after_inner_release(version: &str) {
     let rig = Rig::with(version).await;
     let (client, listener) = (rig.watched_client().await, Listener::open(rig.server.addr()).await);
     let (theirs, mut ours) = (Theirs::new(&rig, &listener, "java:x"), Ours::new(&rig, &listener, &client, "rust:x"));
@@ -64,7 +64,7 @@ pub async fn the_outer_hold_stays_watched(version: &str) {
 
 /// In Redisson, an expired lease applies to the next hold of the same lock object (part 4, row 2). Here, a lease
 /// belongs to one acquire.
-pub async fn a_lapsed_lease_does_not_stick(version: &str) {
+pub async fn expired_lease_does_not_apply_to_next_hold(version: &str) {
     let rig = Rig::start(vec![lasting(version)]).await;
     let (client, listener) = (rig.client().await, Listener::open(rig.server.addr()).await);
     let (theirs, mut ours) = (Theirs::new(&rig, &listener, "java:x"), Ours::new(&rig, &listener, &client, "rust:x"));

@@ -12,7 +12,7 @@ const WAIT: Duration = ms(300);
 const TIMER: &str = "w:timer";
 const SHORTER: Duration = ms(5);
 
-pub async fn waits_run_out(version: &str) {
+pub async fn wait_for_other_side_times_out(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     with_longer_waits(WAIT, async |wait| java_waits_in_vain(&rig, &client, wait).await).await;
@@ -31,8 +31,8 @@ pub async fn waits_run_out(version: &str) {
     rig.end([client]).await;
 }
 
-/// Java waits for a lock of ours until its wait is over. Returns `None` if Java's subscription was not confirmed by
-/// then: 4.7.0 leaves such a subscription behind.
+/// Java waits for a lock of ours until its wait runs out. Returns `None` if Java's subscription was not confirmed by
+/// then, because 4.7.0 leaves such a subscription behind.
 async fn java_waits_in_vain(rig: &Rig, client: &Client, wait: Duration) -> Option<()> {
     let (name, life) = (format!("w:{wait:?}"), wait - SHORTER);
     let java = rig.java(&name, 1);
@@ -42,12 +42,12 @@ async fn java_waits_in_vain(rig: &Rig, client: &Client, wait: Duration) -> Optio
     rig.timer(TIMER, life).await;
     let before = rig.scripts().await;
     let answer = soon(java.start_try_lock(wait, None)).await;
-    // Redisson asks a second time when its subscription is confirmed.
+    // Redisson tries again when its subscription is confirmed.
     let in_time = rig.scripts().await >= before + 2;
     if in_time {
         assert_eq!(answer.expect("a try in Java").value, false);
         assert!(!rig.admin.exists(TIMER).await, "Java has waited for less than {life:?} of {wait:?}");
-        // The wait is over, so Java has unsubscribed.
+        // The wait has ended, so Java has unsubscribed.
         rig.listeners(&channel(&name), 0).await;
     } else {
         assert_eq!(had(answer), None);
@@ -56,8 +56,8 @@ async fn java_waits_in_vain(rig: &Rig, client: &Client, wait: Duration) -> Optio
     in_time.then_some(())
 }
 
-/// Waits that end with the lock, well before their limit.
-pub async fn waits_are_met(version: &str) {
+/// Waits that acquire the lock well before their limit.
+pub async fn wait_for_other_side_ends_with_the_lock(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let (lock, java) = (client.reentrant("m"), rig.java("m", 1));

@@ -1,5 +1,5 @@
-//! A release on one side lets the other side acquire. Only the message wakes the waiter: no waiter here has a poll cap
-//! or a lease that ends within the test.
+//! A release on one side wakes the other side. Only the message can wake a waiter: no poll cap and no lease ends within
+//! the test.
 
 use distlock::{Client, Flavour};
 use distlock_support::agent::Kind;
@@ -10,7 +10,7 @@ use crate::rw_rig::sits;
 const ROUNDS: usize = 10;
 const REENTRANT: (Kind, Flavour) = (Kind::Reentrant, Flavour::Reentrant);
 
-pub async fn a_release_in_java_wakes_us(version: &str) {
+pub async fn java_release_wakes_our_waiter(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     java_to_us(&rig, &client, REENTRANT, "job", ROUNDS).await;
@@ -31,7 +31,7 @@ pub async fn java_to_us(rig: &Rig, client: &Client, (kind, flavour): (Kind, Flav
     }
 }
 
-pub async fn our_release_wakes_java(version: &str) {
+pub async fn our_release_wakes_java_waiter(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     us_to_java(&rig, &client, REENTRANT, "job", ROUNDS).await;
@@ -53,20 +53,20 @@ pub async fn us_to_java(rig: &Rig, client: &Client, (kind, flavour): (Kind, Flav
     }
 }
 
-/// A key that is deleted without a message lets no waiter in. A message alone does.
-pub async fn nothing_but_the_message_wakes(version: &str) {
+/// A waiter does not notice a key that is deleted without a message. A message wakes the waiter.
+pub async fn waiter_is_woken_only_by_the_message(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.client().await;
     let name = "silent";
     let held = rig.java(name, 1);
-    // The server knows the scripts, so that each attempt is one command.
+    // Loads the scripts, so that each attempt is one command.
     client.reentrant(name).lock().await.expect("lock").unlock().await.expect("unlock");
     rig.listeners(&channel(name), 0).await;
 
     held.lock_for(NEVER).await.expect("lock_for");
     let before = rig.scripts().await;
     let mut ours = wait_for(&client, name);
-    // It asks, subscribes, and asks once more.
+    // The waiter tries, subscribes, and tries once more.
     rig.scripts_since(before, 2).await;
     rig.listeners(&channel(name), 1).await;
     silently_free(&rig, name).await;
@@ -96,9 +96,9 @@ async fn silently_free(rig: &Rig, name: &str) {
     assert!(rig.admin.cmd::<bool>(&["DEL", name]).await, "nobody held it");
 }
 
-/// A foreign lock without a lease: Redisson waits for a message without a limit, and our client asks after every poll
-/// cap.
-pub async fn a_lock_without_end_is_looked_at_again(version: &str) {
+/// A foreign lock without a lease. Redisson waits for a message without a limit, and our client retries after every
+/// poll cap.
+pub async fn our_waiter_polls_behind_a_lock_without_lease(version: &str) {
     let rig = Rig::with(version).await;
     let client = connect(rig.builder().poll_cap(ms(400))).await;
     let name = "endless";

@@ -1,11 +1,11 @@
-//! Each side's watchdog excludes the other side for as long as the lock is held.
+//! Each side's watchdog keeps the lock, so the other side is excluded until the release.
 
 use distlock_support::TtlSampler;
 
 use crate::rig::{Rig, channel, ms, renewed, replied, soon, wait_for};
 
-/// Both sides hold for longer than a lease, while the other side waits and asks.
-pub async fn both_keep_what_they_hold(version: &str) {
+/// Each side holds a lock for longer than a lease, while the other side waits and retries.
+pub async fn watchdogs_of_both_sides_keep_their_holds(version: &str) {
     let rig = Rig::with(version).await;
     let client = rig.watched_client().await;
     let sampler = TtlSampler::start(&rig.server.url()).await;
@@ -31,7 +31,7 @@ pub async fn both_keep_what_they_hold(version: &str) {
     replied(keeper.unlock()).await;
     let guard = soon(&mut ours).await.expect("the waiter");
 
-    // The sides are swapped: the waiters' holds are renewed as well.
+    // The sides are swapped. The former waiters' holds are renewed as well.
     for _ in 0..3 {
         futures::join!(renewed(&rig.admin, "ours"), renewed(&rig.admin, "theirs"));
     }

@@ -69,7 +69,7 @@ bed::cases!(each_member_is_as_if_taken_alone:
 );
 
 #[tokio::test]
-async fn other_flavours_beside_many_plain_ones_are_a_command_each() {
+async fn members_of_other_flavours_cost_one_command_each() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         let mut members: Vec<_> = (0..300).map(|n| client.lock(Flavour::Reentrant, &format!("p{n}"))).collect();
@@ -97,7 +97,7 @@ async fn other_flavours_beside_many_plain_ones_are_a_command_each() {
 /// The login may not set a lease on the last name, after the other names have theirs. No lock without a lease may be
 /// left.
 #[tokio::test]
-async fn a_lease_that_is_refused_leaves_nothing() {
+async fn refused_lease_leaves_no_keys() {
     reentrant(async |bed| {
         let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "on", ">SECRET", "~*", "&*", "+@all", "-pexpire"]).await;
         let () = bed.admin.cmd(&["ACL", "SETUSER", "locks", "(+pexpire ~a ~b)"]).await;
@@ -115,7 +115,7 @@ async fn a_lease_that_is_refused_leaves_nothing() {
 /// A server that wants all keys of a script in one slot. Names of several slots are acquired one by one, and still form
 /// one lock.
 #[tokio::test]
-async fn names_of_several_slots_are_one_lock_on_a_server_that_takes_no_script_for_them() {
+async fn names_of_several_slots_form_one_lock_on_cluster_node() {
     let make = |client: &distlock::Client, name: &str| client.lock(Flavour::Reentrant, name);
     run_on(bed::cluster_node().await, make, async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);

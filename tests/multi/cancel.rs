@@ -1,5 +1,5 @@
-//! Acquires and releases of multi locks, dropped at any point, leave nothing. Leases and watchdogs outlast the test, so
-//! that leftovers are visible.
+//! Acquires and releases of multi locks that are dropped at any point leave nothing. Leases outlast the test, so that
+//! leftovers stay visible.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ bed::cases!(on two threads, dropped_at_random_points_it_leaves_nothing:
 /// Drops an acquire at its first await, at its second, and so on, and does the same with the release. In a cluster the
 /// members are on different primaries. All members are free, or another client holds one.
 #[tokio::test]
-async fn dropped_at_each_await_it_leaves_nothing() {
+async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
     reentrant(async |bed| {
         let client = bed.connect(bed.builder().subscription_linger(LINGER)).await;
         let other = bed.client().await;
@@ -100,7 +100,7 @@ async fn dropped_at_each_await_it_leaves_nothing() {
             for taken in [None, Some(0), Some(2)] {
                 let mut theirs = Vec::new();
                 if let Some(taken) = taken {
-                    // Readers do not exclude each other.
+                    // The rival of a reader is a writer, because readers do not exclude each other.
                     let flavour = if kind[taken] == Flavour::Read { Flavour::Write } else { kind[taken] };
                     theirs.push(other.lock(flavour, &names[taken]).lock_leased(LONG).await.unwrap());
                 }

@@ -1,5 +1,5 @@
-//! The commands of a multi lock, by the server's own counters. No timer fires during these tests, so that only the
-//! calls count, however long they take.
+//! The commands of a multi lock, by the server's own counters. No timer fires during these tests, so only the calls
+//! count.
 
 use distlock::{DistLock, Flavour, MultiLock};
 
@@ -9,10 +9,10 @@ use bed::{becomes, eventually, idle, kin, passer, reentrant, secs};
 /// Members, and the number of commands that acquire and release them.
 type Case = (&'static [(Flavour, &'static str)], u64, u64);
 
-/// One command acquires all plain members of a client, and one each other member. One command releases each member;
-/// many members share commands.
+/// One command acquires all plain members of a client, and one command acquires each other member. Each release is one
+/// command, but many members share commands.
 #[tokio::test]
-async fn free_members_cost_a_command_for_all_plain_ones_and_one_for_each_other() {
+async fn free_plain_members_share_one_command_and_others_cost_one_each() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         let cases: [Case; 5] = [
@@ -25,7 +25,7 @@ async fn free_members_cost_a_command_for_all_plain_ones_and_one_for_each_other()
         for (members, taking, releasing) in cases {
             let names: Vec<_> = members.iter().map(|(flavour, name)| (*flavour, kin(name))).collect();
             let lock = multi(&client, &names.iter().map(|(flavour, name)| (*flavour, &**name)).collect::<Vec<_>>());
-            // From the first time on, the server knows the scripts.
+            // The first round loads the scripts.
             lock.lock().await.unwrap().unlock().await.unwrap();
             lock.state().await.unwrap();
             idle(&client).await;
@@ -45,7 +45,7 @@ async fn free_members_cost_a_command_for_all_plain_ones_and_one_for_each_other()
 }
 
 #[tokio::test]
-async fn members_of_two_servers_cost_a_command_at_each() {
+async fn members_on_two_servers_cost_one_command_per_server() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         let second = Second::with(|builder| builder.watchdog(secs(3600))).await;
@@ -68,7 +68,7 @@ async fn members_of_two_servers_cost_a_command_at_each() {
 
 /// One command finds busy plain members. A waiter then sends nothing until it is woken.
 #[tokio::test]
-async fn a_busy_member_costs_a_command_and_a_wait_a_few() {
+async fn busy_member_costs_one_command_and_wait_at_most_ten() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.still_client().await, bed.still_client().await);
         let names = ["a", "b", "c"].map(kin);
@@ -83,14 +83,15 @@ async fn a_busy_member_costs_a_command_and_a_wait_a_few() {
         theirs.unlock().await.unwrap();
         waiter.await.unwrap();
         let sent = bed.admin.calls("evalsha").await;
-        // The attempt above; one for all, two at the busy member, its release, one after the wake-up, one for the
-        // others, three releases.
+        // At most: the attempt above, one for all members, two at the busy member, its release, one after the wake-up,
+        // one for the other members, and three releases.
         assert!(sent <= 10, "{sent} commands");
     })
     .await;
 }
 
-/// A task of the same client holds a member. Ten multi locks send no more than ten other waiters of that member.
+/// A task of the same client holds a member. Ten waiting multi locks send no more commands than ten waiters of that
+/// member.
 #[tokio::test]
 async fn waiters_behind_a_task_of_the_same_client_cost_two_commands_each() {
     reentrant(async |bed| {
@@ -100,8 +101,8 @@ async fn waiters_behind_a_task_of_the_same_client_cost_two_commands_each() {
         let mine = client.reentrant(&names[1]).lock().await.unwrap();
         let waiters: Vec<_> = (0..10).map(|_| passer(client.multi(&names))).collect();
         becomes("acquires that wait", 10, async || client.stats().waiting).await;
-        // The acquire above, one attempt of each lock at all members, one of each at the busy member, and two of the
-        // first waiter.
+        // At most: the acquire above, one attempt of each lock at all members, one of each lock at the busy member, and
+        // two of the first waiter.
         let sent = bed.admin.calls("evalsha").await;
         assert!(sent <= 23, "{sent} commands");
         mine.unlock().await.unwrap();

@@ -7,7 +7,7 @@ use bed::{enter, ms, reentrant, secs};
 
 /// Each member is renewed by its own client's watchdog. The first member to expire ends the whole lock.
 #[tokio::test]
-async fn the_deadline_is_the_earliest_members() {
+async fn deadline_is_that_of_earliest_member() {
     reentrant(async |bed| {
         let (short, long) = (bed.client().await, bed.connect(bed.builder().watchdog(secs(3600))).await);
         let lock = MultiLock::of(vec![
@@ -28,9 +28,10 @@ async fn the_deadline_is_the_earliest_members() {
     .await;
 }
 
-/// A lease is set on every member from the start, and an extend applies to all members. Neither is renewed.
+/// An explicit lease applies to every member from the start, and an extend applies to all members. The watchdog renews
+/// neither lease.
 #[tokio::test]
-async fn a_lease_and_an_extension_are_for_all_members() {
+async fn lease_and_extension_apply_to_all_members() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let names = ["a", "b", "c", "d"];
@@ -65,7 +66,7 @@ async fn a_lease_and_an_extension_are_for_all_members() {
 }
 
 #[tokio::test]
-async fn a_member_held_for_itself_outlives_the_multi_lock() {
+async fn single_hold_of_member_outlives_multi_lock() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let me = client.owner();

@@ -24,7 +24,7 @@ async fn refused(lock: &MultiLock) {
 }
 
 #[tokio::test]
-async fn lists_that_cannot_work_are_refused_unsent() {
+async fn invalid_lists_are_refused_without_sending_scripts() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         bed.admin.reset_stats().await;
@@ -54,7 +54,7 @@ async fn lists_that_cannot_work_are_refused_unsent() {
 
 /// One client or two name the lock twice.
 #[tokio::test]
-async fn the_same_lock_twice_is_taken_once() {
+async fn duplicate_members_are_acquired_once() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         for lock in [
@@ -82,7 +82,7 @@ async fn the_same_lock_twice_is_taken_once() {
 
 /// The places are two servers, or two databases of one server.
 #[tokio::test]
-async fn one_name_in_two_places_is_two_locks() {
+async fn same_name_on_other_server_or_database_is_another_lock() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let second = Second::start().await;
@@ -106,7 +106,7 @@ async fn one_name_in_two_places_is_two_locks() {
 
 /// Two clients list the same names, one of them in reverse.
 #[tokio::test]
-async fn members_are_in_one_order_whatever_their_names_and_the_order_of_the_list() {
+async fn member_order_does_not_depend_on_list_order() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         let names =
@@ -130,7 +130,7 @@ async fn members_are_in_one_order_whatever_their_names_and_the_order_of_the_list
 }
 
 #[tokio::test]
-async fn its_name_is_made_of_its_first_members_names() {
+async fn multi_lock_name_joins_its_first_member_names() {
     reentrant(async |bed| {
         let client = bed.client().await;
         assert_eq!(client.multi(["b"]).name(), "b");
@@ -147,7 +147,7 @@ async fn its_name_is_made_of_its_first_members_names() {
 }
 
 #[tokio::test]
-async fn members_are_told_apart_and_ordered_by_their_keys() {
+async fn members_are_distinguished_and_ordered_by_their_keys() {
     reentrant(async |bed| {
         let plain = bed.client().await;
         let app = bed.connect(bed.builder().name_prefix("app:")).await;
@@ -183,7 +183,7 @@ async fn members_are_told_apart_and_ordered_by_their_keys() {
 }
 
 #[tokio::test]
-async fn a_server_named_by_two_addresses_has_members_by_both() {
+async fn multi_lock_works_with_two_addresses_of_one_server() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let url = bed.server.url().replace("127.0.0.1", "localhost");

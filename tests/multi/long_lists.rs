@@ -10,7 +10,7 @@ fn long_list(client: &Client, count: usize) -> MultiLock {
 
 /// The held name is in the last of six batches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_list_is_taken_whole_or_not_at_all() {
+async fn long_list_is_acquired_entirely_or_not_at_all() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         let lock = long_list(&client, 1_300);
@@ -37,7 +37,7 @@ async fn a_long_list_is_taken_whole_or_not_at_all() {
 
 /// Two locks have the same names in opposite orders, and a third has the names in the middle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_lists_in_reverse_order_deadlock_nobody() {
+async fn long_lists_in_reverse_order_do_not_deadlock() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let names: Vec<_> = (0..1_300).map(|n| format!("m{n:05}")).collect();
@@ -58,7 +58,7 @@ async fn long_lists_in_reverse_order_deadlock_nobody() {
 }
 
 #[tokio::test]
-async fn more_names_than_can_be_taken_are_refused() {
+async fn list_with_too_many_names_is_refused() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let refused = long_list(&client, 70_000).try_lock().await;

@@ -11,7 +11,7 @@ use bed::{Bed, becomes, ends, enter, eventually, ms, passer, reentrant, secs, wa
 const COUNTER: &str = "redisson_lock_token:{f}";
 const QUEUE: &str = "redisson_lock_queue:{f}";
 
-/// The guard's members have the tokens. A token grows with every section, however the last section ended, and its
+/// The guard's members have the tokens. Each section has a larger token, however the previous section ended. The
 /// counter never expires.
 #[tokio::test]
 async fn tokens_of_fenced_members_grow_however_a_section_ends() {
@@ -72,10 +72,10 @@ async fn queued(bed: &Bed) -> u64 {
     bed.admin.cmd(&["LLEN", QUEUE]).await
 }
 
-/// Earlier waiters are served before the multi lock, and later ones after it. An extend of the holder's lease does not
-/// give the queue an end.
+/// Earlier waiters acquire before the multi lock, and later waiters after it. An extend of the holder's lease sets no
+/// TTL on the queue.
 #[tokio::test]
-async fn fair_members_keep_their_order() {
+async fn fair_members_serve_waiters_in_queue_order() {
     reentrant(async |bed| {
         let patient = || bed.still_builder().fair_wait(secs(300));
         let (client, other) = (bed.connect(patient()).await, bed.connect(patient()).await);
@@ -99,7 +99,7 @@ async fn fair_members_keep_their_order() {
         for key in [QUEUE, "redisson_lock_timeout:{f}"] {
             assert_eq!(bed.admin.pttl(key).await, -1, "{key} expires");
         }
-        // An attempt without a wait does not overtake them.
+        // An attempt without a wait does not overtake queued waiters.
         assert!(fair(&client, &["f", "x"]).try_lock().await.unwrap().is_none());
         holder.unlock().await.unwrap();
         for task in tasks {
@@ -137,9 +137,9 @@ async fn read_members_are_shared() {
     .await;
 }
 
-/// A reader that asks to write as the same owner is refused, and keeps the read half. A writer may read.
+/// A reader that wants to write as the same owner is refused, and keeps the read half. A writer may read.
 #[tokio::test]
-async fn an_upgrade_through_a_multi_lock_is_refused() {
+async fn upgrade_through_multi_lock_is_refused() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let me = client.owner();
@@ -161,7 +161,7 @@ async fn an_upgrade_through_a_multi_lock_is_refused() {
 }
 
 #[tokio::test]
-async fn spin_members_are_looked_at_and_not_listened_for() {
+async fn spin_members_are_polled_without_subscription() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         let theirs = other.spin("s").lock().await.unwrap();

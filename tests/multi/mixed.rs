@@ -5,9 +5,9 @@ use distlock::{Acquire, DistLock, Error, Flavour, MultiLock, RedLock};
 use crate::rig::{Second, counts, fair, member, only_keys};
 use bed::{PATIENCE, becomes, ends, enter, eventually, idle, ms, reentrant, secs, waiter};
 
-/// One owner holds all members of all of them.
+/// One owner holds all members of all nested locks.
 #[tokio::test]
-async fn a_multi_lock_of_multi_locks_is_all_their_members() {
+async fn nested_multi_lock_holds_all_inner_members() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let lock = MultiLock::of(vec![
@@ -41,7 +41,7 @@ async fn a_multi_lock_of_multi_locks_is_all_their_members() {
 /// A majority of the RedLock's servers is enough. Without a majority the whole lock is not granted, and the other
 /// member stays free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redlock_as_a_member_needs_a_majority_of_its_servers() {
+async fn redlock_member_needs_majority_of_its_servers() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let mut servers = Vec::new();
@@ -78,7 +78,7 @@ async fn a_redlock_as_a_member_needs_a_majority_of_its_servers() {
         let third = servers[2].admin().await;
         becomes("keys on the third server", Vec::<String>::new(), async || third.keys().await).await;
         for server in &servers {
-            // Releases that an absent server has not received end with its lease.
+            // Votes at the unreachable server expire with their lease.
             drop(server.client.shutdown(ms(500)).await);
         }
     })
@@ -86,7 +86,7 @@ async fn a_redlock_as_a_member_needs_a_majority_of_its_servers() {
 }
 
 #[tokio::test]
-async fn a_striped_lock_as_a_member_is_any_segment() {
+async fn striped_lock_member_acquires_any_segment() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         let striped = client.striped("s", 3);
@@ -116,7 +116,7 @@ async fn a_striped_lock_as_a_member_is_any_segment() {
 }
 
 #[tokio::test]
-async fn a_redlock_that_its_owner_holds_already_is_held_twice() {
+async fn redlock_member_already_held_by_owner_is_held_twice() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let second = Second::start().await;

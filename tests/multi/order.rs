@@ -1,5 +1,5 @@
-//! Callers with lists in any order never deadlock. `tests/sim` asserts how long they wait, and runs many rounds, also
-//! against callers that take single locks in the opposite order.
+//! Callers with lists in any order never deadlock. `tests/sim` asserts how long the callers wait, and runs many rounds,
+//! also against callers of single locks in the opposite order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ async fn reversed(one: Vec<Arc<dyn DistLock>>, mut other: Vec<Arc<dyn DistLock>>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reversed_lists_of_all_flavours_deadlock_nobody() {
+async fn reversed_lists_of_all_flavours_do_not_deadlock() {
     reentrant(async |bed| {
         let (one, other) = (bed.client().await, bed.client().await);
         let all = |client: &Client| -> Vec<_> {
@@ -50,7 +50,7 @@ async fn reversed_lists_of_all_flavours_deadlock_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reversed_lists_over_two_servers_deadlock_nobody() {
+async fn reversed_lists_over_two_servers_do_not_deadlock() {
     reentrant(async |bed| {
         let (one, other) = (bed.client().await, bed.client().await);
         let second = Second::start().await;
@@ -79,7 +79,7 @@ async fn against_the_order(bed: &Bed, ours: MultiLock, theirs: [Arc<dyn DistLock
         assert!(guard.members().iter().all(|member| member.is_held));
         guard.unlock().await.unwrap();
     });
-    // With a given owner, the multi lock holds a for a while.
+    // With an explicit owner, the multi lock holds `a` for a while.
     eventually("it waits for b", async || !bed.admin.channels().await.is_empty()).await;
     let second = ends("a is given back", a.lock()).await.unwrap();
     assert!(!waiting.is_finished());
@@ -88,9 +88,9 @@ async fn against_the_order(bed: &Bed, ours: MultiLock, theirs: [Arc<dyn DistLock
     ends("the multi lock", waiting).await.unwrap();
 }
 
-/// For example, Redisson's multi lock takes its locks in list order.
+/// For example, Redisson's multi lock acquires its members in list order.
 #[tokio::test]
-async fn members_are_given_back_to_whoever_takes_them_in_another_order() {
+async fn multi_lock_and_opposite_lock_order_do_not_deadlock() {
     reentrant(async |bed| {
         let (one, other) = (bed.client().await, bed.client().await);
         let by_hand = |flavour| [other.lock(flavour, "a"), other.lock(Flavour::Reentrant, "b")];
@@ -106,7 +106,7 @@ async fn members_are_given_back_to_whoever_takes_them_in_another_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_multi_lock_does_not_starve_beside_those_who_want_one_member() {
+async fn multi_lock_does_not_starve_beside_single_locks() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let counters = Arc::new([Counter::default(), Counter::default()]);

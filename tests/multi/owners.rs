@@ -7,7 +7,7 @@ use bed::{becomes, ends, enter, ms, passer, reentrant, secs};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// With a given owner, and with the owner that a batched acquire made.
+/// With an explicit owner, and with the owner that a batched acquire created.
 #[tokio::test]
 async fn re_entry_counts_on_every_member() {
     reentrant(async |bed| {
@@ -37,9 +37,9 @@ async fn re_entry_counts_on_every_member() {
     .await;
 }
 
-/// The count stays even if the multi lock is not granted.
+/// A refused multi lock leaves the owner's earlier count unchanged.
 #[tokio::test]
-async fn a_member_that_was_held_before_keeps_its_count() {
+async fn member_held_before_keeps_its_hold_count() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.client().await, bed.client().await);
         let me = client.owner();
@@ -68,7 +68,7 @@ async fn a_member_that_was_held_before_keeps_its_count() {
 }
 
 #[tokio::test]
-async fn a_release_by_owner_releases_what_is_left_and_tells_who_holds_the_rest() {
+async fn release_by_owner_frees_remaining_members_and_reports_held_by() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let lock = client.multi(NAMES);
@@ -89,7 +89,7 @@ async fn a_release_by_owner_releases_what_is_left_and_tells_who_holds_the_rest()
 }
 
 #[tokio::test]
-async fn its_holders_are_those_who_hold_all_members() {
+async fn multi_lock_reports_only_holders_of_all_members() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let lock = client.multi(NAMES);
@@ -118,7 +118,7 @@ async fn its_holders_are_those_who_hold_all_members() {
     .await;
 }
 
-/// One member or all are held. Waiters are woken.
+/// One member or all members are held. Waiters are woken.
 #[tokio::test]
 async fn force_unlock_frees_every_member() {
     reentrant(async |bed| {
@@ -139,9 +139,9 @@ async fn force_unlock_frees_every_member() {
     .await;
 }
 
-/// Any held member is enough. No count changes.
+/// One held member is enough for a refusal. No count changes.
 #[tokio::test]
-async fn not_reentrant_is_refused_where_the_owner_holds_a_member() {
+async fn not_reentrant_acquire_is_refused_when_owner_holds_a_member() {
     reentrant(async |bed| {
         let client = bed.client().await;
         for lock in [client.multi(NAMES), fair(&client, &NAMES)] {

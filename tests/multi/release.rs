@@ -1,5 +1,5 @@
-//! A multi lock is held while all of its members are held. It is lost with the first lost member, and its release
-//! releases every remaining member, whatever happens to the others.
+//! A multi lock is held while all of its members are held. The first lost member ends the hold. The release still
+//! releases every remaining member.
 
 use distlock::{Client, DistLock, Error, Flavour, Guard, Lost, MultiLock, NotHeld, Released};
 
@@ -25,13 +25,13 @@ async fn every_way_to_release_frees_all_members() {
             drop(lock.lock().await.unwrap());
             idle(&client).await;
             assert_eq!(bed.keys().await, [""; 0], "after a drop");
-            // A release that is dropped halfway is completed.
+            // A release that is dropped halfway completes in the background.
             let mut unlocking = Box::pin(lock.lock().await.unwrap().unlock());
             assert!(futures::poll!(unlocking.as_mut()).is_pending());
             drop(unlocking);
             idle(&client).await;
             assert_eq!(bed.keys().await, [""; 0], "after a release that was dropped");
-            // One member is gone by the time of the release.
+            // One member is deleted before the release.
             let guard = lock.lock().await.unwrap();
             let () = bed.admin.cmd(&["DEL", "b"]).await;
             drop(guard);
@@ -42,9 +42,9 @@ async fn every_way_to_release_frees_all_members() {
     .await;
 }
 
-/// The work under the lock stops, and the other members are released at once, whatever happens to the guard.
+/// The work under the lock stops, and the other members are released at once, even if the guard stays.
 #[tokio::test]
-async fn with_one_member_the_whole_is_lost() {
+async fn multi_lock_is_lost_when_one_member_is_lost() {
     reentrant(async |bed| {
         let client = bed.client().await;
         for (lock, gone) in [(client.multi(NAMES), "a"), (client.multi(NAMES), "c"), (fair(&client, &NAMES), "c")] {
@@ -74,8 +74,7 @@ async fn with_one_member_the_whole_is_lost() {
     .await;
 }
 
-/// Each member in turn is deleted or taken by another owner. The guard learns of it before its release, or by its
-/// release.
+/// Each member in turn is deleted, or another owner takes it. The guard learns of the loss before or at its release.
 async fn with_one_member_gone_the_release_frees_the_others((steal, known): (bool, bool)) {
     reentrant(async |bed| {
         let client = bed.still_client().await;
@@ -127,7 +126,7 @@ async fn over_two(bed: &Bed) -> (Client, Second, Guard) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_frees_the_others_while_one_members_server_is_down() {
+async fn release_frees_other_members_while_one_server_is_down() {
     reentrant(async |bed| {
         let (client, second, guard) = over_two(bed).await;
         second.server.kill9();
@@ -136,8 +135,8 @@ async fn a_release_frees_the_others_while_one_members_server_is_down() {
         tokio::task::block_in_place(|| second.server.restart());
         let outcome = ends("the release", unlocking).await.unwrap();
         let told = match &outcome {
-            // The first command was in flight when the server died. Its repeat finds nothing, whether the first one ran
-            // or not.
+            // The first command was in flight when the server died. The repeated command finds no hold, whether the
+            // first command ran or not.
             Ok(released) => *released == Released::Free,
             Err(error) => {
                 matches!(error, Error::NotHeld { .. } | Error::Lost { .. } | Error::ReleasePending { .. })
@@ -150,9 +149,9 @@ async fn a_release_frees_the_others_while_one_members_server_is_down() {
     .await;
 }
 
-/// The shutdown releases its client's member, and the guard's release the others.
+/// The shutdown releases its client's member. The guard's release releases the others.
 #[tokio::test]
-async fn a_release_frees_the_others_after_one_members_client_is_shut_down() {
+async fn release_frees_other_members_after_shutdown_of_one_client() {
     reentrant(async |bed| {
         let (client, second, guard) = over_two(bed).await;
         second.client.shutdown(std::time::Duration::ZERO).await.unwrap();
@@ -169,7 +168,7 @@ async fn a_release_frees_the_others_after_one_members_client_is_shut_down() {
 }
 
 #[tokio::test]
-async fn a_shutdown_gives_every_member_back() {
+async fn shutdown_releases_every_member() {
     reentrant(async |bed| {
         for dropped in [true, false] {
             let other = bed.client().await;
@@ -192,7 +191,7 @@ async fn a_shutdown_gives_every_member_back() {
 
 /// The waiting lock may hold some members.
 #[tokio::test]
-async fn a_shutdown_ends_a_wait_and_leaves_nothing() {
+async fn shutdown_ends_wait_with_closed_error_and_leaves_no_keys() {
     reentrant(async |bed| {
         let stranger = bed.client().await;
         let theirs = stranger.reentrant("b").lock().await.unwrap();
@@ -213,7 +212,7 @@ async fn a_shutdown_ends_a_wait_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_others_hold_by_then_stays_theirs() {
+async fn release_does_not_end_newer_hold_of_other_owner() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let guard = enter(&client.multi(NAMES), &client.owner()).await;

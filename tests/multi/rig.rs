@@ -16,8 +16,8 @@ pub fn multi(client: &Client, members: &[(Flavour, &str)]) -> MultiLock {
     MultiLock::of(members.iter().map(|(flavour, name)| client.lock(*flavour, name)).collect())
 }
 
-/// Joins fair locks. No script acquires fair locks together, so each is acquired alone, and held while the next is
-/// waited for.
+/// Joins fair locks. No script acquires several fair locks, so each is acquired alone, and held during the wait for the
+/// next.
 pub fn fair(client: &Client, names: &[&str]) -> MultiLock {
     multi(client, &names.iter().map(|name| (Flavour::Fair, *name)).collect::<Vec<_>>())
 }

@@ -1,4 +1,4 @@
-//! One owner uses several clients' multi locks, and single locks. Each hold counts for itself.
+//! One owner uses multi locks of several clients, and single locks. Each hold is counted separately.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ async fn beside(single: &dyn DistLock, many: &dyn DistLock, me: &Owner, other: &
     all.unlock().await.unwrap();
 }
 
-/// The members belong to several clients. One client made the owner.
+/// The members belong to several clients. One client created the owner.
 #[tokio::test]
-async fn a_member_and_a_single_lock_of_one_owner_are_two_holds() {
+async fn member_and_single_lock_of_one_owner_are_two_holds() {
     reentrant(async |bed| {
         let (first, second, other) = (bed.client().await, bed.client().await, bed.client().await);
         for flavour in [Flavour::Reentrant, Flavour::Write, Flavour::Fair] {
@@ -49,9 +49,9 @@ async fn two_clients_hold_a_multi_lock_as_one_owner() {
     .await;
 }
 
-/// The lock was extended since, and another client re-entered.
+/// The copy arrives after an extend and after a re-entry by another client.
 #[tokio::test]
-async fn a_copy_of_an_acquire_changes_nothing() {
+async fn late_copy_of_acquire_changes_no_lease_or_count() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let lock = client.multi(["x", "y"]);
@@ -76,9 +76,9 @@ async fn a_copy_of_an_acquire_changes_nothing() {
     .await;
 }
 
-/// One member is gone. The guard is notified and lives on. `release.rs` has the case of plain members.
+/// One member is gone. The guard is notified, but not dropped. `release.rs` has the case of plain members.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_multi_lock_of_a_redlock_and_others_gives_the_rest_back() {
+async fn lost_multi_lock_with_redlock_releases_other_members() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let red: Arc<dyn DistLock> = Arc::new(RedLock::new([client.clone()], "r"));

@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use crate::rig::{Second, member, multi, only_keys, waits_at};
 use bed::{PATIENCE, ends, enter, idle, in_vain, ms, passer, reentrant, secs, waits_in_vain};
 
-/// Plain members, which one script acquires, and others between them.
+/// Plain members, which one script acquires, and members of other flavours between them.
 const MIXED: [(Flavour, &str); 6] = [
     (Flavour::Reentrant, "a"),
     (Flavour::Fair, "b"),
@@ -19,9 +19,9 @@ const MIXED: [(Flavour, &str); 6] = [
     (Flavour::Read, "f"),
 ];
 
-/// For an attempt, a wait that runs out, and a wait that is dropped; for each member that another client holds.
+/// Cases: an attempt, a wait that runs out, and a dropped wait. Another client holds each member in turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_held_by_a_stranger_leaves_the_others_free() {
+async fn member_held_by_other_client_leaves_other_members_free() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.client().await, bed.client().await);
         for (flavour, name) in MIXED {
@@ -48,9 +48,9 @@ async fn a_member_held_by_a_stranger_leaves_the_others_free() {
     .await;
 }
 
-/// Concurrent attempts with a lease: the refused ones leave nothing that keeps others out.
+/// Concurrent attempts with a lease. Refused attempts leave nothing that excludes other owners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_ten_attempts_at_once_exactly_one_succeeds() {
+async fn exactly_one_of_ten_concurrent_attempts_succeeds() {
     reentrant(async |bed| {
         let clients = [bed.client().await, bed.client().await];
         for round in 0..20 {
@@ -77,7 +77,7 @@ async fn of_ten_attempts_at_once_exactly_one_succeeds() {
 
 /// With one script for all members, and with one call per member.
 #[tokio::test]
-async fn it_is_granted_when_the_last_member_is_free() {
+async fn multi_lock_is_granted_when_last_member_is_free() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.still_client().await, bed.still_client().await);
         for together in [true, false] {
@@ -106,7 +106,7 @@ async fn it_is_granted_when_the_last_member_is_free() {
 }
 
 #[tokio::test]
-async fn members_that_are_free_stay_free_while_it_waits() {
+async fn free_members_stay_free_while_multi_lock_waits() {
     reentrant(async |bed| {
         let (client, stranger) = (bed.still_client().await, bed.still_client().await);
         let theirs = stranger.reentrant("b").lock().await.unwrap();
@@ -124,7 +124,7 @@ async fn members_that_are_free_stay_free_while_it_waits() {
 }
 
 #[tokio::test]
-async fn a_member_of_another_type_is_an_error_that_names_it() {
+async fn member_of_wrong_type_fails_with_error_naming_it() {
     reentrant(async |bed| {
         let client = bed.client().await;
         for (_, name) in MIXED {
@@ -173,7 +173,7 @@ async fn members_on_three_servers_are_held_and_released_together() {
 
 /// The member's server is frozen or killed, or its client is shut down.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_out_of_reach_keeps_the_others_free() {
+async fn unreachable_member_leaves_other_members_free() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let second = Second::start().await;
@@ -189,7 +189,8 @@ async fn a_member_out_of_reach_keeps_the_others_free() {
         };
         lock().lock().await.unwrap().unlock().await.unwrap();
         let me = client.owner();
-        // On a slow machine, too little may be known of the server at the end of the wait, which is then no error.
+        // On a slow machine, the wait may end before the client knows that the server is silent. Then the wait returns
+        // no error.
         let in_vain = async |what: &str| {
             for how in [Acquire::new().wait(ms(400)), Acquire::new().wait(ms(400)).owner(&me)] {
                 let outcome = ends(what, lock().acquire(how)).await;
@@ -199,7 +200,7 @@ async fn a_member_out_of_reach_keeps_the_others_free() {
         };
         second.server.stop();
         in_vain("an acquire at a frozen server").await;
-        // The acquire that was sent there is undone once it has run.
+        // The resumed server runs the sent acquire, which is then undone.
         second.server.cont();
         lock().lock().await.unwrap().unlock().await.unwrap();
         idle(&second.client).await;
@@ -224,7 +225,7 @@ async fn a_member_out_of_reach_keeps_the_others_free() {
 
 /// Locks of this crate are recognized behind the trait, including locks made of others.
 #[tokio::test]
-async fn a_member_of_any_flavour_is_known() {
+async fn locks_of_this_crate_are_recognized_behind_the_trait() {
     reentrant(async |bed| {
         let client = bed.client().await;
         for flavour in Flavour::ALL {
@@ -244,7 +245,7 @@ async fn a_member_of_any_flavour_is_known() {
 
 /// Other `DistLock` types are used through the trait.
 #[tokio::test]
-async fn a_member_may_be_a_lock_from_outside_of_this_crate() {
+async fn foreign_dist_lock_works_as_member() {
     use distlock::{Guard, Owner, Released, Result, State};
     use futures::future::BoxFuture;
 

@@ -1,4 +1,4 @@
-//! The cases: every call of a family is made in every state of the family.
+//! The cases. Every call of a family runs in every state of the family.
 //!
 //! Words are separated by blanks:
 //! - `''` is an empty text
@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 pub enum Shape {
     /// An error. There is one step.
     One,
-    /// One entry a step: the reason (renewals).
+    /// One entry for each step: the reason (renewals).
     Entries,
-    /// One entry a step: `{'!', reason}` (`common/many`).
+    /// One entry for each step: `{'!', reason}` (`common/many`).
     Many,
-    /// The time, then four entries a step, beginning with the reason (`fair/refresh`).
+    /// The time, then four entries for each step, beginning with the reason (`fair/refresh`).
     Fours,
 }
 
@@ -164,7 +164,7 @@ const PLAIN: Family = Family {
     ],
 };
 
-/// Locks in several slots of a node, among them the open slot. Only for calls without declared keys.
+/// Locks in several slots of a node, including the open slot. Only for calls without declared keys.
 pub const OVER_SLOTS: Family = Family {
     states: &[
         &[],

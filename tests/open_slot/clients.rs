@@ -1,5 +1,5 @@
-//! Clients of one server of a cluster, over `redis://`. Their calls with several keys are recorded, and sent again
-//! while the keys are on different servers. Also tests their locks in this state.
+//! Clients of one server of a cluster, over `redis://`. The test records their calls with several keys, and sends these
+//! calls again while the keys are on different servers. Also tests the clients' locks in this state.
 
 mod cluster;
 mod record;
@@ -44,7 +44,7 @@ fn splits(keys: &Snapshot) -> Vec<Vec<&str>> {
 }
 
 #[tokio::test]
-async fn a_script_of_a_lock_that_is_half_moved_fails_without_a_trace_or_does_all() {
+async fn script_on_half_moved_lock_runs_whole_or_leaves_keys_unchanged() {
     let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
     bed::run_on(server(), make, async |bed| {
         let cluster = Cluster::form(bed).await;
@@ -110,9 +110,9 @@ async fn a_release_gets_through_while_the_slot_is_being_moved() {
     .await;
 }
 
-/// A reader's release is retried while another reader's cover is out of reach.
+/// A reader's release is retried while another reader's cover is on the other server.
 #[tokio::test]
-async fn a_reader_leaves_as_soon_as_the_slot_is_whole_again() {
+async fn reader_release_succeeds_once_slot_is_whole_again() {
     let make: bed::Make = |client, name| client.lock(Flavour::Write, name);
     bed::run_on(server(), make, async |bed| {
         let cluster = Cluster::form(bed).await;

@@ -1,9 +1,9 @@
-//! A slot that is being moved: some keys are still at the source, and some already at the target. There, a script has
-//! its normal effect, or is refused and changes nothing on either side. In a command with several steps, this holds for
-//! each step.
+//! A slot that is being moved: some keys are still at the source, and some already at the target. A script has its
+//! normal effect there, or is refused and changes nothing on either side. In a command with several steps, the same
+//! applies to each step.
 //!
-//! `cases`, `queues` and `halves` have the calls and the states, and `walk` runs all of them. `clients` replays the
-//! calls of single-server clients word for word, and tests their locks.
+//! `cases`, `queues` and `halves` have the calls and the states, and `walk` runs them. `clients` replays the exact
+//! calls of single-server clients, and tests their locks.
 
 mod cases;
 mod clients;
@@ -64,8 +64,8 @@ async fn all_or_nothing(family: &'static Family) {
 
 of_each_family!(all_or_nothing);
 
-/// These scripts write one key before they access another, so they must declare both. If a key is missing on the
-/// server, they would stop halfway.
+/// These scripts write one key before they access another key, so they must declare both. Otherwise a missing key would
+/// stop the script halfway.
 const HAVE_TO_DECLARE: [&str; 5] =
     ["fair/refresh", "rwlock/leave", "rwlock/many", "rwlock/read_release", "rwlock/write"];
 
@@ -75,7 +75,7 @@ async fn all_or_nothing_without_declared_keys(family: &'static Family) {
     println!("{walked}");
     for ((script, way), tally) in walked.tallies {
         match (script, way) {
-            // It tries all commands and reports the results, so it never fails.
+            // This script tries all commands and reports the results, so it never fails.
             ("common/preflight", _) => {}
             (_, Way::Target) => assert_eq!(tally.refused, tally.calls(), "{script}: the slot is not the target's"),
             _ => {
@@ -89,7 +89,7 @@ async fn all_or_nothing_without_declared_keys(family: &'static Family) {
 of_each_family!(all_or_nothing_without_declared_keys, of_locks_over_slots = &OVER_SLOTS);
 
 #[test]
-fn no_script_is_left_out() {
+fn every_script_has_test_cases() {
     let named: BTreeSet<&str> = FAMILIES.iter().flat_map(|family| family.calls).map(|call| call.script).collect();
     let all: BTreeSet<&str> = scripts::all().into_iter().map(|(name, _)| name).collect();
     assert_eq!(named, all);

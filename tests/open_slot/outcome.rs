@@ -6,18 +6,18 @@ use redis::Value;
 
 use super::slot::{Kept, Said, Seen};
 
-/// Leases that differ by more ms are different. Different leases of the cases do.
+/// Leases that differ by more ms count as different. All different leases in the cases do.
 const APART: i64 = 2_400;
-/// Maximum difference of two readings of one moment, in ms.
+/// Maximum difference of two readings of the same time, in ms.
 const READ_TWICE: i64 = 1_000;
-/// Larger numbers are moments, smaller ones are durations.
+/// Larger numbers are times, smaller numbers are durations.
 const MOMENT: f64 = 1e12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Every step failed, and nothing was written.
     Refused,
-    /// Some steps failed without a trace, and the others had their normal effect.
+    /// Some steps failed without any effect, and the other steps had their normal effect.
     InPart,
     Whole,
 }
@@ -54,7 +54,7 @@ fn ends_at(one: Option<i64>, other: Option<i64>, apart: i64) -> bool {
     }
 }
 
-/// Returns a difference between both sides together and a single server, if any.
+/// Returns a difference between the union of both sides and a single server, if any.
 fn differs(expected: &Seen, [here, there]: &[Seen; 2]) -> Option<String> {
     if let Some(twice) = here.keys.keys().find(|key| there.keys.contains_key(*key)) {
         return Some(format!("{twice} is at both sides"));
@@ -112,7 +112,7 @@ pub fn judge(said: &Said, before: &[Seen; 2], after: &[Seen; 2], elsewhere: &(Sa
     }
 }
 
-/// Returns true if two servers have answered the same: one at time `at`, the other at `then`.
+/// Returns true if two servers gave the same answer, one at time `at` and one at time `then`.
 fn answers_alike(is: &Value, at: i64, should: &Value, then: i64) -> bool {
     match (is, should) {
         (Value::Int(is), Value::Int(should)) => {

@@ -42,7 +42,7 @@ local ARGV = {unpack(ARGV, count + 2)}
 /// A key, its type, its value and its TTL, as [`LOOK`] returns them.
 type Told = (String, String, Vec<String>, i64);
 
-/// A key's value, and the moment in ms at which it expires.
+/// A key's value, and its expiry time in ms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
     pub value: Vec<String>,
@@ -94,7 +94,7 @@ impl Server<'_> {
         let value = self.raw(&["EVAL", LOOK, "0"]).await.expect("all can be read");
         let (at, keys): (i64, Vec<Told>) = redis::from_redis_value(value).expect("as asked");
         let keys = keys.into_iter().map(|(key, kind, mut value, left)| {
-            // Members of a sorted set are sorted by name, because two may have the same score.
+            // Members of a sorted set are sorted by name, because scores may be equal.
             if kind == "zset" {
                 let mut pairs: Vec<_> = value.chunks(2).map(<[String]>::to_vec).collect();
                 pairs.sort();

@@ -1,4 +1,4 @@
-//! Server errors for keys that a script does not declare. Commands that batch many names of a server declare none.
+//! Server errors for keys that a script does not declare. Commands that batch many names of a server declare no keys.
 
 use distlock_support::cluster::{SLOTS, key_in};
 use distlock_support::{Cluster, Node, slot_of};
@@ -15,7 +15,7 @@ for i, key in ipairs(ARGV) do
 end
 return out";
 
-/// Reads all keys in its arguments, and fails at the first that it cannot read.
+/// Reads all keys in its arguments, and fails at the first unreadable key.
 const ALL: &str = "
 for _, key in ipairs(ARGV) do redis.call('exists', key) end
 return 'read'";
@@ -43,7 +43,7 @@ async fn all(node: &Node, asking: bool, keys: &[&str]) -> Result<String, String>
 }
 
 #[tokio::test]
-async fn a_script_may_touch_undeclared_keys_of_all_slots_that_its_server_has_whole() {
+async fn script_may_touch_undeclared_keys_of_whole_slots_of_its_server() {
     let cluster = two_nodes().await;
     let source = cluster.primary_of(NAME).await;
     let target = cluster.other_primary(source).await;

@@ -11,10 +11,10 @@ use super::outcome::{Outcome, changed, failed, judge};
 use super::slot::{Alone, NAME, OpenSlot, Said, Seen, Way};
 use super::two_nodes;
 
-/// Maximum age of a prepared state, even if no call has changed it: waiters live for 4 s.
+/// Maximum age of an unchanged prepared state. Longer ages would change the state, because waiters live for 4 s.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// A slower call, with its preparation and both readings, is repeated, because the leases of the two sides would
+/// A call whose preparation, run and readings take longer is repeated, because the leases of the two sides would
 /// differ.
 const SLOW: Duration = Duration::from_millis(900);
 
@@ -24,7 +24,7 @@ const TOLD: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
     Declared,
-    /// Among the arguments.
+    /// The keys are among the arguments.
     Undeclared,
 }
 

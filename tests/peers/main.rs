@@ -62,10 +62,10 @@ macro_rules! all {
     ($($module:ident: $library:ident;)*) => {
         libraries! {
             $($module: $library, [
-                each_keeps_the_other_out_until_it_gives_back
+                each_side_excludes_the_other_until_its_release
                 each_has_it_when_the_others_lease_is_over
-                what_is_extended_or_renewed_is_not_to_be_had
-                neither_gives_back_what_is_the_others_by_now
+                extended_or_renewed_lock_stays_held
+                late_release_does_not_release_the_others_lock
                 one_at_a_time_whoever_it_is
             ];)*
         }

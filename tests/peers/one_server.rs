@@ -13,7 +13,7 @@ async fn value(bed: &Bed, key: &str) -> Option<Vec<u8>> {
     bed.admin.cmd(&["GET", key]).await
 }
 
-pub async fn each_keeps_the_other_out_until_it_gives_back(library: Library) {
+pub async fn each_side_excludes_the_other_until_its_release(library: Library) {
     beside(library, async |bed, peer| {
         let client = bed.client().await;
         for form in [PlainValue::Owner, PlainValue::Hex, PlainValue::Base64] {
@@ -61,7 +61,7 @@ pub async fn each_has_it_when_the_others_lease_is_over(library: Library) {
     .await;
 }
 
-pub async fn what_is_extended_or_renewed_is_not_to_be_had(library: Library) {
+pub async fn extended_or_renewed_lock_stays_held(library: Library) {
     beside(library, async |bed, peer| {
         let client = bed.client().await;
         let lock = client.plain("job");
@@ -76,7 +76,7 @@ pub async fn what_is_extended_or_renewed_is_not_to_be_had(library: Library) {
         // Our watchdog renews our lease.
         let guard = lock.lock().await.unwrap();
         let before = bed.admin.pttl("job").await;
-        // Half of the lease, so that both sides have as much time before the renewal as after it.
+        // Cuts the lease to half, so that the renewal shows.
         let () = bed.admin.cmd(&["PEXPIRE", "job", "15000"]).await;
         assert_eq!(client.renew_now().await.renewed, 1);
         assert!(bed.admin.pttl("job").await > 15_000, "of {before} ms");
@@ -90,7 +90,7 @@ pub async fn what_is_extended_or_renewed_is_not_to_be_had(library: Library) {
     .await;
 }
 
-pub async fn neither_gives_back_what_is_the_others_by_now(library: Library) {
+pub async fn late_release_does_not_release_the_others_lock(library: Library) {
     beside(library, async |bed, peer| {
         // No automatic renewal may find the loss before the test does.
         let client = bed.still_client().await;

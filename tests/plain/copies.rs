@@ -1,5 +1,5 @@
-//! Late commands. A `SET` has no last moment. Its copies are limited by the second look and by their lease, and never
-//! make a second holder.
+//! Late commands. A `SET` has no last moment. The second look and the lease limit the effect of its copies, and no copy
+//! creates a second holder.
 
 use bed::fault::brisk;
 use bed::wire::{Wire, arrives};
@@ -11,10 +11,10 @@ use crate::rig::{plain, value};
 
 const ALL: &[&str] = &["SET", "EVALSHA", "EVAL"];
 
-/// The `SET` was answered, and its lock released since. A copy takes the free lock for its lease. Its value is never
+/// The `SET` was answered, and its lock was released. A copy takes the free lock for its lease. The value is never
 /// reused, so no client counts as the holder.
 #[tokio::test]
-async fn one_of_a_set_takes_a_free_lock_for_its_lease_and_for_nobody() {
+async fn late_copy_of_set_occupies_free_lock_for_its_lease() {
     plain(async |bed| {
         let client = bed.client().await;
         let lock = client.plain("job");
@@ -27,7 +27,7 @@ async fn one_of_a_set_takes_a_free_lock_for_its_lease_and_for_nobody() {
         arrives(bed, &set).await;
         assert_eq!(value(bed, "job").await.as_deref(), Some(owner.as_str()));
         assert!(lock.try_lock().await.unwrap().is_none());
-        // A waiter acquires the lock after that lease, and a copy has no effect on a held lock.
+        // A waiter acquires the lock after the copy's lease. A copy has no effect on a held lock.
         let () = bed.admin.cmd(&["PEXPIRE", "job", "100"]).await;
         let guard = ends("a waiter behind a lease that runs out", lock.lock()).await.unwrap();
         assert_ne!(*guard.owner(), owner);
@@ -43,7 +43,7 @@ async fn one_of_a_set_takes_a_free_lock_for_its_lease_and_for_nobody() {
 /// The `SET` timed out, and was undone before its copy arrived. The second look finds the copy, one command timeout
 /// later.
 #[tokio::test]
-async fn one_of_a_set_in_doubt_is_found_by_the_second_look() {
+async fn late_copy_of_undone_set_is_found_by_second_look() {
     plain(async |bed| {
         let proxy = bed.proxy();
         // The late `SET` below must arrive before the second look, which follows the undo by one command timeout.
@@ -69,7 +69,7 @@ async fn one_of_a_set_in_doubt_is_found_by_the_second_look() {
 
 /// A copy of a script finds its value gone, or arrives after its last moment.
 #[tokio::test]
-async fn one_of_a_script_does_nothing_to_whoever_came_since() {
+async fn late_copies_of_scripts_do_not_change_newer_hold() {
     plain(async |bed| {
         let client = bed.connect(bed.builder().watchdog(secs(90)).command_timeout(secs(20))).await;
         let lock = client.plain("job");
@@ -111,10 +111,10 @@ async fn one_of_a_script_does_nothing_to_whoever_came_since() {
     .await;
 }
 
-/// Redis does not record an `extend` to a shorter lease. So the guard's next `extend` waits until a copy can no longer
+/// A plain lock keeps no record of an `extend` to a shorter lease. So the guard's next `extend` waits until no copy can
 /// arrive.
 #[tokio::test]
-async fn one_of_an_extend_to_less_cuts_nothing_that_was_set_since() {
+async fn late_copy_of_shorter_extend_does_not_cut_newer_lease() {
     plain(async |bed| {
         let client = bed.connect(bed.builder().watchdog(secs(90)).command_timeout(secs(20))).await;
         let lock = client.plain("job");

@@ -7,7 +7,7 @@ use distlock::{Acquire, DistLock, Flavour, PlainValue, Released};
 use crate::rig::{plain, sent, warm};
 
 #[tokio::test]
-async fn lock_and_unlock_or_drop_of_a_free_lock_are_one_set_and_one_script() {
+async fn lock_and_release_of_free_lock_cost_one_set_and_one_script() {
     plain(async |bed| {
         let client = warm(bed).await;
         let lock = client.plain("x");
@@ -35,7 +35,7 @@ async fn lock_and_unlock_or_drop_of_a_free_lock_are_one_set_and_one_script() {
 }
 
 #[tokio::test]
-async fn try_lock_of_a_busy_lock_is_one_set() {
+async fn try_lock_of_busy_lock_costs_one_set() {
     plain(async |bed| {
         let (client, other) = (warm(bed).await, bed.still_client().await);
         let guard = client.plain("x").lock().await.unwrap();
@@ -48,9 +48,9 @@ async fn try_lock_of_a_busy_lock_is_one_set() {
     .await;
 }
 
-/// An owner that others may act as acquires by a script, which has a last moment.
+/// An owner that other tasks may use acquires by a script, which has a last moment.
 #[tokio::test]
-async fn each_acquire_by_a_given_owner_query_and_extension_is_one_command() {
+async fn acquire_by_owner_query_and_extend_cost_one_command_each() {
     plain(async |bed| {
         let client = warm(bed).await;
         let lock = client.plain("x");
@@ -64,7 +64,7 @@ async fn each_acquire_by_a_given_owner_query_and_extension_is_one_command() {
         lock.hold_count(&me).await.unwrap();
         lock.remaining_ttl().await.unwrap();
         assert_eq!(sent(bed).await, (4, 0));
-        // A release by owner first asks for the value.
+        // A release by owner first reads the value.
         let owner = guard.into_owner();
         idle(&client).await;
         assert_eq!(sent(bed).await, (0, 0));
@@ -76,10 +76,10 @@ async fn each_acquire_by_a_given_owner_query_and_extension_is_one_command() {
     .await;
 }
 
-/// Behind a holder of this crate: a `SET`, a subscription, and an attempt in case the lock was released in between.
-/// Then nothing, whatever the number of waiters and the time.
+/// Behind a holder of this crate, a waiter sends a `SET`, a subscription, and one more attempt in case the lock was
+/// released in between. Then nothing is sent, for any number of waiters and any time.
 #[tokio::test]
-async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscription() {
+async fn hundred_waiting_tasks_are_one_contender_and_one_subscription() {
     plain(async |bed| {
         let (client, waiting) = (bed.still_client().await, warm(bed).await);
         let guard = client.plain("x").lock().await.unwrap();
@@ -105,10 +105,10 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
 }
 
 #[tokio::test]
-async fn passing_on_inside_a_process_costs_nothing() {
+async fn hand_over_inside_process_costs_no_commands() {
     plain(async |bed| {
         let all = passed_on(bed, Flavour::Plain).await;
-        // A task that waits long enough subscribes and asks once.
+        // A task that waits long enough subscribes and tries once.
         let [scripts, subscribed] =
             ["evalsha", "subscribe"].map(|command| all.get(command).copied().unwrap_or_default());
         assert!(
@@ -132,7 +132,7 @@ async fn passing_on_inside_a_process_costs_nothing() {
 }
 
 #[tokio::test]
-async fn renewal_of_1050_locks_is_11_commands() {
+async fn renewal_of_1050_locks_costs_11_commands() {
     plain(async |bed| {
         let client = warm(bed).await;
         let mut guards = Vec::new();
@@ -141,7 +141,7 @@ async fn renewal_of_1050_locks_is_11_commands() {
         }
         client.renew_now().await;
         renewal(bed, &client, &guards, 11).await;
-        // Renewals of another value form need their own command.
+        // Holds with another form of value are renewed by a separate command.
         guards.push(client.plain(&bed::kin("hex")).value(PlainValue::Hex).lock().await.unwrap());
         renewal(bed, &client, &guards, 12).await;
         for guard in guards {

@@ -9,7 +9,7 @@ use distlock_support::proxy::{Action, Matcher};
 use crate::rig::{plain, value};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_lost_in_every_way_leaves_one_holder_or_none() {
+async fn command_faults_leave_one_holder_or_none() {
     plain(async |bed| in_every_way(bed, PLAIN).await).await;
 }
 
@@ -17,9 +17,9 @@ fn set(name: &str) -> Matcher {
     Matcher::command("SET").containing(name)
 }
 
-/// fred's traps 1 and 2 for `SET`: its timeout holds, and it is sent once.
+/// fred's traps 1 and 2 for `SET`: the timeout applies, and `SET` is sent once.
 #[tokio::test]
-async fn a_set_has_the_commands_timeout_and_is_sent_once() {
+async fn set_has_the_command_timeout_and_is_sent_once() {
     plain(async |bed| {
         let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).retry_attempts(1_000)).await;
@@ -47,9 +47,9 @@ async fn a_set_has_the_commands_timeout_and_is_sent_once() {
     .await;
 }
 
-/// The reply to the `SET` is lost. A waiter then finds that it holds the lock itself.
+/// The reply to the `SET` is lost. The retry finds that the waiter itself holds the lock.
 #[tokio::test]
-async fn who_asks_again_in_doubt_finds_its_own_value() {
+async fn waiter_holds_its_own_value_after_set_in_doubt() {
     plain(async |bed| {
         let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).retry_attempts(1_000)).await;
@@ -67,7 +67,7 @@ async fn who_asks_again_in_doubt_finds_its_own_value() {
 
 /// A `SET` needs no script, so a server that has forgotten the scripts grants the lock.
 #[tokio::test]
-async fn a_server_without_scripts_gives_the_lock_all_the_same() {
+async fn server_without_scripts_grants_the_lock() {
     plain(async |bed| {
         let client = bed.still_client().await;
         let lock = client.plain("job");
@@ -85,7 +85,7 @@ async fn a_server_without_scripts_gives_the_lock_all_the_same() {
 
 /// If the server refuses the `SET`, nothing is held and nothing is in doubt.
 #[tokio::test]
-async fn a_set_that_is_refused_is_told_with_the_servers_words() {
+async fn refused_set_returns_the_server_message() {
     plain(async |bed| {
         let client = bed.client().await;
         let lock = client.plain("job");

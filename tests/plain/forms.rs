@@ -21,7 +21,7 @@ async fn shows_its_owner(bed: &Bed, lock: &PlainLock, owner: &Owner) {
 }
 
 #[tokio::test]
-async fn a_value_is_one_acquires_and_tells_its_owner_in_every_form() {
+async fn value_is_unique_per_acquire_and_names_its_owner() {
     plain(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         for form in FORMS {
@@ -42,7 +42,7 @@ async fn a_value_is_one_acquires_and_tells_its_owner_in_every_form() {
             shows_its_owner(bed, &there, guard.owner()).await;
             assert_eq!(bed.admin.keys().await, ["job"]);
             guard.unlock().await.unwrap();
-            // Each acquire by a given owner has a new value.
+            // Each acquire by an explicit owner has a new value.
             let me = client.owner();
             let mut seen = vec![first];
             for _ in 0..3 {
@@ -55,7 +55,7 @@ async fn a_value_is_one_acquires_and_tells_its_owner_in_every_form() {
                 guard.extend(secs(600)).await.unwrap();
                 let ttl = bed.admin.pttl("job").await;
                 assert!((30_001..=600_000).contains(&ttl), "{form:?}: {ttl}");
-                // The other client knows only the owner.
+                // The other client knows only the owner's text.
                 let owner: Owner = guard.into_owner().to_string().parse().unwrap();
                 assert_eq!(there.release(&owner).await.unwrap(), Released::Free, "{form:?}");
                 assert!(matches!(there.release(&owner).await, Err(Error::NotHeld { why: NotHeld::Never, .. })));
@@ -67,7 +67,7 @@ async fn a_value_is_one_acquires_and_tells_its_owner_in_every_form() {
 
 /// All forms exclude each other, and messages wake waiters of every form.
 #[tokio::test]
-async fn all_forms_are_one_lock() {
+async fn value_forms_exclude_each_other_and_wake_waiters() {
     plain(async |bed| {
         // Waiters would poll only after an hour.
         let clients = [bed.still_client().await, bed.still_client().await];
@@ -89,7 +89,7 @@ async fn all_forms_are_one_lock() {
 
 /// Another client recognizes its own owner's hold in every form.
 #[tokio::test]
-async fn an_owner_is_known_again_in_every_form() {
+async fn owner_is_recognized_by_another_client_in_every_form() {
     plain(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         // An owner with unusual spelling is stored as text in every form.
@@ -123,7 +123,7 @@ async fn an_owner_is_known_again_in_every_form() {
 
 /// A hold in one form is handed over to a waiter of another form.
 #[tokio::test]
-async fn what_is_handed_over_keeps_its_value() {
+async fn handed_over_hold_keeps_its_value() {
     plain(async |bed| {
         let client = bed.connect(bed.builder().handoff_time(secs(600))).await;
         let guard = client.plain("job").value(PlainValue::Hex).lock().await.unwrap();
@@ -142,7 +142,7 @@ async fn what_is_handed_over_keeps_its_value() {
 }
 
 #[tokio::test]
-async fn a_prefix_of_the_lock_stands_in_place_of_the_clients() {
+async fn lock_prefix_replaces_client_prefix() {
     plain(async |bed| {
         let client = bed.connect(bed.builder().name_prefix("app:")).await;
         let lock = client.plain("nightly").prefix("job-lock:default:");
@@ -168,7 +168,7 @@ async fn a_prefix_of_the_lock_stands_in_place_of_the_clients() {
 
 /// One client may use one name both as a plain lock and as another lock. The key's type tells them apart.
 #[tokio::test]
-async fn a_name_is_one_dialect_or_the_other() {
+async fn plain_lock_and_other_lock_of_one_name_exclude_each_other() {
     plain(async |bed| {
         let client = bed.client().await;
         for other in [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin]

@@ -16,7 +16,7 @@ fn refused(outcome: Result<Option<Guard>>) {
 }
 
 #[tokio::test]
-async fn nobody_comes_in_again_by_any_way() {
+async fn re_entry_is_refused_for_every_kind_of_acquire() {
     plain(async |bed| {
         let (client, other) = (warm(bed).await, bed.client().await);
         let (lock, there) = (client.plain("job"), other.plain("job"));
@@ -30,7 +30,7 @@ async fn nobody_comes_in_again_by_any_way() {
             refused(me.scope(lock.acquire(how)).await);
         }
         refused(me.scope(async { lock.lock().await.map(Some) }).await);
-        // The client knows its own hold.
+        // The client knows its own hold, so it sends nothing.
         assert_eq!(sent(bed).await, (0, 0));
         for how in [Acquire::new(), Acquire::new().wait(ms(0)), Acquire::new().wait(secs(60))] {
             refused(there.acquire(how.owner(&same)).await);
@@ -46,9 +46,9 @@ async fn nobody_comes_in_again_by_any_way() {
     .await;
 }
 
-/// Two waiters that act as one owner are served one after the other, or get an error.
+/// Two waiters that act as one owner acquire one after the other, or get an error.
 #[tokio::test]
-async fn those_who_wait_as_one_owner_have_it_one_after_the_other() {
+async fn waiters_of_one_owner_are_served_one_at_a_time_or_refused() {
     plain(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let guard = other.plain("job").lock().await.unwrap();
@@ -79,7 +79,7 @@ async fn those_who_wait_as_one_owner_have_it_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn there_is_no_fencing_token_and_that_is_said() {
+async fn fencing_token_is_unsupported_except_on_fenced_locks() {
     plain(async |bed| {
         let client = bed.client().await;
         for flavour in Flavour::ALL {
@@ -107,7 +107,7 @@ async fn there_is_no_fencing_token_and_that_is_said() {
 
 /// The guard whose hold was released reports the loss at once.
 #[tokio::test]
-async fn a_release_by_owner_takes_the_one_hold_that_there_is() {
+async fn release_by_owner_frees_the_lock_and_ends_its_guard() {
     plain(async |bed| {
         let client = bed.client().await;
         let lock = client.plain("job");

@@ -86,7 +86,7 @@ async fn three(body: impl AsyncFn(&Three, &[Client])) {
 }
 
 #[tokio::test]
-async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
+async fn redlock_and_foreign_majority_exclude_each_other() {
     three(async |three, clients| {
         let lock = Three::lock(clients);
         let guard = lock.lock().await.unwrap();
@@ -111,7 +111,7 @@ async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
             assert!(lock.release(&me).await.is_err());
             assert_eq!(three.releases().await, at.len());
         }
-        // A foreign minority does not hinder our lock, and keeps its servers.
+        // A foreign minority does not prevent our lock, and keeps its servers.
         assert_eq!(three.takes(&[1], secs(600)).await, 1);
         let guard = lock.lock().await.unwrap();
         assert!(guard.is_held());
@@ -124,7 +124,7 @@ async fn a_majority_is_held_by_one_of_ours_or_of_theirs() {
 
 /// A waiter behind another library's majority acquires the lock after its release, and when its lease expires.
 #[tokio::test]
-async fn a_majority_that_others_release_or_leave_is_found() {
+async fn waiter_acquires_when_foreign_majority_is_released_or_expires() {
     three(async |three, clients| {
         let lock = Three::lock(clients);
         for expires in [false, true] {
@@ -146,7 +146,7 @@ async fn a_majority_that_others_release_or_leave_is_found() {
 }
 
 #[tokio::test]
-async fn nobody_comes_in_again() {
+async fn re_entry_is_refused() {
     three(async |_, clients| {
         let lock = Three::lock(clients);
         let me = clients[0].owner();
@@ -159,9 +159,9 @@ async fn nobody_comes_in_again() {
     .await;
 }
 
-/// The watchdog renews the lock on every server. The lock is lost when others hold most of them.
+/// The watchdog renews the lock on every server. The lock is lost when other holders have a majority.
 #[tokio::test]
-async fn it_is_renewed_everywhere_and_its_loss_is_told() {
+async fn redlock_is_renewed_on_every_server_and_reports_its_loss() {
     three(async |three, clients| {
         let lock = Three::lock(clients);
         let guard = lock.lock().await.unwrap();

@@ -1,4 +1,4 @@
-//! Helpers of the plain lock's tests: strangers that use the same keys in their own way, and counted commands.
+//! Helpers of the plain lock's tests: strangers (other libraries on the same keys), and counted commands.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub async fn value(bed: &Bed, key: &str) -> Option<String> {
 pub async fn warm(bed: &Bed) -> Client {
     let client = bed.connect(bed.still_builder().handoff_time(bed::secs(600))).await;
     let lock = client.plain("warm");
-    // An owner that others may act as acquires by a script.
+    // An owner that other tasks may use acquires by a script.
     let guard = lock.acquire(Acquire::new().owner(&client.owner())).await.unwrap().unwrap();
     guard.extend(bed::secs(60)).await.unwrap();
     assert!(lock.is_locked().await.unwrap() && lock.force_unlock().await.unwrap());
@@ -56,8 +56,8 @@ pub async fn warm(bed: &Bed) -> Client {
     client
 }
 
-/// Returns how many scripts were run since the last call, and how often `SET` was sent by itself. Waiters may
-/// subscribe; nothing else may be sent.
+/// Returns the number of scripts and of plain `SET` commands since the last call. Only subscriptions may be sent in
+/// addition.
 pub async fn sent(bed: &Bed) -> (u64, u64) {
     let mut sent = bed::cost::sent(bed).await;
     let [eval, evalsha, set, _] =

@@ -21,7 +21,7 @@ const VALUES: [&str; 6] = [
 ];
 
 #[tokio::test]
-async fn each_keeps_the_other_out_and_neither_gives_back_the_others() {
+async fn holder_and_stranger_exclude_and_cannot_release_each_other() {
     plain(async |bed| {
         let client = bed.client().await;
         let lock = client.plain("job");
@@ -55,9 +55,9 @@ async fn each_keeps_the_other_out_and_neither_gives_back_the_others() {
     .await;
 }
 
-/// Clients of this crate and strangers take turns: a waiter is woken by our release, and polls behind a stranger.
+/// Clients of this crate and strangers take turns. Our release wakes a waiter. Behind a stranger, the waiter polls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_and_ours_take_turns_and_one_has_it_at_a_time() {
+async fn counter_of_our_clients_and_strangers_is_exact() {
     plain(async |bed| {
         let clients = [bed.client().await, bed.client().await];
         let counter = std::sync::Arc::new(bed::Counter::default());
@@ -97,9 +97,9 @@ async fn strangers_and_ours_take_turns_and_one_has_it_at_a_time() {
     .await;
 }
 
-/// The watchdog renews our hold. It is lost when a stranger deletes the key without comparing.
+/// The watchdog renews our hold. The hold is lost when a stranger deletes the key without comparing the value.
 #[tokio::test]
-async fn a_hold_of_ours_is_renewed_and_its_loss_is_told() {
+async fn hold_is_renewed_and_reports_loss_when_key_is_deleted() {
     plain(async |bed| {
         // No automatic renewal may find the loss before the test does.
         let client = bed.still_client().await;
@@ -119,7 +119,7 @@ async fn a_hold_of_ours_is_renewed_and_its_loss_is_told() {
             assert!(matches!(lost, Error::Lost { why: Lost::Gone, .. }), "{lost:?}");
             assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
             bed::idle(&client).await;
-            // The client does not touch a key that a stranger holds by now.
+            // The client does not touch a key that a stranger holds now.
             assert_eq!(value(bed, "job").await.as_deref(), taken.then_some(VALUES[1]));
             assert!(!taken || other.releases("job").await);
             guard = lock.lock().await.unwrap();

@@ -40,7 +40,7 @@ async fn drops(lock: RedLock, client: Client, seed: u64, count: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_at_random_points_it_leaves_nothing_on_any_server() {
+async fn acquires_dropped_at_random_points_leave_no_votes() {
     everywhere(async |five| {
         let users = [five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await];
         for flavour in [Flavour::Reentrant, Flavour::Fair] {
@@ -90,7 +90,7 @@ async fn all_keys(five: &Five) -> Vec<Vec<String>> {
 /// Drops an acquire at its first await, at its second, and so on, and does the same with the release. The lock is free,
 /// or another user holds it on one server or on most servers.
 #[tokio::test]
-async fn dropped_at_each_await_it_leaves_nothing_on_any_server() {
+async fn acquire_or_release_dropped_at_each_await_leaves_no_votes() {
     everywhere(async |five| {
         let (user, other) = (five.warm(Path::Direct, forgetful).await, five.warm(Path::Direct, forgetful).await);
         let flavours = [Flavour::Reentrant, Flavour::Fair, Flavour::Write];
@@ -104,7 +104,7 @@ async fn dropped_at_each_await_it_leaves_nothing_on_any_server() {
                 }
                 let keys = all_keys(five).await;
                 let is_free = taken < lock.quorum();
-                // Longer than a waiter's pause before it asks again whether the lock is held.
+                // Longer than a waiter's pause between two queries of the lock.
                 let how = || if is_free { long() } else { long().wait(ms(100)) };
                 let acquire = async || match lock.acquire(how()).await {
                     Err(Error::NoQuorum { .. }) if !is_free => Ok(None),

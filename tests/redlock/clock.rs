@@ -12,10 +12,10 @@ fn shifted() -> Option<(Five, Vec<Clock>)> {
     Some((Five::of(servers), clocks))
 }
 
-/// A step forward ends leases early. On two of five servers it does no harm. On three servers another user gets in, and
-/// the first holder learns of the loss at its next renewal.
+/// A step forward ends leases early. On two of five servers it does no harm. On three servers, another user can
+/// acquire, and the first holder learns of the loss at its next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_forward_is_harmless_on_a_minority_and_told_at_the_next_renewal_on_a_majority() {
+async fn forward_clock_step_loses_the_lock_only_on_a_majority() {
     let Some((five, clocks)) = shifted() else { return };
     run(five, async |five| {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
@@ -27,7 +27,7 @@ async fn a_step_forward_is_harmless_on_a_minority_and_told_at_the_next_renewal_o
         let second = other.red("x").try_lock().await;
         assert!(!matches!(second, Ok(Some(_))), "two holders: {second:?}");
         other.idle().await;
-        // With the third server another user has a majority, until the first holder learns of it.
+        // With the third server another user gets a majority. The first holder does not know yet.
         clocks[1].shift(3_600_000);
         let second = ends("three of five have forgotten it", other.red("x").lock()).await.unwrap();
         assert!(second.is_held());
@@ -42,7 +42,7 @@ async fn a_step_forward_is_harmless_on_a_minority_and_told_at_the_next_renewal_o
 
 /// A step back prolongs leases. A live holder renews and releases as usual. A dead holder excludes others for longer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_back_keeps_a_dead_holders_lock_for_longer() {
+async fn backward_clock_step_keeps_lock_of_dead_holder_longer() {
     let Some((five, clocks)) = shifted() else { return };
     run(five, async |five| {
         let user = five.warm(Path::Direct, patient).await;
@@ -52,7 +52,7 @@ async fn a_step_back_keeps_a_dead_holders_lock_for_longer() {
         for at in [0, 2, 4] {
             clocks[at].shift(-3_600_000);
         }
-        // On the other servers the lease is over.
+        // On the other servers the lease has ended.
         for at in [1, 3] {
             assert_eq!(five.admin(at).await.cmd::<u64>(&["DEL", "dead"]).await, 1);
         }

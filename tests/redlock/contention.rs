@@ -19,8 +19,8 @@ fn turned(user: &User, by: usize) -> RedLock {
     RedLock::of("x", locks).node_timeout(PATIENCE)
 }
 
-/// Five clients with three tasks each compete over five servers. All clients list the servers in one order, as
-/// recommended, or each in its own order.
+/// Five clients with three tasks each compete over five servers. All clients list the servers in the same order, as
+/// recommended, or each client uses its own order.
 async fn five_clients_get_on_and_exclude_each_other(in_one_order: bool) {
     const TASKS: u64 = 3;
     const EACH: u64 = 5;

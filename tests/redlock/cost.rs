@@ -7,7 +7,7 @@ use crate::rig::{Path, everywhere, long, patient};
 use bed::becomes;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_and_a_release_are_a_command_at_each_server() {
+async fn acquire_and_release_cost_one_command_each_per_server() {
     everywhere(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let lock = user.red("x");

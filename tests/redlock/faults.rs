@@ -1,5 +1,5 @@
 //! One server's commands are lost, repeated, delayed and cut off. The other servers decide, and nothing is left at that
-//! server. `minority.rs` and `sweep.rs` have servers that are away.
+//! server. `minority.rs` and `sweep.rs` cover unreachable servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,9 +15,9 @@ use bed::{PATIENCE, becomes};
 const FIRST: usize = 0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_lost_in_any_way_at_one_server_costs_no_vote_of_another() {
+async fn command_faults_at_one_server_keep_majority_and_leave_no_keys() {
     five(async |five| {
-        // The servers learn the scripts.
+        // Loads the scripts on all servers.
         five.warm(Path::Direct, patient).await;
         let fired = AtomicUsize::new(0);
         let hit = async |action: Action, nth: usize| {

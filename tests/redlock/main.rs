@@ -1,5 +1,5 @@
-//! RedLock over real, independent servers: its guarantees with some servers away, and its limits. Rules about its time
-//! are in `tests/sim/timing/groups.rs` and `tests/sim/group`.
+//! RedLock over real, independent servers: its guarantees with unreachable servers, and its limits. Rules about its
+//! time are in `tests/sim/timing/groups.rs` and `tests/sim/group`.
 
 mod cancel;
 mod clock;

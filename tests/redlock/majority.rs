@@ -1,5 +1,6 @@
-//! Without half of the servers or more, acquires return `NoQuorum` and leave nothing.
-//! `x2_with_every_server_in_every_state` in `tests/sim/group/special.rs` covers every server in every state.
+//! If half of the servers or more are unreachable, acquires return `NoQuorum` and leave nothing.
+//! `redlock_result_follows_majority_of_server_states` in `tests/sim/group/special.rs` covers every server in every
+//! state.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use bed::{ends, eventually, ms};
 
 use Away::{Cut, Killed, Stopped};
 
-/// With these three servers away, an acquire fails. A waiting acquire succeeds as soon as one of them is back. Nothing
-/// is left.
+/// With these three servers unreachable, an acquire fails. A waiting acquire succeeds as soon as one server returns.
+/// Nothing is left.
 async fn three_of_five_away_are_too_many(mix: [(usize, Away); 3]) {
     five(async |five| {
         let user = five.warm(Path::Proxied, patient).await;
@@ -54,7 +55,7 @@ bed::cases!(on two threads, three_of_five_away_are_too_many:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_were_never_there_are_no_obstacle() {
+async fn acquire_succeeds_when_two_of_five_servers_never_connected() {
     five(async |five| {
         five.take(4, Killed);
         five.take(3, Cut);

@@ -1,4 +1,4 @@
-//! Fewer than half of the servers are away: no user notices.
+//! Fewer than half of the servers are unreachable, and no user notices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +10,9 @@ use distlock_support::{Numbers, RedisServer};
 use crate::rig::{Away, Five, Path, by_all, endless, five, long, patient, run};
 use bed::{Counter, ends, eventually, ms, secs};
 
-/// Two servers are away from the start, or go away while the lock is held. No acquire, renewal or release waits for
-/// them, no other user gets in, and nothing is left on them when they are back.
-async fn two_of_five_away_cost_nobody_anything(way: Away) {
+/// Two servers are unreachable from the start, or from a moment during the hold. No acquire, renewal or release waits
+/// for them. No other user acquires, and nothing is left on the two servers after their return.
+async fn two_of_five_unreachable_servers_fail_no_acquire(way: Away) {
     five(async |five| {
         let user = five.warm(Path::Proxied, endless).await;
         let other = five.warm(Path::Direct, patient).await;
@@ -31,8 +31,8 @@ async fn two_of_five_away_cost_nobody_anything(way: Away) {
         change([0, 4], false);
         five.clean().await;
         user.reaches_all().await;
-        // A hold on all servers, because a bare majority could not lose a server. Another name, because late votes may
-        // still arrive for `x`.
+        // A hold on all servers, because a hold on exactly a majority could not lose a server. Another name, because
+        // late votes may still arrive for `x`.
         let guard = by_all(&user.red("y"), Acquire::new()).await;
         change([1, 3], true);
         for at in [0, 2, 4] {
@@ -43,7 +43,7 @@ async fn two_of_five_away_cost_nobody_anything(way: Away) {
         let second = ends("an attempt of another", other.red("y").try_lock()).await;
         assert!(second.as_ref().is_ok_and(Option::is_none), "{second:?} beside {guard:?}");
         let released = ends("a release at three of five servers", guard.unlock()).await;
-        // None of the servers reports a loss.
+        // No server reports a loss.
         assert_eq!(released.unwrap(), Released::Free);
         change([1, 3], false);
         five.clean().await;
@@ -52,13 +52,13 @@ async fn two_of_five_away_cost_nobody_anything(way: Away) {
     .await;
 }
 
-bed::cases!(on two threads, two_of_five_away_cost_nobody_anything:
+bed::cases!(on two threads, two_of_five_unreachable_servers_fail_no_acquire:
     killed = Away::Killed,
     stopped = Away::Stopped,
     cut_off = Away::Cut,
 );
 
-/// Two of five servers at a time go away and return, while three users work. A server that is killed has an AOF
+/// Two of five servers at a time fail and return, while three users work. A server that is killed has an AOF
 /// (`appendfsync always`), so it keeps its grants.
 async fn sections_are_exclusive_while_servers_come_and_go((ways, rounds): (&'static [Away], u64)) {
     let has_file = ways.contains(&Away::Killed);
@@ -77,13 +77,13 @@ async fn sections_are_exclusive_while_servers_come_and_go((ways, rounds): (&'sta
                 while !stop.load(Ordering::SeqCst) {
                     let guard = match lock.lock().await {
                         Ok(guard) => guard,
-                        // Two servers have just gone, and the previous two are not connected again yet.
+                        // Two servers have just failed, and the previous two are not reconnected yet.
                         Err(error @ Error::NoQuorum { .. }) if error.is_retryable() => continue,
                         Err(error) => panic!("an acquire failed: {error:?}"),
                     };
                     counter.bump(ms(2)).await;
-                    // A hold on a bare majority that has lost a server cannot be confirmed. It is released all the
-                    // same.
+                    // A hold on exactly a majority that has lost a server cannot be confirmed. The client still
+                    // releases the hold.
                     let released = guard.unlock().await;
                     assert!(matches!(released, Ok(_) | Err(Error::ReleasePending { .. })), "{released:?}");
                     done += 1;
@@ -122,7 +122,7 @@ bed::cases!(on two threads, sections_are_exclusive_while_servers_come_and_go:
 /// Of five servers one is taken, two are frozen and two are free. No holder of a majority was seen, so the result is
 /// not `Ok(None)`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acquire_with_one_taken_and_two_frozen_servers_of_five_returns_no_quorum() {
+async fn acquire_with_one_held_and_two_frozen_servers_returns_no_quorum() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let other = five.warm(Path::Direct, patient).await;
@@ -132,7 +132,7 @@ async fn acquire_with_one_taken_and_two_frozen_servers_of_five_returns_no_quorum
         for wait in [Duration::ZERO, secs(3)] {
             let outcome = ends("the acquire", lock.acquire(Acquire::new().wait(wait))).await;
             assert!(matches!(outcome, Err(Error::NoQuorum { .. })), "wait of {wait:?}: {outcome:?}");
-            // The next acquire must not meet the votes of this one. At the frozen servers the undo continues.
+            // The next acquire must not meet votes of this acquire. At the frozen servers the undo continues.
             for client in &user.clients[..3] {
                 bed::idle(client).await;
             }

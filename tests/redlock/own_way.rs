@@ -1,4 +1,4 @@
-//! An owner that already holds the lock and may not re-enter. It gets the error only if it holds a whole RedLock.
+//! An owner that must not re-enter acquires again. The owner gets the error only if it holds a whole RedLock.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use distlock::{Acquire, DistLock as _, Error, Flavour, RedLock};
 use crate::rig::{Path, five, long, patient};
 use bed::{PATIENCE, ends, in_vain, ms, secs};
 
-/// The owner holds all servers that answer, and they are a majority. It would wait for itself, whatever the other
-/// servers say.
+/// The owner holds all servers that answer, which are a majority. It would wait for itself, whatever the other servers
+/// reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_holds_the_whole_is_told_beside_servers_that_refuse() {
+async fn owner_of_the_majority_gets_would_deadlock_despite_refusing_servers() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         for (held, asked, broken) in [
@@ -45,7 +45,7 @@ async fn whoever_holds_the_whole_is_told_beside_servers_that_refuse() {
 
 /// Half of an even number of servers is no majority. Votes of the owner's other attempts do not count as the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_has_a_part_is_not_told_that_it_has_the_whole() {
+async fn owner_of_half_the_votes_does_not_get_would_deadlock() {
     five(async |five| {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         for count in [2, 4] {
@@ -82,7 +82,7 @@ async fn whoever_has_a_part_is_not_told_that_it_has_the_whole() {
 /// A wait at one server is aborted because the lock is free at the other servers, but may just have been granted. The
 /// grant is released, so the acquire does not meet its own hold in a lock without re-entry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_is_not_in_its_own_way() {
+async fn competing_acquires_do_not_fail_on_their_own_votes() {
     five(async |five| {
         let mut users = Vec::new();
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Servers without memory, which answer reads and refuse writes. A vote finds the lock busy there, and a wait is
+//! Servers that are out of memory answer reads and refuse writes. There an attempt finds the lock busy, and a wait is
 //! refused.
 
 use distlock::{DistLock as _, Error, Flavour};
@@ -13,7 +13,7 @@ async fn memory(five: &Five, at: &[usize], most: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_that_one_server_refuses_waits_at_another() {
+async fn waiter_refused_by_one_server_waits_at_another() {
     five(async |five| {
         let (holder, user) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         let held = by_all(&holder.over(Flavour::Fair, "x"), long()).await;
@@ -37,7 +37,7 @@ async fn a_waiter_that_one_server_refuses_waits_at_another() {
 
 /// The error is returned once the retries are used up. The waiter does not spin until the end of its wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_that_all_servers_refuse_fails() {
+async fn waiter_refused_by_all_servers_gets_no_quorum() {
     five(async |five| {
         let (holder, user) = (
             five.warm(Path::Direct, patient).await,

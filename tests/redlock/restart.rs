@@ -6,8 +6,8 @@ use distlock_support::RedisServer;
 use crate::rig::{Away, Five, Path, User, endless, five, long, patient, run};
 use bed::{becomes, ends};
 
-/// A holder of servers 0 to 2. Another user held the others during the acquire. They are free now, and do not join the
-/// hold later.
+/// Returns a holder of servers 0 to 2. Another user held servers 3 and 4 during the acquire. Both are free now, and do
+/// not join the hold later.
 async fn of_three(five: &Five, user: &User, other: &User) -> Guard {
     let mut theirs = Vec::new();
     for client in &other.clients[3..] {
@@ -26,10 +26,10 @@ async fn of_three(five: &Five, user: &User, other: &User) -> Guard {
     guard
 }
 
-/// Documented: the one server that both majorities share restarts without its data during a lease. Another user gets
-/// in, and the first holder learns of it at its reconnect or next renewal.
+/// Documented: the one server that both majorities share restarts without its data during a lease. Another user
+/// acquires, and the first holder learns of the loss at its reconnect or next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shared_server_that_comes_back_empty_lets_a_second_one_in_and_the_first_is_told() {
+async fn first_holder_reports_loss_after_shared_server_restarts_empty() {
     five(async |five| {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         let guard = of_three(five, &user, &other).await;
@@ -69,7 +69,7 @@ async fn guard_with_an_explicit_lease_learns_that_a_majority_restarted_empty() {
 
 /// With `appendonly yes` and `appendfsync always` the restarted server has all its grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shared_server_that_comes_back_with_its_file_keeps_exclusion() {
+async fn restart_of_shared_server_with_aof_keeps_exclusion() {
     let always = || RedisServer::builder().aof(true).arg("--appendfsync", "always");
     run(Five::start(5, always), async |five| {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
@@ -89,8 +89,8 @@ async fn a_shared_server_that_comes_back_with_its_file_keeps_exclusion() {
     .await;
 }
 
-/// A frozen server answers after the lock is held already, or after its release.
-async fn a_late_vote_joins_the_hold_or_is_given_back(way: Away) {
+/// A frozen server answers after the lock was granted, or after its release.
+async fn late_grant_joins_the_guard_or_is_released(way: Away) {
     five(async |five| {
         let user = five.warm(Path::Proxied, endless).await;
         five.take(4, way);
@@ -99,7 +99,7 @@ async fn a_late_vote_joins_the_hold_or_is_given_back(way: Away) {
         assert_eq!(guard.members().len(), 3);
         five.back(4, way);
         becomes("servers that granted it", 4, async || guard.members().len()).await;
-        // So the hold survives the loss of one of the first three.
+        // With the late vote, the hold survives the loss of one of the first three servers.
         assert_eq!(five.admin(0).await.cmd::<u64>(&["DEL", "x"]).await, 1);
         user.clients[0].renew_now().await;
         assert!(guard.is_held() && five.admin(4).await.exists("x").await);
@@ -111,7 +111,7 @@ async fn a_late_vote_joins_the_hold_or_is_given_back(way: Away) {
     .await;
 }
 
-bed::cases!(on two threads, a_late_vote_joins_the_hold_or_is_given_back:
+bed::cases!(on two threads, late_grant_joins_the_guard_or_is_released:
     stopped = Away::Stopped,
     cut_off = Away::Cut,
 );

@@ -27,7 +27,7 @@ pub enum Path {
 /// Independent servers, or clusters of them.
 pub struct Five {
     pub servers: Vec<Place>,
-    /// One per server, unless some are clusters.
+    /// One for each server. Empty if some servers are clusters.
     pub proxies: Vec<Proxy>,
     clients: Mutex<Vec<Client>>,
 }
@@ -44,7 +44,7 @@ impl User {
         self.over(Flavour::Reentrant, name)
     }
 
-    /// Like [`red`](Self::red), over another flavour. A slow server does not count as away.
+    /// Like [`red`](Self::red), over another flavour. A slow server does not count as unreachable.
     pub fn over(&self, flavour: Flavour, name: &str) -> RedLock {
         RedLock::over(self.clients.clone(), flavour, name).node_timeout(PATIENCE)
     }
@@ -80,8 +80,8 @@ pub fn patient(url: &str) -> Builder {
     bed::builder(url).watchdog(secs(600)).retry_delay((ms(10), ms(100))).subscription_linger(ms(200))
 }
 
-/// Clients whose command timeout is longer than any wait of a test. A call that ends in time has not waited for an
-/// absent server.
+/// Clients whose command timeout is longer than any wait of a test. So a call that ends in time has not waited for an
+/// unreachable server.
 pub fn endless(url: &str) -> Builder {
     patient(url).watchdog(secs(3600)).command_timeout(secs(1000))
 }
@@ -119,7 +119,7 @@ impl Five {
         }
     }
 
-    /// A user whose clients are shut down at the end of the test. Clients of absent servers connect later.
+    /// A user whose clients are shut down at the end of the test. Clients of unreachable servers connect later.
     pub async fn user(&self, path: Path, make: impl Fn(&str) -> Builder) -> User {
         let connecting = self.all().into_iter().map(|at| make(&self.url(at, path)).connect_lazily());
         let clients: Vec<_> = join_all(connecting).await.into_iter().map(Result::unwrap).collect();
@@ -250,7 +250,7 @@ pub fn no_quorum<T: std::fmt::Debug>(outcome: Result<T>) -> (usize, usize) {
     }
 }
 
-/// Acquires the lock on all servers. Repeats the acquire if a server still had an earlier hold, because a RedLock asks
+/// Acquires the lock on all servers. Repeats the acquire if a server still had an earlier hold, because a RedLock tries
 /// such a server only once.
 pub async fn by_all(lock: &RedLock, how: Acquire) -> Guard {
     let mut votes = 0;

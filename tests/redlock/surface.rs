@@ -11,7 +11,7 @@ use bed::{PATIENCE, becomes, ends, eventually, ms, secs};
 
 /// Each release removes one hold. The owner has another name on each server, so no server counts twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn re_entry_counts_on_every_server() {
+async fn re_entry_is_counted_on_every_server() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let (lock, me) = (user.red("x"), user.clients[0].owner());
@@ -41,7 +41,7 @@ async fn re_entry_counts_on_every_server() {
 
 /// A force frees the lock on all servers, and the holder is notified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn queries_say_what_most_servers_say() {
+async fn queries_return_what_the_majority_reports() {
     five(async |five| {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         let seen = other.red("x");
@@ -68,7 +68,7 @@ async fn queries_say_what_most_servers_say() {
         assert!(seen.force_unlock().await.unwrap());
         becomes("servers that have it", Vec::new(), async || five.having("x").await).await;
         assert!(matches!(guard.unlock().await, Err(Error::Lost { .. } | Error::NotHeld { .. })));
-        // A lock on a minority has no holder: it is a leftover vote.
+        // A vote on a minority is a leftover and does not count as a holder.
         let one = other.clients[3].reentrant("x").acquire(long()).await.unwrap().expect("free there");
         assert!(!seen.is_locked().await.unwrap());
         one.unlock().await.unwrap();
@@ -78,7 +78,7 @@ async fn queries_say_what_most_servers_say() {
 
 /// A majority is enough for an extend. An explicit lease is not renewed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_is_what_was_asked_for_on_every_server_that_is_there() {
+async fn lease_is_set_as_requested_on_every_reachable_server() {
     five(async |five| {
         let user = five.warm(Path::Proxied, patient).await;
         let guard = by_all(&user.red("x"), Acquire::new().lease(Duration::from_micros(899_999_100))).await;
@@ -108,9 +108,9 @@ async fn a_lease_is_what_was_asked_for_on_every_server_that_is_there() {
     .await;
 }
 
-/// One holder, or several readers. The guard has no token, but its members have theirs. Nothing is left.
+/// One holder, or several readers. The guard has no token, but its members have tokens. Nothing is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redlock_may_be_over_every_flavour() {
+async fn redlock_over_every_flavour_excludes_rivals_except_readers() {
     five(async |five| {
         let (user, other) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         for flavour in Flavour::ALL {
@@ -152,7 +152,7 @@ fn config(outcome: Result<Option<distlock::Guard>, Error>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_a_majority_of_independent_servers_is_refused() {
+async fn invalid_servers_names_and_leases_are_refused() {
     five(async |five| {
         let User { clients } = five.warm(Path::Direct, patient).await;
         config(RedLock::new([], "x").try_lock().await);
@@ -178,10 +178,10 @@ async fn what_cannot_be_a_majority_of_independent_servers_is_refused() {
     .await;
 }
 
-/// A key of another type, or a client that was shut down: tolerated on two servers, and on three an error with the
-/// reason.
+/// Some servers have a key of another type or a client that was shut down. Two such servers are tolerated. With three,
+/// the error has the reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_refuse_are_like_servers_that_are_away() {
+async fn refusing_servers_are_tolerated_up_to_a_minority() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let lock = user.red("x");
@@ -216,7 +216,7 @@ async fn servers_that_refuse_are_like_servers_that_are_away() {
 /// A RedLock gives every member an owner. If the server grants the lock to this owner during the client's shutdown, the
 /// grant is released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_vote_granted_during_the_shutdown_is_given_back() {
+async fn grant_during_shutdown_is_released() {
     five(async |five| {
         let user = five.warm(Path::Proxied, patient).await;
         let (client, proxy) = (&user.clients[0], &five.proxies[0]);

@@ -97,7 +97,7 @@ impl Ways {
             }
             Ok(None) => assert!(up < 3 && taken >= 3, "{states:?}: busy"),
             Err(Error::NoQuorum { granted, needed, .. }) => {
-                // The lock may be free at the absent servers.
+                // The lock may be free at the unreachable servers.
                 assert!(up < 3 && taken < 3, "{states:?}: no quorum");
                 assert!(granted <= up && needed == 3, "{states:?}: {granted} of {needed}");
             }
@@ -113,7 +113,7 @@ impl Ways {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_is_granted_exactly_when_a_majority_can_grant_it() {
+async fn redlock_is_granted_exactly_if_a_majority_can_grant_it() {
     five(async |five| {
         // A replica without a primary refuses every write at once.
         let replica = RedisServer::start();
@@ -121,7 +121,7 @@ async fn it_is_granted_exactly_when_a_majority_can_grant_it() {
         let ways = Ways::connect(five, &replica).await;
         let mut numbers = Numbers::new(2026);
         for round in 0..COMBINATIONS {
-            // Every other round is near the edge, with at least two servers up.
+            // Every other round has at least two servers up, so that the majority is often in question.
             let edge = if round % 2 == 0 { 2 } else { 0 };
             let mut states: Vec<_> =
                 (0..5).map(|at| if at < edge { Up } else { STATES[numbers.below(5) as usize] }).collect();

@@ -7,9 +7,9 @@ use distlock::{Acquire, DistLock, Error, Flavour, Lost, RedLock};
 use crate::rig::{Path, by_all, five, long, patient};
 use bed::{PATIENCE, becomes, ends, enter, eventually, ms, waiter};
 
-/// Three of five servers lose the key. The guard lives on.
+/// Three of five servers lose the key. The guard is not dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_redlock_gives_its_last_votes_back() {
+async fn lost_redlock_releases_its_remaining_votes() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let guard = by_all(&user.red("x"), Acquire::new()).await;
@@ -42,7 +42,7 @@ async fn a_lost_redlock_gives_its_last_votes_back() {
 /// A writer waits behind a reader, and a reader behind a writer. The waiter queries both halves instead of trying to
 /// acquire in vain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_behind_the_other_half_looks_and_does_not_ask() {
+async fn waiter_behind_the_other_half_queries_instead_of_attempting() {
     five(async |five| {
         let (holder, user) = (five.warm(Path::Direct, patient).await, five.warm(Path::Direct, patient).await);
         for (held, wanted) in [(Flavour::Read, Flavour::Write), (Flavour::Write, Flavour::Read)] {
@@ -65,7 +65,7 @@ async fn a_waiter_behind_the_other_half_looks_and_does_not_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holders_are_named_by_the_owners_they_have() {
+async fn state_names_each_holder_by_its_owner() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let mut owners = Vec::new();
@@ -87,7 +87,7 @@ async fn holders_are_named_by_the_owners_they_have() {
 
 /// The server is part of two RedLocks, which are members of a third.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_server_counts_twice_through_nested_locks() {
+async fn nested_locks_that_share_a_server_are_refused() {
     five(async |five| {
         let user = five.warm(Path::Direct, patient).await;
         let part = |name: &str, of: &[usize]| -> Arc<dyn DistLock> {
@@ -103,7 +103,7 @@ async fn no_server_counts_twice_through_nested_locks() {
             let refused = RedLock::of("x", vec![one, other]).try_lock().await;
             assert!(matches!(refused, Err(Error::Config { .. })), "{refused:?}");
         }
-        // With one server each, the members may be any locks.
+        // If each member uses one server, any lock can be a member.
         let locks = vec![multi(0), part("x", &[1, 2, 3]), Arc::new(user.clients[4].reentrant("x"))];
         let guard = RedLock::of("x", locks).node_timeout(PATIENCE).lock().await.unwrap();
         eventually("all have granted it", async || guard.members().len() >= 6).await;
@@ -112,7 +112,7 @@ async fn no_server_counts_twice_through_nested_locks() {
     .await;
 }
 
-/// The shared owner is that of the first user's guard, or was given to both. Either user releases first.
+/// The shared owner comes from the first user's guard, or was passed to both acquires. Either user releases first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_users_hold_a_redlock_as_one_owner() {
     five(async |five| {

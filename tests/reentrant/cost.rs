@@ -12,7 +12,7 @@ async fn begin(bed: &Bed) -> (Client, ReentrantLock) {
 }
 
 #[tokio::test]
-async fn lock_and_unlock_or_drop_of_a_free_lock_are_two_commands() {
+async fn lock_and_release_of_free_lock_cost_two_commands() {
     reentrant(async |bed| {
         let (client, lock) = begin(bed).await;
         turns(bed, &client, &lock).await;
@@ -23,7 +23,7 @@ async fn lock_and_unlock_or_drop_of_a_free_lock_are_two_commands() {
 }
 
 #[tokio::test]
-async fn try_lock_of_a_busy_lock_is_one_command() {
+async fn try_lock_of_busy_lock_costs_one_command() {
     reentrant(async |bed| {
         let (_client, lock) = begin(bed).await;
         let other = bed.still_client().await;
@@ -38,7 +38,7 @@ async fn try_lock_of_a_busy_lock_is_one_command() {
 }
 
 #[tokio::test]
-async fn each_re_entry_release_query_and_extension_is_one_command() {
+async fn re_entry_release_query_and_extend_cost_one_command_each() {
     reentrant(async |bed| {
         let (client, lock) = begin(bed).await;
         let me = client.owner();
@@ -65,10 +65,10 @@ async fn each_re_entry_release_query_and_extension_is_one_command() {
     .await;
 }
 
-/// Behind another process's hold, a hundred tasks cost as much as one: an attempt, a subscription, and a second attempt
-/// in case the lock was released in between.
+/// Behind another process's hold, a hundred tasks cost as much as one task: an attempt, a subscription, and a second
+/// attempt in case the lock was released in between.
 #[tokio::test]
-async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscription() {
+async fn hundred_waiting_tasks_are_one_contender_and_one_subscription() {
     reentrant(async |bed| {
         let ((_holder, lock), (waiting, _)) = (begin(bed).await, begin(bed).await);
         let guard = lock.lock().await.unwrap();
@@ -85,8 +85,8 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
             bed::ends("a waiter", task).await.unwrap();
         }
         let served = sent(bed).await;
-        // A lock is handed over up to 16 times before it returns to the server. So 100 tasks take it in at least 6
-        // series with an acquire and a release each. A few more attempts may fail.
+        // A lock is handed over up to 16 times before it returns to the server. So 100 tasks need at least 6 series
+        // with an acquire and a release each. A few more attempts may fail.
         let commands = served.get("evalsha").copied().unwrap_or_default();
         assert!((12..=60).contains(&commands), "{served:?}");
         assert_eq!(served.get("subscribe"), None, "{served:?}");
@@ -95,11 +95,11 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender_and_one_subscr
 }
 
 #[tokio::test]
-async fn passing_on_inside_a_process_costs_nothing() {
+async fn fifty_hand_overs_inside_process_cost_at_most_two_commands() {
     reentrant(async |bed| {
         begin(bed).await;
         let all = passed_on(bed, Flavour::Reentrant).await;
-        // A task that waits long enough subscribes and asks once.
+        // A task that waits long enough subscribes and tries once.
         let [scripts, subscribed] =
             ["evalsha", "subscribe"].map(|command| all.get(command).copied().unwrap_or_default());
         assert!(
@@ -111,7 +111,7 @@ async fn passing_on_inside_a_process_costs_nothing() {
 }
 
 #[tokio::test]
-async fn renewal_of_1050_locks_is_11_commands() {
+async fn renewal_of_1050_locks_costs_11_commands() {
     reentrant(async |bed| {
         let (client, _) = begin(bed).await;
         let mut guards = Vec::new();
@@ -147,7 +147,7 @@ async fn ten_thousand_acquires_make_no_new_connection() {
             })
             .collect();
         for task in tasks {
-            // No time limit of its own: the bed's limit ends the test.
+            // No time limit here: the bed's limit ends the test.
             task.await.unwrap();
         }
         assert_eq!(connections().await, before);
@@ -159,7 +159,7 @@ async fn ten_thousand_acquires_make_no_new_connection() {
 
 /// Tests the counter itself: a client's `GET` counts, while a `GET` inside a script and the admin's commands do not.
 #[tokio::test]
-async fn plain_commands_of_clients_are_counted_and_commands_inside_scripts_are_not() {
+async fn client_commands_are_counted_but_commands_inside_scripts_are_not() {
     at_one(
         |client, name| client.lock(Flavour::Reentrant, name),
         async |bed| {

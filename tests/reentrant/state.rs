@@ -42,7 +42,7 @@ async fn enter(client: &Client, how: Acquire) -> Guard {
 }
 
 #[tokio::test]
-async fn the_trace_that_redisson_leaves() {
+async fn hash_lease_and_messages_are_correct_after_each_step() {
     reentrant(async |bed| {
         let (ours, theirs) = (client(bed).await, client(bed).await);
         let events = Events::subscribe(&bed.server, &[CHANNEL]).await;
@@ -96,7 +96,7 @@ async fn the_trace_that_redisson_leaves() {
 }
 
 #[tokio::test]
-async fn owners_are_fields_that_scripts_can_tell_from_javas() {
+async fn owner_fields_are_unique_and_distinct_from_java_owners() {
     reentrant(async |bed| {
         let (ours, theirs) = (bed.client().await, bed.client().await);
         assert_ne!(ours.id(), theirs.id());
@@ -144,7 +144,7 @@ const LEASES: [Case; 7] = [
 ];
 
 #[tokio::test]
-async fn what_is_left_has_the_lease_of_its_own_call() {
+async fn remaining_hold_keeps_lease_of_its_own_acquire() {
     reentrant(async |bed| {
         let client = client(bed).await;
         for Case { outer, inner, both, outer_left, inner_left } in LEASES {
@@ -173,7 +173,7 @@ async fn what_is_left_has_the_lease_of_its_own_call() {
 
 /// In Redisson the inner release ends the renewal of the outer hold.
 #[tokio::test]
-async fn a_watched_hold_outlives_the_leased_ones_inside_it() {
+async fn watched_hold_outlives_leased_holds_inside_it() {
     reentrant(async |bed| {
         let client = client(bed).await;
         let me = client.owner();
@@ -197,7 +197,7 @@ async fn a_watched_hold_outlives_the_leased_ones_inside_it() {
 }
 
 #[tokio::test]
-async fn an_explicit_lease_is_never_renewed() {
+async fn explicit_lease_is_never_renewed() {
     reentrant(async |bed| {
         let client = client(bed).await;
         let lock = client.lock(distlock::Flavour::Reentrant, "job");
@@ -205,7 +205,7 @@ async fn an_explicit_lease_is_never_renewed() {
         assert_eq!(client.renew_now().await.renewed, 0);
         guard.unlock().await.unwrap();
 
-        // The owner returns after its lease has expired: its count starts at one.
+        // The owner acquires again after its lease has expired. Its count starts at one.
         let me = client.owner();
         let lapsed = enter(&client, Acquire::new().owner(&me).lease(secs(600))).await;
         bed.admin.cmd::<()>(&["PEXPIRE", "job", "1"]).await;
@@ -222,7 +222,7 @@ async fn an_explicit_lease_is_never_renewed() {
 }
 
 #[tokio::test]
-async fn a_java_holders_field_is_respected() {
+async fn hold_of_java_owner_excludes_and_is_counted() {
     reentrant(async |bed| {
         let client = client(bed).await;
         let lock = client.lock(distlock::Flavour::Reentrant, "job");
@@ -232,7 +232,7 @@ async fn a_java_holders_field_is_respected() {
         assert!(lock.try_lock().await.unwrap().is_none());
         assert_eq!(lock.hold_count(&java).await.unwrap(), 3);
         assert_eq!(bed.admin.hgetall("job").await.values().collect::<Vec<_>>(), ["3"]);
-        // A release as the Java thread removes one of its holds.
+        // A release under the Java thread's owner removes one of its holds.
         assert_eq!(lock.release(&java).await.unwrap(), Released::StillHeld(2));
         bed.admin.cmd::<()>(&["PEXPIRE", "job", "100"]).await;
         let guard = lock.lock().await.unwrap();
@@ -244,7 +244,7 @@ async fn a_java_holders_field_is_respected() {
 
 /// L2: no operation ever leaves a lock without a TTL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_key_is_ever_without_an_end() {
+async fn keys_always_have_a_ttl() {
     reentrant(async |bed| {
         let sampler = TtlSampler::start(&bed.server.url()).await;
         let clients = [bed.client().await, bed.quick().await];

@@ -3,7 +3,7 @@
 use crate::ours::{Answer, Unlike, Why, note};
 use crate::state::{Half, Span, State};
 
-/// Watchdog of our clients and of Java. So long that nothing is renewed unasked during a sequence.
+/// Watchdog of our clients and of Java. So long that no automatic renewal happens during a sequence.
 pub const WATCHDOG: Span = Span::at(3_600_000);
 
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ impl Model {
             };
             match answer {
                 Answer::Held => self.book(who, half).opened(id, lease, t),
-                // The earlier holds are gone: they are lost, and the acquire starts again without them.
+                // The earlier holds are gone. Their guards are lost, and the acquire starts again without these holds.
                 _ if again => {
                     *self.book(who, half) = Book::default();
                     continue;
@@ -149,8 +149,8 @@ impl Model {
                 self.state.our_unread(who, left, promised, t, &mut self.why, &mut self.said)
             }
             Half::Write => {
-                // After the guard's end the client does not ask for the server's time. If it has forgotten the time, the
-                // release shortens no lease.
+                // After the guard's end the client does not query the server's time. If the client has forgotten the
+                // time, the release shortens no lease.
                 let may_stay = self.is_clock_stale && until.before(t);
                 self.state.our_unwrite(who, left, (book.lease(), may_stay), t, &mut self.why, &mut self.said)
             }

@@ -28,7 +28,8 @@ use rig::{Rig, ms};
 use state::Half;
 use story::{Story, Tally};
 
-/// Each time that a sequence is torn, its short lease doubles. After this many attempts it is longer than a minute.
+/// Each time that a sequence is torn, its short lease doubles. After this number of attempts the lease is longer than a
+/// minute.
 const ATTEMPTS: u32 = 14;
 
 fn from_env(name: &str) -> Option<u64> {
@@ -36,7 +37,7 @@ fn from_env(name: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_holds_what_the_model_and_redisson_say() {
+async fn state_in_redis_matches_model_and_redisson() {
     let steps = from_env("STEPS").unwrap_or(14);
     let (first, last) = from_env("SEED").map_or((1, from_env("SEQUENCES").unwrap_or(2000)), |seed| (seed, seed));
     let lanes = from_env("LANES").unwrap_or(24).min(last - first + 1);
@@ -65,7 +66,7 @@ async fn redis_holds_what_the_model_and_redisson_say() {
 /// A tick of Redisson's watchdog for one reader shortens the leases promised to others. The next release restores
 /// them, as Redisson's release does.
 #[tokio::test]
-async fn a_release_makes_good_what_java_cut_short() {
+async fn release_restores_leases_cut_by_java_watchdog() {
     let rig = Rig::start().await;
     let clients = connect(&rig).await;
     let guard = Grip { place: 0, who: 1, half: Half::Read, id: 0 };

@@ -17,17 +17,17 @@ pub enum Unlike {
     /// A read hold under the owner's own write hold ends: the writer's lease stays. In Redisson it becomes the
     /// reader's.
     UnderWrite,
-    /// A write hold ends, and others remain: the lease is that of the remaining guards, and never less than their
-    /// owner's covers. In Redisson it is the lease that the lock object last used: here the object is always new, so
-    /// it is the watchdog's.
+    /// A write hold ends, and others remain: the lease becomes that of the remaining guards, at least their owner's
+    /// covers. In Redisson, the lease becomes the lock object's last lease. Here the object is always new, so the lease
+    /// is the watchdog's.
     PartialWrite,
     /// The last write hold ends while the owner's read holds are dead: the lock is free. Redisson leaves it to the
     /// dead read holds.
     DeadReads,
-    /// A read hold ends, and others remain: they are covered for as long as promised. Redisson removes the last cover,
-    /// whichever hold was released.
+    /// A read hold ends, and others remain: the remaining holds keep their promised covers. Redisson removes the last
+    /// cover, whichever hold was released.
     Promise,
-    /// A hold that is known to be lost is not released any more. Redisson decrements whatever it finds.
+    /// A hold that is known to be lost is not released. Redisson decrements any count that it finds.
     Lost,
     /// Renewals and extensions, which Redisson cannot be asked for.
     Renewal,
@@ -35,7 +35,8 @@ pub enum Unlike {
     Sooner,
     /// The message of a downgrade, which Redisson does not send. The state is the same.
     Told,
-    /// A request to write while reading is refused as a deadlock. Redisson reports busy. The state is the same.
+    /// An acquire of the write half while reading is refused as a deadlock. Redisson reports busy. The state is the
+    /// same.
     Upgrade,
 }
 
@@ -169,32 +170,13 @@ impl State {
         let short = |least: Span| !best.is_some_and(|best| least.before(best));
         if let Some((least, promised, _)) = promised.filter(|(least, ..)| left > 0 && short(*least)) {
             note(why, Unlike::Promise);
-            if self.mode.is_none() {
-                // The lock is not free, because this was not the last live reader.
-                said.pop();
-                self.clone_from(&was);
-                self.reads[who] = left;
-                self.covers.remove(&(who, before));
-            }
-            let key = (who, left);
-            let old = self.covers.insert(key, promised);
-            if best.is_some_and(|best| !best.before(least)) {
-                self.either.push((key, old));
-            }
-            let unlike = (!self.either.is_empty()).then_some(self.end);
-            self.end = match mode {
-                Some(Half::Read) => self.live().unwrap_or(promised).max(best.unwrap_or_default()).set_again(t),
-                _ => self.end.max(promised),
-            };
-            if let Some(end) = unlike {
-                self.end = Span { lo: self.end.lo.min(end.lo), hi: self.end.hi.max(end.hi) };
-            }
+            self.cover_as_promised((who, left), (least, promised), &was, t, said);
         }
         if let (Some(longest), Some((_, promised, true))) = (was.covered(who), promised)
             && left > 0
             && self.mode.is_some()
         {
-            // Then the remaining holds keep the longest cover.
+            // In this case, the remaining holds keep the longest cover.
             let kept = longest.max(promised).set_again(t);
             self.either.push(((who, left), Some(kept)));
             self.end.hi = self.end.hi.max(kept.hi);
@@ -208,6 +190,39 @@ impl State {
             }
         }
         if left > 0 && self.mode.is_some() { Answer::Left(left) } else { Answer::Free }
+    }
+
+    /// Adds the promised cover of the remaining holds, which are covered for less than `least`. `was`: the state before
+    /// the release.
+    fn cover_as_promised(
+        &mut self,
+        (who, left): (usize, i64),
+        (least, promised): (Span, Span),
+        was: &Self,
+        t: Span,
+        said: &mut String,
+    ) {
+        let best = self.covered(who);
+        if self.mode.is_none() {
+            // The lock is not free, because this was not the last live reader.
+            said.pop();
+            self.clone_from(was);
+            self.reads[who] = left;
+            self.covers.remove(&(who, was.reads[who]));
+        }
+        let key = (who, left);
+        let old = self.covers.insert(key, promised);
+        if best.is_some_and(|best| !best.before(least)) {
+            self.either.push((key, old));
+        }
+        let unlike = (!self.either.is_empty()).then_some(self.end);
+        self.end = match was.mode {
+            Some(Half::Read) => self.live().unwrap_or(promised).max(best.unwrap_or_default()).set_again(t),
+            _ => self.end.max(promised),
+        };
+        if let Some(end) = unlike {
+            self.end = Span { lo: self.end.lo.min(end.lo), hi: self.end.hi.max(end.hi) };
+        }
     }
 
     /// `lease`: the lease of the remaining holds. `may_stay`: perhaps the release does not

@@ -15,7 +15,7 @@ use crate::book::WATCHDOG;
 use crate::state::{Half, JAVA, OWNERS, Span, State};
 
 /// Reads both locks: the hash and its expiry, all other keys and their expiries, and the time. Expiries are absolute
-/// (Redis 7 or later), because remaining times would be wrong by the time that a script is held up on a busy machine.
+/// (Redis 7 or later), because a delay of the script on a busy machine would falsify remaining times.
 const LOOK: &str = "
 local out = {}
 for i, key in ipairs(KEYS) do

@@ -51,8 +51,8 @@ impl Story<'_> {
         Some(Grip { place, who, half, id })
     }
 
-    /// The plot that produces dead readers, which random steps seldom do. The owner that acts most writes, reads with
-    /// a short lease, and is dead as a reader when its write hold ends.
+    /// The plot that produces dead readers, which random steps seldom do. The most active owner writes and reads with a
+    /// short lease. Its read hold is dead when its write hold ends.
     fn plotted(&mut self, scene: u8) -> Option<Act> {
         let (who, short) = (self.star, Some(self.short));
         match scene {
@@ -118,22 +118,7 @@ impl Story<'_> {
         let rig = self.rig;
         let [shared, name] = self.names.clone();
         match act {
-            Act::Acquire(who, half, lease) => {
-                let how = Acquire::new().owner(&self.owners[who]).wait(ms(0));
-                let how = if let Some(lease) = lease { how.lease(ms(lease)) } else { how };
-                let lock = self.lock(who, half);
-                let (ours, java) = tokio::join!(lock.acquire(how), rig.java_lock(&name, who, half, lease));
-                let outcome = match ours {
-                    Ok(Some(guard)) => {
-                        self.hands.push(Hand { guard, who, half, id });
-                        Outcome::Answer(Answer::Held)
-                    }
-                    Ok(None) => Outcome::Answer(Answer::Busy),
-                    Err(Error::WouldDeadlock { .. }) => Outcome::Answer(Answer::Deadlock),
-                    Err(error) => Outcome::Failed(error.to_string()),
-                };
-                (outcome, vec![java])
-            }
+            Act::Acquire(who, half, lease) => self.acquire(&name, (who, half, lease), id).await,
             Act::Unlock(Grip { place, who, half, .. }) => {
                 let guard = self.hands.remove(place).guard;
                 let (ours, java) = tokio::join!(guard.unlock(), rig.java_unlock(&name, who, half));
@@ -143,20 +128,7 @@ impl Story<'_> {
                 drop(self.hands.remove(place));
                 (Outcome::None, vec![rig.java_unlock(&name, who, half).await])
             }
-            Act::Downgrade(Grip { place, who, half, .. }, lease) => {
-                let guard = self.hands.remove(place).guard;
-                let java = async {
-                    let mut answers = Vec::new();
-                    if let Some(lease) = lease {
-                        answers.push(rig.java_lock(&name, who, Half::Read, lease).await);
-                    }
-                    answers.push(rig.java_unlock(&name, who, half).await);
-                    answers
-                };
-                let (ours, java) = tokio::join!(guard.downgrade(), java);
-                let guard = ours.map(|guard| self.hands.push(Hand { guard, who, half: Half::Read, id }));
-                (done(guard), java)
-            }
+            Act::Downgrade(grip, lease) => self.change_to_read(&name, grip, lease, id).await,
             Act::Extend(Grip { place, .. }, lease) => {
                 (done(self.hands[place].guard.extend(ms(lease)).await), Vec::new())
             }
@@ -179,5 +151,51 @@ impl Story<'_> {
                 (Outcome::None, Vec::new())
             }
         }
+    }
+
+    /// Runs an acquire. `name`: Java's own lock.
+    async fn acquire(
+        &mut self,
+        name: &str,
+        (who, half, lease): (usize, Half, Option<i64>),
+        id: u32,
+    ) -> (Outcome, Vec<bool>) {
+        let how = Acquire::new().owner(&self.owners[who]).wait(ms(0));
+        let how = if let Some(lease) = lease { how.lease(ms(lease)) } else { how };
+        let lock = self.lock(who, half);
+        let (ours, java) = tokio::join!(lock.acquire(how), self.rig.java_lock(name, who, half, lease));
+        let outcome = match ours {
+            Ok(Some(guard)) => {
+                self.hands.push(Hand { guard, who, half, id });
+                Outcome::Answer(Answer::Held)
+            }
+            Ok(None) => Outcome::Answer(Answer::Busy),
+            Err(Error::WouldDeadlock { .. }) => Outcome::Answer(Answer::Deadlock),
+            Err(error) => Outcome::Failed(error.to_string()),
+        };
+        (outcome, vec![java])
+    }
+
+    /// Runs a downgrade. `name`: Java's own lock.
+    async fn change_to_read(
+        &mut self,
+        name: &str,
+        Grip { place, who, half, .. }: Grip,
+        lease: Option<Option<i64>>,
+        id: u32,
+    ) -> (Outcome, Vec<bool>) {
+        let rig = self.rig;
+        let guard = self.hands.remove(place).guard;
+        let java = async {
+            let mut answers = Vec::new();
+            if let Some(lease) = lease {
+                answers.push(rig.java_lock(name, who, Half::Read, lease).await);
+            }
+            answers.push(rig.java_unlock(name, who, half).await);
+            answers
+        };
+        let (ours, java) = tokio::join!(guard.downgrade(), java);
+        let guard = ours.map(|guard| self.hands.push(Hand { guard, who, half: Half::Read, id }));
+        (done(guard), java)
     }
 }

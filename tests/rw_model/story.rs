@@ -13,10 +13,10 @@ use crate::ours::Why;
 use crate::rig::{Rig, ms, now};
 use crate::state::{Half, JAVA, OWNERS, Span, State};
 
-/// Time in ms before and after a step in which nothing may end.
+/// Time in ms before and after a step in which no lease or cover may end.
 const APART: i64 = 6;
 
-/// Something ended during a step, so the order of both is unknown.
+/// A lease or cover ended during a step, so the order of the two is unknown.
 #[derive(Debug)]
 pub struct Torn;
 
@@ -154,7 +154,7 @@ impl<'a> Story<'a> {
         self.log.push(format!("{:5} {line}", now() - self.zero));
     }
 
-    /// Waits until nothing is about to end, and removes what has ended.
+    /// Waits until no lease or cover is about to end, and removes expired entries.
     pub async fn settle(&mut self) {
         loop {
             let now = now();
@@ -208,7 +208,7 @@ impl<'a> Story<'a> {
         let told = |state: &State| state.since(self.zero);
         self.log.push(format!("         {:?}", told(&ours)));
         for (whose, state, seen) in [("shared", &self.model.state, &ours), ("Java's own", &self.java, &java)] {
-            // A busy machine can hold a step up at any point, so an expiry may be off by the duration of the step.
+            // A busy machine may delay a step at any point, so an expiry may be off by the duration of the step.
             if let Some(how) = state.widened(time - from).unlike(seen) {
                 self.fail(&format!(
                     "the {whose} lock: {how}\nmodel {:?}\nRedis {:?}\nwhere {:?}",

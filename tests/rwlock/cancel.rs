@@ -58,7 +58,7 @@ async fn free_at_once(bed: &Bed, clients: &[Client], names: u64) {
         bed::idle(client).await;
     }
     for client in clients {
-        // This looks at the write half.
+        // This check covers the write half.
         nothing_left(bed, client, names).await;
     }
     let other = bed.client().await;
@@ -119,9 +119,9 @@ bed::cases!(on two threads, dropped_readers_and_writers_leave_nothing_behind:
 );
 
 /// Many local waiters for both halves of one name are dropped anywhere in the queue while the lock passes between them.
-/// The last wait of each task is not dropped. No task is stuck, and no reader is held back by a writer that has gone.
+/// The last wait of each task is not dropped. No task is stuck, and no reader yields to a dropped writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_dropped_in_the_queue_hold_nobody_up() {
+async fn readers_and_writers_dropped_in_queue_do_not_block_others() {
     rw(async |bed| {
         for prefer in [Prefer::Readers, Prefer::Writers] {
             let builder = || bed.builder().subscription_linger(ms(100)).hold_back(secs(3600)).prefer(prefer);

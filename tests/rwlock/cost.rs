@@ -51,7 +51,7 @@ async fn at_once<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T
     tokio::task::unconstrained(futures::future::join_all(all)).await
 }
 
-/// Starts readers that keep their holds until all have one.
+/// Starts readers that keep their holds until all readers hold the lock.
 fn read_all(client: &Client) -> JoinHandle<Vec<Guard>> {
     let client = client.clone();
     tokio::spawn(at_once((0..READERS).map(move |_| {
@@ -83,9 +83,9 @@ async fn give_back(bed: &Bed, guards: Vec<Guard>) {
     assert_eq!(bed.admin.keys().await, Vec::<String>::new());
 }
 
-/// The number of commands for `calls` concurrent calls. The first few are sent alone, and all others in full batches.
-/// The replies to the first ones may trigger a few partial batches. In a cluster, calls that touch several keys per
-/// name are sent alone.
+/// The number of commands for `calls` concurrent calls. The first few calls are sent alone, and all others in full
+/// batches. The replies to the first calls may trigger a few partial batches. In a cluster, calls that touch several
+/// keys per name are sent alone.
 fn few(calls: usize) -> RangeInclusive<u64> {
     let calls = calls as u64;
     if bed::is_cluster() {
@@ -96,7 +96,7 @@ fn few(calls: usize) -> RangeInclusive<u64> {
 }
 
 #[tokio::test]
-async fn lock_and_unlock_or_drop_of_a_free_half_are_two_commands() {
+async fn lock_and_release_of_free_half_cost_two_commands() {
     rw(async |bed| {
         let client = begin(bed).await;
         for flavour in BOTH {
@@ -108,7 +108,7 @@ async fn lock_and_unlock_or_drop_of_a_free_half_are_two_commands() {
 }
 
 #[tokio::test]
-async fn try_lock_of_a_busy_half_is_one_command() {
+async fn try_lock_of_busy_half_costs_one_command() {
     rw(async |bed| {
         let (client, other) = (begin(bed).await, bed.still_client().await);
         for (held, asked) in RIVALS {
@@ -126,7 +126,7 @@ async fn try_lock_of_a_busy_half_is_one_command() {
 
 /// One owner uses both halves in every way.
 #[tokio::test]
-async fn each_re_entry_release_query_extension_and_refusal_is_one_command() {
+async fn re_entry_release_query_extend_and_refusal_cost_one_command_each() {
     rw(async |bed| {
         let client = begin(bed).await;
         let (lock, me) = (client.rw("x"), client.owner());
@@ -161,14 +161,14 @@ async fn each_re_entry_release_query_extension_and_refusal_is_one_command() {
         assert!(read.force_unlock().await.unwrap());
         one("force").await;
         drop(first);
-        // Covers of readers that were forced out.
+        // Deletes the covers of readers whose holds were ended by force.
         let () = bed.admin.cmd(&["FLUSHALL"]).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_downgrade_is_two_commands() {
+async fn downgrade_costs_two_commands() {
     rw(async |bed| {
         let client = begin(bed).await;
         for lease in [None, Some(2 * HOUR)] {
@@ -187,7 +187,7 @@ async fn a_downgrade_is_two_commands() {
 /// A wait that runs out costs the subscription and three attempts: at the start, once the subscription is confirmed,
 /// and 100 ms before the end. A preferred writer also removes its mark.
 #[tokio::test]
-async fn giving_up_costs_a_preferred_writer_one_command_more() {
+async fn preferred_writer_sends_one_more_command_when_giving_up() {
     rw(async |bed| {
         let (holder, client) = (begin(bed).await, bed.connect(bed.still_builder().subscription_linger(ms(0))).await);
         let guard = holder.rw("x").read().lock().await.unwrap();
@@ -197,7 +197,7 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
                 becomes("listeners", 0, async || bed.admin.numsub(&channel("x")).await).await;
                 bed.admin.reset_stats().await;
                 let mut waiting = std::pin::pin!(lock.lock_for(wait));
-                // The second attempt follows the confirmed subscription.
+                // The second attempt is sent after the confirmed subscription.
                 let two_answers = async || self::scripts(bed).await == 2 && client.stats().under_way == 0;
                 let (outcome, in_time) = tokio::select! {
                     outcome = &mut waiting => (outcome, false),
@@ -207,7 +207,7 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
                 bed::idle(&client).await;
                 assert!(!bed.admin.exists(&marks("x")).await, "{prefer:?}: a mark is left");
                 let sent = sent(bed).await;
-                // If the machine stands still at the end, there is no time for the last attempt.
+                // If the machine pauses at the end, there is no time for the last attempt.
                 (in_time && sent.get("evalsha") >= Some(&scripts)).then_some(sent)
             })
             .await;
@@ -219,9 +219,9 @@ async fn giving_up_costs_a_preferred_writer_one_command_more() {
 }
 
 /// Behind another process's writer, a thousand readers cost as much as one. After the writer's release, the first
-/// reader to acquire makes all others ask together.
+/// reader's acquire triggers the attempts of all others, which share commands.
 #[tokio::test]
-async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_together() {
+async fn thousand_waiting_readers_are_one_contender_and_granted_together() {
     rw(async |bed| {
         let (holder, client) = (begin(bed).await, bed.still_client().await);
         let writer = holder.rw("x").write().lock().await.unwrap();
@@ -250,7 +250,7 @@ async fn a_thousand_readers_behind_a_writer_are_one_contender_and_come_in_togeth
 
 /// Readers that join another reader of their process need no subscription.
 #[tokio::test]
-async fn a_thousand_readers_join_a_live_read_hold_together() {
+async fn thousand_readers_join_live_read_hold_in_few_commands() {
     rw(async |bed| {
         let client = begin(bed).await;
         let first = client.rw("x").read().lock().await.unwrap();
@@ -270,7 +270,7 @@ async fn a_thousand_readers_join_a_live_read_hold_together() {
 
 /// Readers of one name and of many names, and writers: one command renews a hundred holds of either half.
 #[tokio::test]
-async fn renewal_of_both_halves_is_a_command_a_hundred() {
+async fn renewal_of_both_halves_costs_one_command_per_hundred_holds() {
     rw(async |bed| {
         let client = begin(bed).await;
         let mut guards = Vec::new();
@@ -290,9 +290,9 @@ async fn renewal_of_both_halves_is_a_command_a_hundred() {
     .await;
 }
 
-/// A reader that is held back asks again after `hold_back`, and before that only after a message.
+/// A reader that is held back retries after `hold_back`, and earlier only after a message.
 #[tokio::test]
-async fn a_reader_held_back_asks_a_bounded_number_of_times() {
+async fn held_back_reader_sends_bounded_number_of_commands() {
     rw(async |bed| {
         let (holder, writing) = (begin(bed).await, bed.still_client().await);
         let guard = holder.rw("x").read().lock().await.unwrap();
@@ -303,7 +303,7 @@ async fn a_reader_held_back_asks_a_bounded_number_of_times() {
             bed.admin.reset_stats().await;
             ends("the reader", reading.rw("x").read().lock()).await.unwrap().unlock().await.unwrap();
             // Two refused attempts, one successful attempt, and the release. A slow machine may use up `hold_back` in
-            // fewer attempts. The writer may ask meanwhile.
+            // fewer attempts. The writer may also try meanwhile.
             let stats = sent(bed).await;
             let scripts = stats.get("evalsha").copied().unwrap_or(0);
             assert!(scripts <= 6, "held back for {hold_back:?}: {stats:?}");

@@ -35,7 +35,7 @@ impl Reader {
     }
 }
 
-/// Tells by the version of the client's uuid.
+/// True if the UUID version of the owner's client is the one that this crate uses.
 pub fn is_ours(owner: &str) -> bool {
     owner.as_bytes()[14] == b'8'
 }
@@ -146,7 +146,7 @@ impl<'a> Crowd<'a> {
         self.bed.admin.cmd(&words).await
     }
 
-    /// Acquires the read half as this owner, and yields to waiting writers.
+    /// Tries to acquire the read half as this owner, and yields to waiting writers.
     pub async fn read(&self, owner: &str, lease: i64) -> Value {
         let (first, marks, lease) = (cover(NAME, owner, 1), marks(), lease.to_string());
         self.run("read", &[NAME, &first, &marks], &[owner, &lease, "", "", "0", "0", &tag(), "1"]).await
@@ -168,12 +168,12 @@ impl<'a> Crowd<'a> {
         self.run("many", &keys, &args).await
     }
 
-    /// Tries to acquire the write half. Returns nil, or the time for which it is busy. `mark`: the ms for which a mark is
-    /// left, 0 = none.
+    /// Tries to acquire the write half. Returns nil, or the ms for which the lock is busy. `mark`: the lifetime of the
+    /// mark to set, in ms; 0 = none.
     pub async fn write(&self, owner: &str, mark: i64) -> Value {
         let (first, marks, mark) = (cover(NAME, owner, 1), marks(), mark.to_string());
         match self.run("write", &[NAME, &first, &marks], &[owner, "60000", "", "", "0", "0", &tag(), &mark]).await {
-            // A client of Java was seen.
+            // The script has seen a Java client.
             Value::Array(mut busy) if busy.get(1) == Some(&Value::Int(1)) => busy.swap_remove(0),
             told => told,
         }

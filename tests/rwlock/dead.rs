@@ -22,10 +22,10 @@ async fn covers_of(bed: &Bed, client: &str) -> Vec<String> {
 }
 
 /// A process is killed with one reader, or with 20 readers of three holds each
-/// (`testMultiInstanceZombieReadLockPerformance`), next to live readers. No client renews its covers. After they have
-/// expired, the last live reader's release lets the writer in.
+/// (`testMultiInstanceZombieReadLockPerformance`), next to live readers. No client renews its covers. After the covers
+/// have expired, the last live reader's release admits the writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_reader_is_gone_within_its_lease() {
+async fn killed_reader_stops_excluding_writers_when_its_lease_ends() {
     rw(async |bed| {
         let mut peers = Peer::several(bed, 2).await;
         let (living, writing) = (bed.still_client().await, bed.still_client().await);
@@ -69,7 +69,7 @@ async fn a_killed_reader_is_gone_within_its_lease() {
             assert!(!writer.is_finished());
             let readers = readers(bed, name).await;
             assert!(readers.contains(&text(last.owner())), "{name}: a live reader is not among {readers:?}");
-            // A few dead readers stay in the hash. Of many, some may have been removed.
+            // A few dead readers stay in the hash. Of many dead readers, some may have been removed.
             assert!(name == "many" || readers.len() == 2, "{name}: {readers:?}");
             last.unlock().await.unwrap();
             served("the writer, when the last live reader has left", writer).await;
@@ -79,10 +79,10 @@ async fn a_killed_reader_is_gone_within_its_lease() {
     .await;
 }
 
-/// A field without covers belongs to a dead reader, whatever the hash's own lease is. The release of a live reader
-/// frees the lock, and says so.
+/// A field without covers belongs to a dead reader, whatever the hash's own lease is. The release of the last live
+/// reader frees the lock, and returns `Free`.
 #[tokio::test]
-async fn fields_without_covers_keep_nobody_out() {
+async fn dead_reader_field_excludes_no_writer() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         for (lasts, cover) in [("PERSIST", false), ("PEXPIRE", false), ("PEXPIRE", true)] {
@@ -99,7 +99,7 @@ async fn fields_without_covers_keep_nobody_out() {
             plant().await;
             let state = client.rw("a").read().state().await.unwrap();
             assert!(state.holders.is_empty() && state.remaining.is_none(), "{state:?}");
-            // A writer asks once, and a writer waits for a live reader.
+            // One writer tries once, and one writer waits for a live reader.
             passes("all are dead", &client.rw("a").write()).await;
             plant().await;
             let reading = client.rw("a").read().try_lock().await.unwrap().expect("shared");
@@ -121,7 +121,7 @@ async fn fields_without_covers_keep_nobody_out() {
 
 /// A client that was shut down with readers and writers leaves nothing (the first half of `…ZombieCleanup`).
 #[tokio::test]
-async fn a_shutdown_leaves_nothing() {
+async fn shutdown_releases_readers_and_writers() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, me) = (client.rw("a"), client.owner());
@@ -148,10 +148,10 @@ async fn a_shutdown_leaves_nothing() {
     .await;
 }
 
-/// A dead reader, and a reader with a longer lease that leaves first. The writer has learned of the longer lease, and
-/// rarely polls. It still acquires when the dead reader's lease is over.
+/// A dead reader, and a reader with a longer lease that releases first. The writer knows the longer lease, and rarely
+/// polls. The writer still acquires when the dead reader's lease ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_reader_costs_its_own_lease_and_not_that_of_one_who_left() {
+async fn writer_waits_only_for_lease_of_dead_reader() {
     rw(async |bed| {
         let client = bed.connect(bed.builder().poll_cap(secs(3600))).await;
         let lock = client.rw("x");

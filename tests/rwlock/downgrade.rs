@@ -1,5 +1,5 @@
-//! Downgrade from writing to reading. `tests/rw_model` compares its state with a model, and `together.rs` tests which
-//! waiters it lets in.
+//! Downgrade from writing to reading. `tests/rw_model` compares the state with a model, and `together.rs` tests which
+//! waiters a downgrade admits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::rig::{HOUR, Scene, fields, keys_gone, lease, passes, waits};
 use bed::{ends, enter, eventually, ms, rw, secs, text};
 
 #[tokio::test]
-async fn a_downgraded_guard_holds_the_reading_half_only() {
+async fn downgraded_guard_holds_only_the_read_half() {
     rw(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         let (lock, me) = (client.rw("a"), client.owner());
@@ -24,7 +24,7 @@ async fn a_downgraded_guard_holds_the_reading_half_only() {
         assert_eq!(client.renew_now().await.renewed, 1, "the watchdog keeps it");
         passes("beside a reader", &other.rw("a").read()).await;
         assert!(other.rw("a").write().try_lock().await.unwrap().is_none());
-        // A read guard cannot be downgraded. It is released, as any dropped guard.
+        // A read guard cannot be downgraded. The refused guard is released, as any dropped guard.
         let refused = reading.downgrade().await;
         let Err(Error::Unsupported { what }) = &refused else { panic!("{refused:?}") };
         assert!(what.contains("read") && what.contains("write"), "{what}");
@@ -40,9 +40,9 @@ async fn a_downgraded_guard_holds_the_reading_half_only() {
     .await;
 }
 
-/// RW4, however many writers wait.
+/// RW4 with many waiting writers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_writer_comes_in_between() {
+async fn downgrade_admits_no_writer_in_between() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, me) = (client.rw("a"), client.owner());
@@ -58,7 +58,7 @@ async fn no_writer_comes_in_between() {
                     guard.unlock().await.unwrap_or_else(|error| panic!("unlock of a writer: {error:?}"));
                 })
             });
-            // Half of the downgrades happen while the writers ask, and half while they wait.
+            // Half of the downgrades happen during the writers' attempts, and half while the writers wait.
             if round % 2 == 0 {
                 waits(bed, &other, "a", 1).await;
                 waits(bed, &client, "a", 1).await;
@@ -83,7 +83,7 @@ async fn no_writer_comes_in_between() {
 }
 
 #[tokio::test]
-async fn a_write_hold_that_has_ended_is_not_downgraded_and_leaves_nothing() {
+async fn ended_write_hold_is_not_downgraded_and_leaves_no_keys() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let (lock, me) = (client.rw("a"), client.owner());
@@ -92,8 +92,7 @@ async fn a_write_hold_that_has_ended_is_not_downgraded_and_leaves_nothing() {
         let lost = over.downgrade().await;
         assert!(matches!(lost, Err(Error::Lost { why: Lost::Expired, .. })), "{lost:?}");
 
-        // The lock was forced, and this client does not know. By now the lock is free, read by another owner, or
-        // written by another owner.
+        // The lock was forced without this client's knowledge. Now the lock is free, or another owner reads or writes.
         for beside in ["nobody", "a reader", "a writer"] {
             let writing = enter(&lock.write(), &me).await;
             assert!(other.rw("a").write().force_unlock().await.unwrap());

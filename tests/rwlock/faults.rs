@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use distlock::{Acquire, Builder, Client, Error, Flavour, Owner, Prefer, Released, RwLock};
+use distlock::{Acquire, Builder, Client, Error, Flavour, Owner, Prefer, ReadLock, Released, RwLock, WriteLock};
 use distlock_support::Admin;
 use distlock_support::proxy::{Action, Matcher};
 
@@ -89,29 +89,28 @@ impl View<'_> {
     }
 }
 
-/// One owner and other owners use both halves in every way. Acquires with a wait and releases succeed although a
-/// command is lost.
-async fn session(lock: &RwLock, view: &View<'_>) {
-    let (read, write, client, label) = (lock.read(), lock.write(), view.client, view.name);
-    // A single attempt may fail with a retryable error.
-    let passing = |what: &str, error: &Error| {
-        let passes = error.is_retryable() || matches!(error, Error::ReleasePending { .. });
-        assert!(passes, "{label}: {what}: {error:?}");
-    };
+/// Checks the error of a single attempt, which may fail with a retryable error.
+fn check_retryable(label: &str, what: &str, error: &Error) {
+    let passes = error.is_retryable() || matches!(error, Error::ReleasePending { .. });
+    assert!(passes, "{label}: {what}: {error:?}");
+}
+
+/// An owner reads twice next to another reader, and tries to write.
+async fn use_read_half(read: &ReadLock, write: &WriteLock, view: &View<'_>, me: &Owner) {
+    let (client, label) = (view.client, view.name);
     let got = |what: &str, outcome| got(label, what, outcome);
     let gave = |what: &str, outcome, left| gave(label, what, outcome, left);
-    let me = client.owner();
-    let mine = || Acquire::new().owner(&me).wait(PATIENCE);
+    let mine = || Acquire::new().owner(me).wait(PATIENCE);
 
     let first = got("read", read.acquire(mine()).await);
-    view.holds("read", &[(&me, "", 1)]).await;
+    view.holds("read", &[(me, "", 1)]).await;
     let second = got("read again", read.acquire(mine().lease(HOUR)).await);
-    view.holds("read", &[(&me, "", 2)]).await;
+    view.holds("read", &[(me, "", 2)]).await;
     let beside = got("another reads", read.lock_for(PATIENCE).await);
-    view.holds("read", &[(&me, "", 2), (beside.owner(), "", 1)]).await;
+    view.holds("read", &[(me, "", 2), (beside.owner(), "", 1)]).await;
     match write.try_lock().await {
         Ok(guard) => assert!(guard.is_none(), "{label}: a writer beside readers"),
-        Err(error) => passing("try to write", &error),
+        Err(error) => check_retryable(label, "try to write", &error),
     }
     match write.acquire(mine()).await {
         Err(Error::WouldDeadlock { .. }) => {}
@@ -120,36 +119,53 @@ async fn session(lock: &RwLock, view: &View<'_>) {
     let round = client.renew_now().await;
     assert_eq!((round.renewed + round.failed, round.lost), (2, 0), "{label}");
     if let Err(error) = second.extend(2 * HOUR).await {
-        passing("extend", &error);
+        check_retryable(label, "extend", &error);
     }
     gave("another leaves", beside.unlock().await, Released::Free);
     // The holds are released in another order than they were acquired.
     gave("give one back", first.unlock().await, Released::StillHeld(1));
-    view.holds("read", &[(&me, "", 1)]).await;
+    view.holds("read", &[(me, "", 1)]).await;
     gave("give the other back", second.unlock().await, Released::Free);
     view.free_soon().await;
+}
+
+/// An owner writes twice, also reads, and downgrades.
+async fn use_write_half(read: &ReadLock, write: &WriteLock, view: &View<'_>, me: &Owner) {
+    let label = view.name;
+    let got = |what: &str, outcome| got(label, what, outcome);
+    let gave = |what: &str, outcome, left| gave(label, what, outcome, left);
+    let mine = || Acquire::new().owner(me).wait(PATIENCE);
 
     let outer = got("write", write.acquire(mine()).await);
     let inner = got("write again", write.acquire(mine()).await);
-    view.holds("write", &[(&me, ":write", 2)]).await;
+    view.holds("write", &[(me, ":write", 2)]).await;
     match read.try_lock().await {
         Ok(guard) => assert!(guard.is_none(), "{label}: a reader beside a writer"),
-        Err(error) => passing("try to read", &error),
+        Err(error) => check_retryable(label, "try to read", &error),
     }
     let reads = got("read beside", read.acquire(mine()).await);
-    view.holds("write", &[(&me, ":write", 2), (&me, "", 1)]).await;
+    view.holds("write", &[(me, ":write", 2), (me, "", 1)]).await;
     gave("read no more", reads.unlock().await, Released::Free);
     gave("give one back", inner.unlock().await, Released::StillHeld(1));
-    view.holds("write", &[(&me, ":write", 1)]).await;
+    view.holds("write", &[(me, ":write", 1)]).await;
     match outer.downgrade().await {
         Ok(guard) => {
-            view.holds("read", &[(&me, "", 1)]).await;
+            view.holds("read", &[(me, "", 1)]).await;
             assert!(guard.is_held(), "{label}");
             gave("give back what was downgraded", guard.unlock().await, Released::Free);
         }
-        Err(error) => passing("downgrade", &error),
+        Err(error) => check_retryable(label, "downgrade", &error),
     }
     view.free_soon().await;
+}
+
+/// One owner and other owners use both halves in every way. Acquires with a wait and releases succeed although a
+/// command is lost.
+async fn session(lock: &RwLock, view: &View<'_>) {
+    let (read, write, client, label) = (lock.read(), lock.write(), view.client, view.name);
+    let me = client.owner();
+    use_read_half(&read, &write, view, &me).await;
+    use_write_half(&read, &write, view, &me).await;
     for half in BOTH {
         drop(client.lock(half, lock.name()).lock().await.unwrap_or_else(|error| panic!("{label}: {half}: {error:?}")));
         view.free_soon().await;
@@ -157,10 +173,10 @@ async fn session(lock: &RwLock, view: &View<'_>) {
     idle(client).await;
 }
 
-/// Every command of the session is lost, repeated, delayed or cut off in nine ways. Every count and every cover stays
-/// right, and no lock is held after an error.
+/// Applies nine faults to every command of the session: lost, repeated, delayed, cut off. Every count and every cover
+/// stays correct, and no lock is held after an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
+async fn command_faults_change_no_hold_count_or_cover() {
     rw(async |bed| {
         let mut running = Vec::new();
         for action in ACTIONS {
@@ -175,8 +191,7 @@ async fn every_command_lost_in_every_way_changes_no_count_and_no_cover() {
                     session(&client.rw(&name), &View { client: &client, admin: &admin, name: &name }).await;
                     armed.has_fired()
                 };
-                // Until the session has no such command. On a slow machine some commands are retried, so there are
-                // more.
+                // Ends when a session has no nth command. On a slow machine, retries add commands.
                 let mut hit = 0;
                 while is_hit(hit + 1).await {
                     hit += 1;
@@ -246,7 +261,7 @@ async fn hit(bed: &Bed, action: Action, (flavour, parts, nth): (Flavour, &[&str]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
+async fn command_faults_of_waiter_do_not_block_others() {
     rw(async |bed| {
         warm(bed, &bed.client().await).await;
         in_every_way(TARGETS, |action, target| hit(bed, action, target)).await;
@@ -254,9 +269,9 @@ async fn every_command_of_a_waiter_lost_in_every_way_holds_nobody_up() {
     .await;
 }
 
-/// A reader in doubt about its own acquire asks again, and still yields to a waiting writer.
+/// A reader whose acquire is in doubt retries, and still yields to a waiting writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_in_doubt_gives_way_to_writers() {
+async fn reader_in_doubt_yields_to_waiting_writer() {
     rw(async |bed| {
         warm(bed, &bed.client().await).await;
         for action in [Action::CloseBefore, Action::SwallowReplyClose] {

@@ -1,5 +1,5 @@
-//! A force frees one half and not the other: `testForceUnlock`, `testMultiRead`. `tests/sim/states/readers.rs` has
-//! messages and state, and `together.rs` the waiters that a force wakes.
+//! A force frees one half and not the other: `testForceUnlock`, `testMultiRead`. `tests/sim/states/readers.rs` tests
+//! messages and state, and `together.rs` tests the woken waiters.
 
 use distlock::{DistLock as _, Error, Flavour, Lost};
 
@@ -7,7 +7,7 @@ use crate::rig::{HOUR, Scene, covers, granted, lease, near, passes, served, swee
 use bed::{becomes, enter, ms, rw, text};
 
 #[tokio::test]
-async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads() {
+async fn force_unlock_frees_own_half_and_reads_of_writer() {
     rw(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         let (lock, there, me) = (client.rw("a"), other.rw("a"), client.owner());
@@ -21,7 +21,7 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
         }
         assert!(third.is_held() && readers.iter().all(|guard| guard.is_held()));
         assert!(lock.read().force_unlock().await.unwrap());
-        // Guards of the forcing client know at once, and other guards learn it at their next renewal.
+        // Guards of the forcing client report the loss at once, and other guards at their next renewal.
         for guard in readers {
             assert!(!guard.is_held());
             let lost = guard.unlock().await;
@@ -60,10 +60,10 @@ async fn force_frees_all_holds_of_its_own_half_and_those_of_a_writer_that_reads(
     .await;
 }
 
-/// Covers that a force leaves do not count for the owner's next hold, and exclude no writer. A hold that was forced is
-/// not extended, although its cover exists.
+/// Covers that a force leaves do not count for the owner's next hold, and exclude no writer. A hold that a force ended
+/// cannot be extended, although its cover exists.
 #[tokio::test]
-async fn covers_left_behind_belong_to_no_hold() {
+async fn leftover_covers_count_for_no_hold() {
     rw(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         let (lock, me) = (client.rw("a").read(), client.owner());

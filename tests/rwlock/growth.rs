@@ -70,7 +70,7 @@ async fn costs(crowd: &Crowd<'_>, make: Nth, count: usize) -> Vec<(&'static str,
 }
 
 #[tokio::test]
-async fn no_script_asks_for_more_where_ten_times_as_many_read() {
+async fn script_cost_stays_bounded_with_ten_times_as_many_readers() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
         for (what, make) in CROWDS {
@@ -80,7 +80,7 @@ async fn no_script_asks_for_more_where_ten_times_as_many_read() {
                 // 48 covers the random sample and the script's own commands.
                 assert!(most.max(most_more) <= 48, "{what}, {script}: {most}, then {most_more}");
                 assert!(mean_more <= 1.5 * mean + 4.0, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
-                // Usually one sample is enough. A busy writer looks at a few more readers, for one of Java.
+                // Usually one sample is enough. A refused writer checks a few more readers, to find one of Java.
                 let usual = if matches!(script, "release" | "extend") { 30.0 } else { 15.0 };
                 assert!(mean.max(mean_more) <= usual, "{what}, {script}: {mean:.1}, then {mean_more:.1}");
             }
@@ -91,7 +91,7 @@ async fn no_script_asks_for_more_where_ten_times_as_many_read() {
 
 /// The first command that finds many dead readers checks and removes all of them.
 #[tokio::test]
-async fn the_dead_are_paid_for_once() {
+async fn dead_readers_are_checked_once() {
     rw(async |bed| {
         const DEAD: usize = 10_000;
         let crowd = Crowd::new(bed).await;
@@ -114,9 +114,9 @@ async fn the_dead_are_paid_for_once() {
     .await;
 }
 
-/// If there are few enough readers to search, a command searches them once, however many leave by it.
+/// If there are few enough readers to search, a command searches them once, even if it releases many readers.
 #[tokio::test]
-async fn a_search_is_bounded() {
+async fn search_of_remaining_readers_is_bounded() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
         // The leases have gaps, so that each leaving reader determines the lease of the hash, and no remaining reader

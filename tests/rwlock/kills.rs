@@ -26,7 +26,7 @@ async fn sleepers(bed: &Bed, prefer: Prefer) -> Vec<Client> {
 const TASKS: u64 = 32;
 const ROUNDS: usize = 20;
 
-/// Does these deeds to the server, and returns how many took effect.
+/// Applies these deeds to the server. Returns how many took effect.
 async fn strike(admin: &Admin, deeds: &[Deed]) -> u64 {
     let mut done = 0;
     for deed in deeds {
@@ -41,9 +41,9 @@ async fn strike(admin: &Admin, deeds: &[Deed]) -> u64 {
     done
 }
 
-/// Runs tasks that read and write. Every eighth section of a task ends while faults are injected, so that they hit its
-/// release and the acquires that follow. Faults are counted by sections: a slow machine gets as many as a fast one.
-/// Returns the number of faults.
+/// Runs tasks that read and write. Every eighth release of a task runs together with faults, which hit the release and
+/// the next acquires. Faults are counted by sections: a slow machine gets as many as a fast one. Returns the number of
+/// faults.
 async fn contend(clients: &[Client], admin: &Arc<Admin>, deeds: &'static [Deed]) -> u64 {
     let inside = Arc::<Inside>::default();
     let mut running = JoinSet::new();
@@ -74,8 +74,8 @@ async fn contend(clients: &[Client], admin: &Arc<Admin>, deeds: &'static [Deed])
     running.join_all().await.into_iter().sum()
 }
 
-/// Connections and scripts are lost again and again. All tasks are served, a writer is always alone, and no key is
-/// without a TTL.
+/// Connections and scripts are lost again and again. All tasks acquire, a writer is always alone, and every key has a
+/// TTL.
 async fn pests_lose_no_reader_and_no_writer((prefer, deeds): (Prefer, &'static [Deed])) {
     rw(async |bed| {
         let clients = sleepers(bed, prefer).await;
@@ -94,9 +94,10 @@ bed::cases!(on two threads, pests_lose_no_reader_and_no_writer:
     of_scripts = (Prefer::Writers, &[Deed::Flush]),
 );
 
-/// After `kill -9` and a restart with the data, readers still hold the lock, a writer still waits, and all are served.
+/// After `kill -9` and a restart with the data, readers still hold the lock, a writer still waits, and all waiters
+/// acquire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_survive_a_restart_with_data() {
+async fn readers_survive_server_restart_with_data() {
     let durable = RedisServer::builder().aof(true).arg("--appendfsync", "always").start();
     bed::run_on(
         durable,
@@ -131,7 +132,7 @@ async fn readers_survive_a_restart_with_data() {
 /// After a restart without the data, every holder of either half learns of the loss long before its lease ends, and
 /// waiters acquire the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_halves_are_lost_in_a_restart_without_data() {
+async fn both_halves_are_lost_in_server_restart_without_data() {
     rw(async |bed| {
         let clients = sleepers(bed, Prefer::Writers).await;
         let guards = [
@@ -157,7 +158,7 @@ async fn both_halves_are_lost_in_a_restart_without_data() {
 /// A server that is frozen for less than the lease loses nothing. If it is frozen for longer, every holder is notified
 /// before another owner acquires.
 #[tokio::test]
-async fn a_frozen_server_loses_nothing_unsaid() {
+async fn hold_lost_at_frozen_server_is_reported() {
     rw(async |bed| {
         let builder = || brisk(&bed.server.url()).watchdog(HOUR).retry_attempts(1_000);
         let waiting = bed.connect(builder().prefer(Prefer::Writers)).await;

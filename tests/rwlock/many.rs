@@ -24,8 +24,8 @@ const SHORT: i64 = 3_600_000;
 const WRITER: &str = "0a1b2c3d-0000-8000-9000-00000000000c:1";
 
 struct Kind {
-    /// Percentages of readers that are dead, that are Java's, and that have two covers; and the number of different
-    /// leases.
+    /// The percentage of dead readers. The next fields: the percentages of Java's readers and of readers with two
+    /// covers, and the number of different leases.
     dead: u64,
     java: u64,
     twice: u64,
@@ -67,7 +67,7 @@ fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     assert!(after.left >= least - LATE, "{what}: the hash has {} ms, a reader {longest}", after.left);
     let over = after.left - longest;
     if actor == WRITER {
-        // Compares the moments of the ends, because the two readings may be far apart.
+        // Compares absolute expiry times, because the two readings may be far apart.
         let sooner = before.at + before.left - after.at - after.left;
         assert!(sooner < LATE, "{what}: the hash of {} ms ends {sooner} ms sooner", before.left);
     } else if fields <= FEW {
@@ -83,13 +83,13 @@ fn check(what: &str, before: &Seen, after: &Seen, actor: &str, java: bool) {
     }
 }
 
-/// All of our readers leave in random order, while writers ask and leases are shortened.
+/// All of our readers release in random order, while writers try to acquire and leases are shortened.
 async fn story(crowd: &Crowd<'_>, seed: u64, kind: &Kind, count: usize) {
     let mut dice = Numbers::new(seed);
     let readers = draw(&mut dice, kind, count);
     let longest = readers.iter().map(Reader::lasts).max().unwrap_or(0).max(SHORT);
     let java = readers.iter().any(|reader| !reader.is_ours());
-    // As left by Java's watchdog, or by a release that did not search.
+    // A lease of the hash as Java's watchdog, or a release without a search, leaves it.
     let left = match dice.below(4) {
         0 if java => SHORT / 2,
         1 => longest + dice.below(600_000).cast_signed(),
@@ -150,7 +150,7 @@ fn seeds() -> u64 {
 }
 
 #[tokio::test]
-async fn a_hash_of_many_readers_lasts_as_long_as_they_do_and_little_longer() {
+async fn hash_of_many_readers_lasts_little_longer_than_readers() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
         let mut seed = 0;
@@ -168,11 +168,11 @@ async fn a_hash_of_many_readers_lasts_as_long_as_they_do_and_little_longer() {
     .await;
 }
 
-/// A command by which many readers leave checks the remaining readers once, so the hash lasts as long as they do. If
-/// too many remain to be searched, the hash may last until the leases of the readers that left have ended, or until the
-/// last live reader leaves.
+/// A command that releases many readers checks the remaining readers once, so the hash lasts as long as they do. If too
+/// many remain to be searched, the hash may last until the released readers' leases would have ended, or until the last
+/// live reader releases.
 #[tokio::test]
-async fn those_who_leave_by_one_command_leave_the_hash_as_long_as_those_that_stay() {
+async fn batched_release_keeps_hash_lease_of_remaining_readers() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
         for (stay, leave) in [(30, 12), (8, 20), (200, 32), (300, 12)] {
@@ -205,7 +205,7 @@ async fn those_who_leave_by_one_command_leave_the_hash_as_long_as_those_that_sta
 /// Our dead readers are removed, and Java's stay. The last live reader frees the lock, however many dead readers there
 /// are.
 #[tokio::test]
-async fn the_last_live_reader_of_many_dead_frees_the_lock() {
+async fn last_live_reader_among_many_dead_frees_lock() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
         for java in [false, true] {
@@ -233,9 +233,9 @@ async fn the_last_live_reader_of_many_dead_frees_the_lock() {
     .await;
 }
 
-/// A hash without a TTL gets one again, and a waiting writer learns when to ask.
+/// A hash without a TTL gets a TTL again, and a waiting writer learns when to retry.
 #[tokio::test]
-async fn a_hash_without_an_end_gets_one_from_the_next_release() {
+async fn hash_without_ttl_gets_one_from_next_release() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
         for count in [10, 100, 1_000] {
@@ -255,7 +255,7 @@ async fn a_hash_without_an_end_gets_one_from_the_next_release() {
 
 /// On a server that does not return random fields, the lease is exact, as with few readers.
 #[tokio::test]
-async fn without_random_fields_the_lease_is_exact() {
+async fn hash_lease_is_exact_without_random_fields() {
     rw(async |bed| {
         let crowd = Crowd::new(bed).await;
         let () = bed.admin.cmd(&["ACL", "SETUSER", "default", "-hrandfield"]).await;
@@ -267,7 +267,7 @@ async fn without_random_fields_the_lease_is_exact() {
             let seen = crowd.look().await;
             assert!((-ROUND..LATE).contains(&(seen.left - seen.longest())), "{n}: {} of {}", seen.left, seen.longest());
         }
-        // The error names some holder.
+        // The error names any one holder.
         assert!(matches!(crowd.release(&readers[299].owner).await, Value::BulkString(_)));
         let () = bed.admin.cmd(&["ACL", "SETUSER", "default", "+@all"]).await;
         crowd.clear().await;

@@ -1,6 +1,6 @@
 //! The marks of waiting writers (`{name}:rwlock_waiting`). A writer that stops waiting removes its mark at once, and
-//! readers proceed. Each writer has its own mark, which lasts for its own time: `tests/sim/states/readers.rs`,
-//! `tests/sim/rwlock.rs`.
+//! readers proceed. `tests/sim/states/readers.rs` and `tests/sim/rwlock.rs` test that each writer has its own mark with
+//! its own lifetime.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use distlock::{Client, Error, Flavour, Prefer};
 use crate::rig::{HOUR, channel, cover, keys_gone, lease, marks, passes, served, unlock_all, waiter, waits};
 use bed::{Bed, becomes, ends, eventually, in_vain, ms, passer, rw, secs, text, with_longer_waits};
 
-/// A client whose writers are preferred, and whose readers wait for them without a limit.
+/// A client whose writers are preferred, and whose readers yield to them without a limit.
 async fn preferring(bed: &Bed) -> Client {
     bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(HOUR).poll_cap(HOUR)).await
 }
@@ -27,7 +27,7 @@ enum Way {
     Close,
 }
 
-/// Readers that were held back acquire at once. Their next poll is an hour away.
+/// Readers that were held back acquire at once, long before their next poll in an hour.
 async fn a_writer_that_waits_no_more_takes_its_mark_back(way: Way) {
     rw(async |bed| with_longer_waits(secs(2), async |wait| writer_leaves(bed, way, wait).await).await).await;
 }
@@ -91,7 +91,7 @@ bed::cases!(on two threads, a_writer_that_waits_no_more_takes_its_mark_back:
 
 /// The key gets another type while the writer waits.
 #[tokio::test]
-async fn a_writer_that_fails_takes_its_mark_back() {
+async fn failed_writer_removes_its_mark() {
     rw(async |bed| {
         let writing = bed.connect(bed.builder().prefer(Prefer::Writers).poll_cap(ms(200))).await;
         let reading = bed.client().await;
@@ -112,8 +112,8 @@ async fn a_writer_that_fails_takes_its_mark_back() {
     .await;
 }
 
-/// One writer of a process at a time asks for all of them, and has a mark. All writers are served, and so is a reader
-/// that arrived later.
+/// Of all writers of a process, only the contender sends commands and has a mark. All writers acquire, and so does a
+/// reader that arrived later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_of_one_process_share_a_mark_and_are_all_served() {
     rw(async |bed| {
@@ -122,7 +122,7 @@ async fn writers_of_one_process_share_a_mark_and_are_all_served() {
         let writers: Vec<_> = (0..8).map(|_| passer(writing.rw("a").write())).collect();
         waits(bed, &writing, "a", 8).await;
         writers_wait(bed, 1).await;
-        // The reader may come in between: a lock that is handed over inside the process needs no command and no mark.
+        // The reader may acquire in between, because a hand-over inside the process uses no command and no mark.
         let reader = passer(reading.rw("a").read());
         waits(bed, &reading, "a", 1).await;
         first.unlock().await.unwrap();
@@ -134,9 +134,9 @@ async fn writers_of_one_process_share_a_mark_and_are_all_served() {
     .await;
 }
 
-/// Readers may be preferred by the client's option or by the lock's.
+/// Readers may be preferred by the client's option or by the lock's option.
 #[tokio::test]
-async fn a_writer_that_asks_once_or_prefers_readers_leaves_no_mark() {
+async fn writer_with_try_lock_or_prefer_readers_leaves_no_mark() {
     rw(async |bed| {
         let (client, prefers) = (bed.client().await, preferring(bed).await);
         let first = client.rw("a").read().lock().await.unwrap();
@@ -159,9 +159,9 @@ async fn a_writer_that_asks_once_or_prefers_readers_leaves_no_mark() {
     .await;
 }
 
-/// The key may last longer, for other marks. A dead writer's mark counts until its own end.
+/// The key may live longer because of other marks. A dead writer's mark counts until it expires.
 #[tokio::test]
-async fn a_mark_whose_time_is_over_holds_nobody_back() {
+async fn expired_mark_holds_no_reader_back() {
     rw(async |bed| {
         let client = bed.connect(bed.builder().hold_back(ms(300))).await;
         let plant = async |score: f64| {

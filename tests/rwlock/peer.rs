@@ -27,7 +27,7 @@ impl Peer {
         futures::future::join_all((0..count).map(|_| Self::start(bed, &[]))).await
     }
 
-    /// Makes tasks take a half (`read` or `write`) of a lock, each `holds` times as one owner, and keep it.
+    /// Makes tasks acquire a half (`read` or `write`) of a lock, each `holds` times as one owner, and keep the holds.
     pub fn take(&mut self, half: &str, name: &str, tasks: usize, holds: usize) {
         self.child.tell(&format!("{half} {name} {tasks} {holds}"));
     }
@@ -47,7 +47,7 @@ async fn take(client: Client, lock: Arc<dyn DistLock>, holds: usize) -> Vec<Guar
     let owner = client.owner();
     let mut guards = Vec::new();
     for _ in 0..holds {
-        // A single hold needs no given owner.
+        // A single hold needs no explicit owner.
         let taken = if holds == 1 { lock.lock().await } else { owner.scope(lock.lock()).await };
         guards.push(taken.unwrap_or_else(|error| panic!("lock: {error:?}")));
     }

@@ -22,10 +22,10 @@ async fn preferring(bed: &Bed) -> Client {
     bed.connect(bed.builder().prefer(Prefer::Writers).poll_cap(HOUR)).await
 }
 
-/// Holds back readers of other clients and of the writer's own, whatever their preference and however they ask. Readers
-/// with a `hold_back` of zero are not held back.
+/// A waiting writer holds back readers of its own and of other clients, whatever their preference and way to acquire.
+/// Readers with a `hold_back` of zero are not held back.
 #[tokio::test]
-async fn new_readers_are_held_back() {
+async fn new_readers_are_held_back_by_waiting_writer() {
     rw(async |bed| {
         let own = bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(HOUR).poll_cap(HOUR)).await;
         let (client, other) = (patient(bed, HOUR).await, patient(bed, HOUR).await);
@@ -68,7 +68,7 @@ async fn new_readers_are_held_back() {
 
 /// A writer may read although another writer waits, also after its downgrade.
 #[tokio::test]
-async fn an_owner_that_writes_is_not_held_back() {
+async fn owner_of_write_hold_is_not_held_back() {
     rw(async |bed| {
         let client = bed.connect(bed.builder().prefer(Prefer::Writers).hold_back(HOUR)).await;
         let (other, me) = (preferring(bed).await, client.owner());
@@ -91,7 +91,7 @@ async fn an_owner_that_writes_is_not_held_back() {
     .await;
 }
 
-/// A task reads twice under two owners, and a writer waits in between. The task is delayed, and never blocked for good.
+/// A task reads twice under two owners, and a writer waits in between. The task is delayed, but not blocked forever.
 #[tokio::test]
 async fn nested_reads_around_a_waiting_writer_do_not_deadlock() {
     rw(async |bed| {
@@ -113,7 +113,7 @@ async fn nested_reads_around_a_waiting_writer_do_not_deadlock() {
 /// A live writer renews its mark. The mark of a killed writer expires two poll caps after it was set. Until then it
 /// holds each reader back for up to `hold_back`.
 #[tokio::test]
-async fn a_dead_writers_mark_holds_nobody_back_for_long() {
+async fn mark_of_killed_writer_expires_and_admits_readers() {
     rw(async |bed| {
         let (client, endless) = (patient(bed, ms(400)).await, patient(bed, HOUR).await);
         let first = client.rw("a").read().lock().await.unwrap();
@@ -121,8 +121,8 @@ async fn a_dead_writers_mark_holds_nobody_back_for_long() {
         peer.take("write", "a", 1, 1);
         marked(bed, "a").await;
         peer.waits(1).await;
-        // The latest end of a mark, in ms of the server's clock. There is no mark at the moment if the peer stood
-        // still.
+        // The latest end of a mark, in ms of the server's clock. Returns an earlier time if the peer was paused and has
+        // no mark now.
         let end = async || -> f64 {
             let latest: Vec<(String, f64)> = bed.admin.cmd(&["ZREVRANGE", &marks("a"), "0", "0", "WITHSCORES"]).await;
             latest.first().map_or(0.0, |(_, end)| *end)
@@ -142,7 +142,7 @@ async fn a_dead_writers_mark_holds_nobody_back_for_long() {
 
 /// W2: waiters of both halves send nothing: writers behind a reader, and readers that these writers hold back.
 #[tokio::test]
-async fn waiters_send_nothing_until_they_are_woken() {
+async fn waiters_send_no_commands_until_woken() {
     rw(async |bed| {
         let holder = bed.still_client().await;
         let builder = || bed.still_builder().prefer(Prefer::Writers).hold_back(HOUR);
@@ -162,7 +162,7 @@ async fn waiters_send_nothing_until_they_are_woken() {
             scripts().await == before
         };
         eventually("waiters send nothing for half a second", nothing_sent).await;
-        // No poll and no message comes within the hour. One waiter of each half in each client asks again once its
+        // No poll and no message happens within the hour. In each client, one waiter of each half retries once its
         // client is subscribed.
         let scripts = scripts().await;
         assert!(scripts <= 4, "{scripts} scripts of waiters that sleep");
@@ -176,7 +176,7 @@ async fn waiters_send_nothing_until_they_are_woken() {
 
 /// #5379: 50 readers of two clients read again and again for some ms each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_preferred_writer_is_in_beside_an_endless_stream_of_readers() {
+async fn preferred_writer_is_not_starved_by_stream_of_readers() {
     rw(async |bed| {
         let clients = [preferring(bed).await, preferring(bed).await, preferring(bed).await];
         let (stop, reads, inside): (Arc<AtomicBool>, Arc<AtomicU64>, Arc<Inside>) = Default::default();

@@ -55,7 +55,7 @@ async fn ways(bed: &Bed, poor: &Client, label: &str) -> (u32, Vec<String>) {
             };
             let before = there().await;
             let is_free = held.is_none() || held == Some(Flavour::Read) && flavour == Flavour::Read;
-            // At a busy lock the second attempt leaves the mark. The waiter gives up after both replies.
+            // At a busy lock, the second attempt sets the mark. The waiter gives up after both replies.
             bed.admin.reset_stats().await;
             let is_answered = async || {
                 let attempts = bed.admin.calls("evalsha").await;
@@ -94,9 +94,9 @@ async fn ways(bed: &Bed, poor: &Client, label: &str) -> (u32, Vec<String>) {
     (failed, faults)
 }
 
-/// For each right that the scripts use: without it, acquires either fail and leave nothing, or do not need it.
+/// Removes each right that the scripts use. Acquires then fail and leave nothing, or do not need the right.
 #[tokio::test]
-async fn a_right_that_is_refused_leaves_nothing_half_done() {
+async fn acquire_without_acl_right_leaves_no_partial_state() {
     rw(async |bed| {
         let mut faults = Vec::new();
         for (right, rules, needed) in [
@@ -141,7 +141,7 @@ async fn a_right_that_is_refused_leaves_nothing_half_done() {
 /// A right is revoked while a guard holds the lock. A re-entry is refused, and the earlier hold stays. A downgrade is
 /// refused, and nothing is held.
 #[tokio::test]
-async fn a_refused_re_entry_changes_nothing() {
+async fn refused_re_entry_changes_no_state() {
     rw(async |bed| {
         for command in ["set", "pexpire", "pttl", "hset"] {
             let poor = client_as(bed, command, &["~*", "&*", "+@all"]).await;
@@ -177,7 +177,7 @@ async fn a_refused_re_entry_changes_nothing() {
 
 /// A release succeeds although its message is refused. Waiters of the same client need no message, and others poll.
 #[tokio::test]
-async fn a_release_that_may_not_be_announced_is_released() {
+async fn release_succeeds_when_its_message_is_refused() {
     rw(async |bed| {
         let poor = client_as(bed, "mute", &["~*", "resetchannels", "+@all"]).await;
         let other = bed.connect(bed.builder().poll_cap(ms(500))).await;
@@ -196,7 +196,7 @@ async fn a_release_that_may_not_be_announced_is_released() {
 
 /// #5188: every call on a key of another type, or of a lock of another kind.
 #[tokio::test]
-async fn a_key_that_is_something_else_is_told_and_left_alone() {
+async fn key_of_wrong_type_is_reported_and_left_unchanged() {
     rw(async |bed| {
         let client = bed.still_client().await;
         let makers: [&[&str]; 5] = [
@@ -212,7 +212,7 @@ async fn a_key_that_is_something_else_is_told_and_left_alone() {
                 told_and_left_alone(bed, &client, flavour, make).await;
             }
         }
-        // Its lease stays, too.
+        // The lease of the key stays, too.
         let plain = client.reentrant("key").lock_leased(HOUR).await.unwrap();
         for flavour in BOTH {
             let refused = client.lock(flavour, "key").lock_leased(10 * HOUR).await;

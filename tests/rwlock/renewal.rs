@@ -9,7 +9,7 @@ use bed::{enter, eventually, rw, text};
 
 /// L3: three holds of one owner, and one of another.
 #[tokio::test]
-async fn a_renewal_extends_every_cover_and_the_hash() {
+async fn renewal_extends_every_cover_and_the_hash() {
     rw(async |bed| {
         let client = bed.still_client().await;
         let (lock, owners) = (client.rw("a").read(), [client.owner(), client.owner()]);
@@ -34,10 +34,10 @@ async fn a_renewal_extends_every_cover_and_the_hash() {
     .await;
 }
 
-/// A Java watchdog leaves the hash with a shorter lease than our reader's explicit one. The client's own rounds prolong
-/// the hash again, and a waiting writer does not get in.
+/// A Java watchdog leaves the hash with a shorter lease than our reader's explicit lease. The client's renewal rounds
+/// prolong the hash again, and a waiting writer cannot acquire.
 #[tokio::test]
-async fn a_lease_that_a_java_watchdog_cuts_is_kept_up() {
+async fn lease_cut_by_java_watchdog_is_restored() {
     rw(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let guard = lease(&client.rw("a").read(), &client.owner(), 10 * HOUR).await;
@@ -54,9 +54,9 @@ async fn a_lease_that_a_java_watchdog_cuts_is_kept_up() {
     .await;
 }
 
-/// Any of the keys or fields may be gone. A renewal creates nothing.
+/// Any key or field may be missing. A renewal creates nothing.
 #[tokio::test]
-async fn a_renewal_tells_the_loss_of_either_half() {
+async fn renewal_reports_loss_of_either_half() {
     rw(async |bed| {
         let client = bed.still_client().await;
         let (lock, me) = (client.rw("a"), client.owner());

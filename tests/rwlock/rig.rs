@@ -178,8 +178,8 @@ impl<'a> Scene<'a> {
         Self { bed, name, events, marks: 0 }
     }
 
-    /// Counts the messages `0` and `1` so far. The counts are complete, because a message of our own has arrived after
-    /// them.
+    /// Counts the messages `0` and `1` so far. The counts are complete, because the test's own later message has
+    /// arrived.
     pub async fn told(&mut self) -> (usize, usize) {
         let on = channel(self.name);
         self.marks += 1;

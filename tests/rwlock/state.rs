@@ -33,16 +33,16 @@ async fn answers(step: &str, locks: &[RwLock], owner: &Owner, [written, read]: [
 }
 
 /// #758, #891, #4217, `testWriteReadReentrancy`: one owner has two write holds and two read holds, and releases them in
-/// every order. Exactly the other holds remain, with their leases. Others can read once no owner writes, and write once
-/// the lock is free.
-async fn holds_of_both_halves_are_given_back_in_any_order(bed: &Bed, known: bool) {
+/// every order. Exactly the other holds remain, with their leases. Other owners can read when no owner writes, and
+/// write when the lock is free.
+async fn owner_releases_holds_of_both_halves_in_any_order(bed: &Bed, known: bool) {
     let (client, other) = (bed.still_client().await, bed.still_client().await);
     for order in ["wwrr", "wrwr", "wrrw", "rwwr", "rwrw", "rrww"] {
         let locks = [client.rw(order), other.rw(order)];
         let [lock, there] = &locks;
         let me = client.owner();
         if known {
-            // Now only the server can tell which holds this owner has.
+            // Marks the owner as shared, so only the server knows the owner's holds.
             drop(me.to_string());
         }
         let mut scene = Scene::new(bed, order).await;
@@ -56,7 +56,7 @@ async fn holds_of_both_halves_are_given_back_in_any_order(bed: &Bed, known: bool
             let reads = usize::from(half == 'r');
             // All leases end at once. A release that brings the end forward by a second notifies waiters.
             client.renew_now().await;
-            // First in, first out: each guard stands for one hold.
+            // The oldest guard is released first. Each guard is one hold.
             let released = guards[reads].remove(0).unlock().await.unwrap();
             let left = [guards[0].len() as u32, guards[1].len() as u32];
             let expected = if left[reads] == 0 { Released::Free } else { Released::StillHeld(left[reads]) };
@@ -92,17 +92,17 @@ async fn holds_of_both_halves_are_given_back_in_any_order(bed: &Bed, known: bool
 }
 
 #[tokio::test]
-async fn holds_of_both_halves_go_in_any_order() {
-    rw(async |bed| holds_of_both_halves_are_given_back_in_any_order(bed, false).await).await;
+async fn fresh_owner_releases_holds_of_both_halves_in_any_order() {
+    rw(async |bed| owner_releases_holds_of_both_halves_in_any_order(bed, false).await).await;
 }
 
 #[tokio::test]
-async fn holds_of_both_halves_of_a_known_owner_go_in_any_order() {
-    rw(async |bed| holds_of_both_halves_are_given_back_in_any_order(bed, true).await).await;
+async fn known_owner_releases_holds_of_both_halves_in_any_order() {
+    rw(async |bed| owner_releases_holds_of_both_halves_in_any_order(bed, true).await).await;
 }
 
-/// A client renews only holds with guards. It does not renew holds that it has passed on by owner, and another client
-/// releases these.
+/// A client renews only holds with guards. It does not renew holds whose guards were given up. Another client releases
+/// those.
 #[tokio::test]
 async fn holds_without_guards_are_released_by_another_client_and_not_renewed() {
     rw(async |bed| {
@@ -145,7 +145,7 @@ async fn holds_without_guards_are_released_by_another_client_and_not_renewed() {
 
 /// The read half lasts as long as the longest cover, and no longer than the hash.
 #[tokio::test]
-async fn the_time_left_for_reading_is_that_of_the_longest_cover() {
+async fn remaining_ttl_of_read_half_is_that_of_longest_cover() {
     rw(async |bed| {
         let client = bed.still_client().await;
         let lock = client.rw("a").read();
@@ -169,7 +169,7 @@ async fn the_time_left_for_reading_is_that_of_the_longest_cover() {
 /// `testUnlockFail`: a release by another owner, or of the other half, changes nothing and names the holder. Redis
 /// returns the fields of a large hash in any order. No field is overlooked, and no list of holds counts as an owner.
 #[tokio::test]
-async fn a_release_by_a_non_holder_names_the_holder_and_changes_nothing() {
+async fn release_by_non_holder_names_holder_and_changes_no_state() {
     rw(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         for n in 0..16 {

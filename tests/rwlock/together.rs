@@ -1,5 +1,5 @@
-//! #1542, RW4: when a write hold ends, all waiting readers of all processes get in together. When the last read hold
-//! ends, a waiting writer gets in.
+//! #1542, RW4: when a write hold ends, all waiting readers of all processes acquire together. When the last read hold
+//! ends, a waiting writer acquires.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ enum End {
     GoesOnReading(usize),
     /// Release by owner, by this client.
     Release(usize),
-    /// By a client that neither holds nor waits.
+    /// Force by a client that neither holds nor waits.
     Force,
     Lease,
 }
@@ -54,7 +54,7 @@ async fn end(clients: &[Client; 3], how: End, half: Flavour, guard: Guard, readi
 }
 
 /// `testWriteRead`, `…DiffThreadsWRR`: twenty readers wait, half of them in the writer's own client.
-async fn a_write_hold_that_ends_lets_all_readers_in(how: End) {
+async fn end_of_write_hold_admits_all_readers(how: End) {
     rw(async |bed| {
         let clients = clients(bed).await;
         if how == End::Lease {
@@ -73,7 +73,7 @@ async fn a_write_hold_that_ends_lets_all_readers_in(how: End) {
 async fn readers_come_in(bed: &Bed, clients: &[Client; 3], how: End, known: bool, time: Duration) -> Option<()> {
     let (lock, me) = (clients[0].rw("a"), clients[0].owner());
     if known {
-        // Now only the server can tell which holds this owner has.
+        // Marks the owner as shared, so only the server knows the owner's holds.
         drop(me.to_string());
     }
     let writing = lease(&lock.write(), &me, time).await;
@@ -102,7 +102,7 @@ async fn readers_come_in(bed: &Bed, clients: &[Client; 3], how: End, known: bool
     in_time.then_some(())
 }
 
-bed::cases!(on two threads, a_write_hold_that_ends_lets_all_readers_in:
+bed::cases!(on two threads, end_of_write_hold_admits_all_readers:
     by_unlock = End::Unlock,
     by_downgrade = End::Downgrade,
     by_unlock_of_an_owner_that_reads_on = End::GoesOnReading(0),
@@ -113,10 +113,10 @@ bed::cases!(on two threads, a_write_hold_that_ends_lets_all_readers_in:
     by_the_end_of_its_lease = End::Lease,
 );
 
-/// Each client has a reader. The first reader's release lets nobody in, and the last one's lets in a writer of its own
-/// client or of the other.
+/// Each client has a reader. The first reader's release admits nobody. The last reader's release admits a writer of
+/// either client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_reader_lets_a_writer_in_however_its_hold_ends() {
+async fn last_reader_admits_writer_however_its_hold_ends() {
     rw(async |bed| {
         let clients = clients(bed).await;
         for (round, how) in (0..6).flat_map(|round| READS_END.map(|how| (round, how))) {
@@ -137,7 +137,7 @@ async fn the_last_reader_lets_a_writer_in_however_its_hold_ends() {
     .await;
 }
 
-/// Readers and writers of one process wait. Each release wakes the right waiters, and none has to poll.
+/// Readers and writers of one process wait. Each release wakes the waiters that may acquire, and no waiter has to poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_for_both_halves_in_one_process_are_all_served() {
     rw(async |bed| {

@@ -1,5 +1,5 @@
-//! RW2, #4796: an owner that reads and asks to write would wait for itself. It gets an error at once, and nothing
-//! changes. In `tests/rw_model`, owners whose read holds are dead get no such error.
+//! RW2, #4796: an owner that reads and wants to write would wait for itself. The acquire returns an error at once, and
+//! nothing changes. In `tests/rw_model`, owners whose read holds are dead get no such error.
 
 use distlock::{Acquire, Deadlock, DistLock, Error, Flavour, Guard, Owner, Prefer, Result};
 
@@ -17,7 +17,7 @@ async fn every_way(lock: &dyn DistLock, me: &Owner) -> Vec<(&'static str, Result
     ]
 }
 
-/// Asserts that all of them are refused at once, and that the lock stays as it is.
+/// Asserts that all ways to acquire are refused at once, and that the lock stays unchanged.
 async fn refused(bed: &Bed, lock: &dyn DistLock, me: &Owner) {
     let look = async || (bed.admin.keys().await, bed.admin.hgetall("a").await);
     let before = look().await;
@@ -35,7 +35,7 @@ async fn refused(bed: &Bed, lock: &dyn DistLock, me: &Owner) {
 }
 
 #[tokio::test]
-async fn a_reader_that_wants_to_write_is_told_at_once() {
+async fn upgrade_by_reader_is_refused_at_once() {
     rw(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         for prefer in [Prefer::Readers, Prefer::Writers] {
@@ -58,7 +58,7 @@ async fn a_reader_that_wants_to_write_is_told_at_once() {
                 assert_eq!((stats.waiting, stats.holds), (0, 1), "{stats:?}");
                 assert!([&first, &second, &beside].iter().all(|guard| guard.is_held()));
                 unlock_all([first, second]).await;
-                // Now the owner is a writer like any other.
+                // Without its read holds, the owner is a normal writer.
                 assert!(me.scope(lock.write().try_lock()).await.unwrap().is_none());
                 assert_eq!(scene.told().await, (0, 0));
                 beside.unlock().await.unwrap();
@@ -71,10 +71,10 @@ async fn a_reader_that_wants_to_write_is_told_at_once() {
     .await;
 }
 
-/// A task waits to write behind another reader, and its owner then acquires the read half elsewhere. From then on it
-/// would wait for itself, so it gets an error at its next attempt.
+/// A task waits to write behind another reader, and its owner then acquires the read half elsewhere. The task would now
+/// wait for itself, so it gets an error at its next attempt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiting_writer_whose_owner_reads_is_told() {
+async fn waiting_writer_is_refused_when_its_owner_reads() {
     rw(async |bed| {
         for prefer in [Prefer::Readers, Prefer::Writers] {
             let client = bed.connect(bed.builder().poll_cap(ms(300)).prefer(prefer).hold_back(ms(200))).await;
@@ -103,7 +103,7 @@ async fn a_waiting_writer_whose_owner_reads_is_told() {
 /// An owner that holds the write lock can acquire either half again, as with Redisson. An owner that holds only the
 /// read lock is refused the write lock, even if it wrote before.
 #[tokio::test]
-async fn an_owner_that_writes_and_reads_acquires_the_write_lock_again() {
+async fn owner_of_both_halves_acquires_write_half_again() {
     rw(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         for prefer in [Prefer::Readers, Prefer::Writers] {
@@ -115,8 +115,7 @@ async fn an_owner_that_writes_and_reads_acquires_the_write_lock_again() {
                 for half in [other.rw("a").read().try_lock().await, other.rw("a").write().try_lock().await] {
                     assert!(half.unwrap().is_none(), "granted beside a writer");
                 }
-                // Whichever write hold is released first, the owner keeps the write lock until the other one is
-                // released.
+                // In either order, the owner keeps the write lock until the second write hold is released.
                 let (first, last) = if outer_first { (outer, inner) } else { (inner, outer) };
                 first.unlock().await.unwrap();
                 assert!(last.is_held() && reading.is_held());

@@ -1,4 +1,4 @@
-//! Rows of `RedissonReadWriteLockTest` about both halves without a file of their own here: crowds, and names.
+//! Tests of `RedissonReadWriteLockTest` about both halves that fit no other file: crowds and names.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,7 +68,7 @@ async fn crowd(clients: &[Client], tasks: usize, rounds: u64) -> i64 {
 /// `testConcurrency_SingleInstance`, `testConcurrencyLoop_MultiInstance`, `testConcurrency_MultiInstance`: 15 tasks of
 /// one client; 16 clients with many rounds each, half of them with preferred writers; and 100 clients once each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_at_random_never_meet() {
+async fn random_readers_and_writers_exclude_each_other() {
     rw(async |bed| {
         let builder = || bed.builder().watchdog(HOUR).command_timeout(PATIENCE);
         crowd(&[bed.connect(builder()).await], 15, 25).await;

@@ -1,8 +1,11 @@
 //! Failovers by Sentinel.
 
-use distlock::{Acquire, Client, Flavour, Guard};
+use std::sync::Arc;
+
+use distlock::{Acquire, Client, DistLock, Flavour, Guard};
 use distlock_support::{Member, Sentinels};
 use futures::future::join_all;
+use tokio::task::JoinHandle;
 
 use crate::{all_connections, client, connections, end, eventually, lock, ms, secs, sentinels, waiter};
 
@@ -30,48 +33,66 @@ async fn fail_over(bed: &Sentinels, how: How) -> (usize, usize) {
     (old, promotion.server)
 }
 
-/// Holds that the new primary has stay held, other holds are signalled as lost, and the new primary wakes waiters.
+/// Acquires a lock that no replica has: the replicas are frozen, and lose their connections to the primary.
+async fn acquire_unreplicated(bed: &Sentinels, primary: usize, client: &Client) -> Guard {
+    for node in bed.servers().nodes().iter().enumerate().filter(|(n, _)| *n != primary).map(|(_, node)| node) {
+        node.stop();
+    }
+    // Writes in flight to the replicas are lost, too.
+    bed.server(primary).admin().cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
+    lock(client, Flavour::Reentrant, "unknown").lock().await.unwrap()
+}
+
+/// Kills the primary, and lets its replicas continue. Returns the old and the new primary.
+async fn kill_primary(bed: &Sentinels) -> (usize, usize) {
+    let old = bed.primary().await;
+    bed.server(old).kill();
+    for node in bed.servers().nodes().iter().filter(|node| !node.is_running()) {
+        if node.addr() != bed.server(old).addr() {
+            node.cont();
+        }
+    }
+    let promotion = bed.promotion(old).await;
+    (old, promotion.server)
+}
+
+/// Acquires all these locks at once.
+async fn lock_all(locks: &[Arc<dyn DistLock>]) -> Vec<Guard> {
+    let guards = join_all(locks.iter().map(|lock| lock.lock())).await;
+    guards.into_iter().map(Result::unwrap).collect()
+}
+
+/// Releases the locks with waiters, then the waiters' locks, then the others.
+async fn release_all(held: Vec<Guard>, waiters: [JoinHandle<Guard>; 5], others: Vec<Guard>) {
+    for guard in held {
+        guard.unlock().await.unwrap();
+    }
+    for waiter in waiters {
+        let guard = bed::ends("a waiter", waiter).await.unwrap();
+        guard.unlock().await.unwrap();
+    }
+    for guard in others {
+        guard.unlock().await.unwrap();
+    }
+}
+
+/// Holds that the new primary has stay held. Other guards report a loss. The new primary wakes waiters.
 async fn holds_and_waits_survive_a_failover(how: How) {
     let bed = sentinels().await;
     let one = bed::builder(&bed.url()).watchdog(secs(3600)).connect().await.unwrap();
     let two = bed::builder(&bed.url()).watchdog(secs(3600)).poll_cap(secs(3600)).connect().await.unwrap();
     let names: Vec<String> = (0..20).map(|n| format!("kept:{n}")).collect();
     let locks: Vec<_> = names.iter().map(|name| lock(&one, Flavour::Reentrant, name)).collect();
-    let guards = join_all(locks.iter().map(|lock| lock.lock())).await;
-    let guards: Vec<Guard> = guards.into_iter().map(Result::unwrap).collect();
+    let guards = lock_all(&locks).await;
     let flavours = [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin];
     let of = |client: &Client| flavours.map(|flavour| lock(client, flavour, &format!("waited:{flavour}")));
-    let held = join_all(of(&one).iter().map(|lock| lock.lock())).await;
-    let held: Vec<Guard> = held.into_iter().map(Result::unwrap).collect();
+    let held = lock_all(&of(&one)).await;
     let waiters = of(&two).map(waiter);
     eventually("all wait", async || two.stats().waiting == waiters.len() && two.stats().under_way == 0).await;
     let primary = bed.primary().await;
     bed.servers().synced().await;
-    // A lock that no replica has.
-    let mut lost = None;
-    if how == How::Killed {
-        for node in bed.servers().nodes().iter().enumerate().filter(|(n, _)| *n != primary).map(|(_, node)| node) {
-            node.stop();
-        }
-        // Writes in flight to the replicas are lost, too.
-        bed.server(primary).admin().cmd::<u64>(&["CLIENT", "KILL", "TYPE", "replica"]).await;
-        lost = Some(lock(&one, Flavour::Reentrant, "unknown").lock().await.unwrap());
-    }
-    let (old, new) = {
-        let old = bed.primary().await;
-        if how == How::Killed {
-            bed.server(old).kill();
-            for node in bed.servers().nodes().iter().filter(|node| !node.is_running()) {
-                if node.addr() != bed.server(old).addr() {
-                    node.cont();
-                }
-            }
-            let promotion = bed.promotion(old).await;
-            (old, promotion.server)
-        } else {
-            fail_over(&bed, how).await
-        }
-    };
+    let lost = if how == How::Killed { Some(acquire_unreplicated(&bed, primary, &one).await) } else { None };
+    let (old, new) = if how == How::Killed { kill_primary(&bed).await } else { fail_over(&bed, how).await };
     assert_ne!(old, new);
     if let Some(lost) = lost {
         bed::ends("the signal of the loss", lost.lost()).await;
@@ -88,16 +109,7 @@ async fn holds_and_waits_survive_a_failover(how: How) {
         assert!(!matches!(got, Ok(Some(_))), "{name}: two holders");
     }
     // Only a message of the new primary can wake a waiter within an hour.
-    for guard in held {
-        guard.unlock().await.unwrap();
-    }
-    for waiter in waiters {
-        let guard = bed::ends("a waiter", waiter).await.unwrap();
-        guard.unlock().await.unwrap();
-    }
-    for guard in guards {
-        guard.unlock().await.unwrap();
-    }
+    release_all(held, waiters, guards).await;
     // The old primary gets no connection, even if it is back and considers itself the primary.
     match how {
         How::Asked => {}

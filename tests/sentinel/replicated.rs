@@ -15,7 +15,7 @@ async fn promoted_replica_serves_waiters_and_renewals() {
     for (round, how) in ["killed", "stopped", "demoted"].into_iter().enumerate() {
         servers.synced().await;
         let (old, new) = (servers.primary(), (servers.primary() + 1) % 3);
-        // The hold has one replica's acknowledgement, perhaps the other replica's.
+        // Only one replica has acknowledged the hold, possibly the other replica.
         eventually("the next primary has the hold", async || servers.node(new).admin().exists("kept").await).await;
         match how {
             "killed" => servers.node(old).kill(),
@@ -49,7 +49,7 @@ async fn promoted_replica_serves_waiters_and_renewals() {
 
 /// Two servers consider themselves primary. The client stays with its own through several scans.
 #[tokio::test]
-async fn of_two_primaries_the_client_keeps_its_own() {
+async fn client_keeps_its_primary_when_there_are_two() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;
     let one = client(&servers.url()).await;
     let guard: Guard = lock(&one, Flavour::Reentrant, "x").lock().await.unwrap();

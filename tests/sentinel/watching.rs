@@ -5,7 +5,7 @@ use distlock_support::{Sentinels, SentinelsOptions};
 
 use crate::{client, connections, end, eventually, lock, secs, sentinels};
 
-/// In the end, no sentinel is left that the client was configured with.
+/// In the end, none of the configured sentinels is left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_follows_sentinels_that_come_and_go() {
     let bed = sentinels().await;
@@ -78,7 +78,7 @@ async fn topology_lists_primary_replicas_and_sentinels_before_and_after_a_failov
     assert_eq!((told(&before, ServerRole::Replica).len(), told(&before, ServerRole::Sentinel).len()), (2, 3));
     bed.server(old).kill();
     let asked = one.ping().await;
-    // On a slow machine the failover may be over by now.
+    // On a slow machine, the failover may already have ended.
     assert!(asked.is_err() || bed.primary().await != old, "{asked:?}");
     let promotion = bed.promotion(old).await;
     let new = bed.server(promotion.server).addr().to_string();

@@ -12,7 +12,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Runs all rounds, then returns the actor, which holds nothing.
+    /// Runs all rounds, and returns the actor without holds.
     pub async fn run(mut self) -> Self {
         for _ in 0..self.stage.weather.rounds {
             sleep(self.dice.between(0, 40)).await;
@@ -42,7 +42,7 @@ impl Actor {
         self
     }
 
-    /// Acquires what it can within three tries, and keeps the holds.
+    /// Tries three acquires, and keeps the holds.
     pub async fn keep(mut self) {
         let name = self.dice.below(self.stage.names.len() as u64) as usize;
         let owner = self.dice.once_in(2).then(|| self.owners[0].clone());
@@ -66,7 +66,7 @@ impl Actor {
         !self.stage.weather.is_calm()
     }
 
-    /// The flavour to acquire: of a read-write lock, one of its halves.
+    /// The flavour to acquire. For a read-write lock, a random half.
     fn half(&mut self) -> Flavour {
         if self.stage.weather.is_rw() && self.dice.below(5) < 3 { Flavour::Read } else { self.stage.weather.flavour }
     }
@@ -106,44 +106,55 @@ impl Actor {
             Ok(Some(guard)) => {
                 let token = guard.token();
                 let hold = stage.enter(name, half, guard, !leased, owner.is_none());
-                match token {
-                    Some(number) => {
-                        let fresh = owner.is_none();
-                        stage.history.numbered(hold, Token { number, asked: began, fresh });
-                    }
-                    None if half == Flavour::Fenced => stage.wrong("M3: a section without a token".into()),
-                    None => {}
-                }
+                self.note_token(hold, half, token, began, owner.is_none());
                 Some(hold)
             }
             Ok(None) => {
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero() && cancel.is_none() && !self.rough()) {
-                    // W3: the wait lasts as long as requested and not much longer. 2 ms of the tolerance are timer
-                    // rounding, twice.
-                    let most = wait + 2 * stage.weather.latency() + ms(20);
-                    if took < wait || took > most {
-                        stage.wrong(format!("W3: told busy after {took:?} of {wait:?}"));
-                    }
+                    self.check_wait(wait, took);
                 }
-                None
-            }
-            // RW2: another user of this owner reads, or holds a plain lock.
-            Err(Error::WouldDeadlock { .. }) if owner.is_some() && matches!(half, Flavour::Write | Flavour::Plain) => {
                 None
             }
             Err(error) => {
-                if !self.rough() || matches!(error, Error::WouldDeadlock { .. }) {
-                    stage.wrong(format!("an acquire failed in calm weather: {error}"));
-                }
+                self.check_failure(half, owner, &error);
                 None
             }
+        }
+    }
+
+    /// Records the token of a hold. M3: a hold of a fenced lock has a token.
+    fn note_token(&self, hold: usize, half: Flavour, token: Option<u64>, asked: Instant, fresh: bool) {
+        match token {
+            Some(number) => self.stage.history.numbered(hold, Token { number, asked, fresh }),
+            None if half == Flavour::Fenced => self.stage.wrong("M3: a section without a token".into()),
+            None => {}
+        }
+    }
+
+    /// W3: a wait lasts as long as requested and not much longer. 2 ms of the tolerance are timer rounding, twice.
+    fn check_wait(&self, wait: Duration, took: Duration) {
+        let most = wait + 2 * self.stage.weather.latency() + ms(20);
+        if took < wait || took > most {
+            self.stage.wrong(format!("W3: told busy after {took:?} of {wait:?}"));
+        }
+    }
+
+    /// Checks that an acquire may fail with this error.
+    fn check_failure(&self, half: Flavour, owner: Option<&Owner>, error: &Error) {
+        let deadlock = matches!(error, Error::WouldDeadlock { .. });
+        // RW2: another task with this owner reads, or holds a plain lock.
+        if deadlock && owner.is_some() && matches!(half, Flavour::Write | Flavour::Plain) {
+            return;
+        }
+        if !self.rough() || deadlock {
+            self.stage.wrong(format!("an acquire failed in calm weather: {error}"));
         }
     }
 
     async fn hold(&mut self, name: usize, owner: Option<&Owner>, holds: &mut Vec<usize>) {
         match self.dice.below(8) {
             0 if !self.stage.weather.plain => {
-                // The guard is taken from the stage while it is extended, so no other task checks it meanwhile.
+                // During the extend the guard is off the stage, so no other task checks it.
                 let held = self.stage.take(holds[holds.len() - 1]);
                 self.stage.history.cut(held.hold);
                 let lease = self.dice.between(30, 700);
@@ -189,7 +200,7 @@ impl Actor {
         match changed {
             Ok(guard) => {
                 let hold = self.stage.enter(name, Flavour::Read, guard, watched, false);
-                // RW4: no writer got in between.
+                // RW4: no writer acquired in between.
                 self.stage.history.since(hold, began);
                 holds.push(hold);
             }
@@ -235,7 +246,7 @@ impl Actor {
                 // The hold may end by itself while its release is in flight.
                 if let (true, false, Err(error)) = (was_held, self.rough(), &result)
                     && !matches!(error, Error::NotHeld { .. } | Error::Lost { .. })
-                    // Expected if the lease ended before the reply arrived.
+                    // Allowed if the lease ended before the reply arrived.
                     && (!matches!(error, Error::ReleasePending { .. }) || Instant::now() < end)
                 {
                     self.stage.wrong(format!("an unlock failed in calm weather: {error}"));

@@ -1,6 +1,5 @@
-//! Replies and effects of scripts that their headers promise, in cases where the engine handles a wrong reply in the
-//! same way or detects it by other means. No other test would notice a difference there, but the next reader of the
-//! header relies on it.
+//! Checks replies and effects that the headers of scripts promise. In these cases the engine would hide a wrong reply,
+//! so no other test notices it. Readers of the headers still rely on the promise.
 
 use crate::prelude::*;
 
@@ -80,7 +79,7 @@ fn list(ints: &[i64]) -> SimReply {
 type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], Vec<String>);
 
 #[test]
-fn whose_earlier_hold_is_gone_is_told_so() {
+fn acquire_is_refused_when_earlier_hold_is_gone() {
     virtually(async || {
         let cover = format!("{{x}}:{ME}:rwlock_timeout:1");
         let keys = ["x", &cover, "{x}:rwlock_waiting"];
@@ -107,14 +106,14 @@ fn whose_earlier_hold_is_gone_is_told_so() {
             assert_eq!(store.run(script, keys, args), SimReply::Int(-3), "{n}: {state:?}");
             assert_eq!(store.does("hgetall x"), before, "{n}: {state:?}");
         }
-        // The same if the new hold belongs to a fresh owner.
+        // The same with a new hold of a fresh owner.
         let fresh = [ME, "1000", "", "e.1", "0", "0", "{x}", "0"];
         assert_eq!(Store::new().run(WRITE, &keys, &fresh), SimReply::Int(-3));
     });
 }
 
 #[test]
-fn a_release_says_what_it_found() {
+fn release_reply_distinguishes_missing_hold_from_freed_lock() {
     virtually(async || {
         let release = |store: &Store, hold| store.run(RELEASE, &["x"], &[ME, "1000", "publish", "c", hold, "", "0"]);
         let store = Store::new();
@@ -126,7 +125,7 @@ fn a_release_says_what_it_found() {
         // Without a channel nothing is published.
         store.does(&format!("hset x {ME} 1"));
         assert_eq!(store.run(RELEASE, &["x"], &[ME, "1000"]), SimReply::Int(0));
-        // The renewal records the number of its command in place of the hold that is not listed.
+        // The renewal lists its command number instead of the unlisted hold.
         store.does(&format!("hset x {ME} 2 {ME}:holds ,a.1"));
         store.does("pexpire x 9000");
         assert_eq!(store.run(RENEW, &["x"], &["-1000", "0", ME, ",-~5"]), list(&[1]));
@@ -135,7 +134,7 @@ fn a_release_says_what_it_found() {
 }
 
 #[test]
-fn steps_of_one_command_know_nothing_of_each_other() {
+fn steps_of_one_command_share_no_arguments_and_no_errors() {
     virtually(async || {
         let store = Store::new();
         store.does("set s 1");
@@ -164,7 +163,8 @@ fn steps_of_one_command_know_nothing_of_each_other() {
         let expected = [SimReply::Int(-3), held.clone(), list(&[-7, at]), held.clone(), SimReply::Int(-3), held];
         assert_eq!(replies[..6], expected);
         assert_eq!(replies[8..], [list(&[-7, at]), SimReply::Nil]);
-        // An error becomes the reply of its own step, whether the script returned it or was aborted by it.
+        // An error becomes the reply of its own step, both when the script returns the error and when the error aborts
+        // the script.
         for (n, reason) in [(6, "ERR value is not an integer"), (7, "WRONGTYPE")] {
             let SimReply::List(parts) = &replies[n] else { panic!("{n}: {:?}", replies[n]) };
             let [mark, SimReply::Text(said)] = &parts[..] else { panic!("{n}: {parts:?}") };
@@ -175,7 +175,7 @@ fn steps_of_one_command_know_nothing_of_each_other() {
 }
 
 #[test]
-fn who_leaves_gives_back_what_it_got_unseen_and_nothing_else() {
+fn leave_releases_only_one_unlisted_hold() {
     virtually(async || {
         let leave =
             |store: &Store, hold| store.run(FAIR_LEAVE, &FAIR, &[&[ME, hold, "9000", "", "n"][..], &TOLD].concat());
@@ -185,7 +185,7 @@ fn who_leaves_gives_back_what_it_got_unseen_and_nothing_else() {
         let store = Store::new();
         store.does(&format!("hset x {ME} 1"));
         assert_eq!((leave(&store, ""), store.does("exists x")), (SimReply::Int(0), SimReply::Int(0)));
-        // The unlisted hold; the same owner has acquired again since.
+        // The unlisted hold, after another acquire by the same owner.
         store.does(&format!("hset x {ME} 2 {ME}:holds ,a.1"));
         assert_eq!(leave(&store, ""), SimReply::Int(1));
         assert_eq!(fields(&store), [text("1"), text(",a.1")]);
@@ -200,12 +200,12 @@ fn who_leaves_gives_back_what_it_got_unseen_and_nothing_else() {
 }
 
 #[test]
-fn a_place_is_kept_by_whoever_stands_and_by_nobody_else() {
+fn acquire_refreshes_only_its_own_queue_entry() {
     virtually(async || {
         let stay = |store: &Store| {
             store.run(FAIR_ACQUIRE, &FAIR, &[&[ME, "9000", "n.1", "", "0", "0", "2", "n1"][..], &TOLD].concat())
         };
-        // Another process waits as this owner: its registration stays.
+        // Another process waits under this owner. Its registration stays.
         let store = Store::new();
         store.does(&format!("hset x {OTHER} 1"));
         store.does(&format!("hset w {ME} another"));
@@ -221,7 +221,7 @@ fn a_place_is_kept_by_whoever_stands_and_by_nobody_else() {
 
 /// The fraction of a deadline encodes when it was set, and wraps around every 256 s.
 #[test]
-fn a_place_lives_for_as_long_as_it_was_kept_of_late() {
+fn queue_entry_expires_by_time_of_last_refresh() {
     virtually(async || {
         // A place refreshed 10 s ago is dead. One refreshed just now, 3 s ago or "in 30 s" (the server's clock was set
         // back) is alive.
@@ -243,11 +243,12 @@ fn a_place_lives_for_as_long_as_it_was_kept_of_late() {
 }
 
 #[test]
-fn a_refresh_answers_for_every_lock_and_every_waiter() {
+fn refresh_replies_for_every_lock_and_every_waiter() {
     virtually(async || {
         let store = Store::new();
         let at = store.now();
-        // x: broken, two waiters. y: held, one waiter. z: free, but Java's waiter at the head cannot be notified.
+        // x: its queue is broken, two waiters. y: held, one waiter. z: free, but no channel is known for the Java
+        // waiter at the head.
         store.does("set q 1");
         store.does(&format!("hset y {OTHER} 1"));
         store.does(&format!("rpush qy {ME}"));
@@ -268,14 +269,14 @@ fn a_refresh_answers_for_every_lock_and_every_waiter() {
 }
 
 #[test]
-fn a_repeat_is_answered_as_the_first_was() {
+fn repeated_acquire_gets_same_reply_and_adds_no_hold() {
     virtually(async || {
         let store = Store::new();
         for _ in 0..2 {
             assert_eq!(store.run(ACQUIRE, &["x"], &[ME, "1000"]), SimReply::Nil);
         }
         assert_eq!(store.does("hgetall x"), SimReply::List(vec![text(ME), text("1")]));
-        // A waiter that was granted the lock, and has a shorter lease of its own. Its lease is set once.
+        // A waiter was granted the lock and wants a shorter lease. The lease is set only once.
         let store = Store::new();
         store.does(&format!("hset x {ME} 1 {ME}:holds ,n.1"));
         store.does("pexpire x 4000");
@@ -291,7 +292,7 @@ fn a_repeat_is_answered_as_the_first_was() {
     });
 }
 
-/// A lock read by `ME`: one hold for each entry of `covers`, which are the remaining times of the covers in ms.
+/// A lock that `ME` reads, with one hold for each entry of `covers` (remaining times in ms).
 fn read_by_me(mode: &str, covers: &[u32]) -> Store {
     let store = Store::new();
     let ids: String = (1..=covers.len()).map(|n| format!(",a.{n}")).collect();
@@ -307,7 +308,7 @@ fn read_by_me(mode: &str, covers: &[u32]) -> Store {
 }
 
 #[test]
-fn what_a_reader_leaves_is_covered_for_as_long_as_others_may_rely_on() {
+fn read_release_keeps_longest_cover_others_rely_on() {
     virtually(async || {
         let cover = |n: usize| format!("{{x}}:{ME}:rwlock_timeout:{n}");
         let release = |store: &Store, hold: &str, mine: &str| {
@@ -317,7 +318,7 @@ fn what_a_reader_leaves_is_covered_for_as_long_as_others_may_rely_on() {
         let left = |store: &Store, n| store.does(&format!("pttl {}", cover(n)));
         // A free lock: nothing to release.
         assert_eq!(release(&Store::new(), "a.1", ""), SimReply::Nil);
-        // Covers are removed from the last one. The remaining cover gets the longest remaining time, and no more.
+        // The last cover is removed first. The remaining cover gets the longest remaining time.
         let store = read_by_me("read", &[1000, 5000]);
         assert_eq!((release(&store, "a.1", ""), left(&store, 1)), (SimReply::Int(1), SimReply::Int(5000)));
         let store = read_by_me("read", &[1000, 9000, 3000]);
@@ -334,7 +335,7 @@ fn what_a_reader_leaves_is_covered_for_as_long_as_others_may_rely_on() {
 }
 
 #[test]
-fn a_lock_that_cannot_be_renewed_stops_no_other() {
+fn renewal_error_of_one_lock_does_not_stop_others() {
     virtually(async || {
         let store = Store::new();
         store.does("set s 1");

@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 /// The undo runs long before the leases end, and also removes what a late copy acquires after the undo.
 #[test]
-fn what_was_taken_unseen_is_given_back() {
+fn multi_lock_acquire_with_lost_reply_leaves_no_keys() {
     let late = ms(600);
     each([Mishap::LoseReply, Mishap::SwallowReply, Mishap::LateOnly(late)], async move |mishap| {
         let server = SimServer::new(1);
@@ -22,9 +22,9 @@ fn what_was_taken_unseen_is_given_back() {
     });
 }
 
-/// Leases count from the moment before sending, even over a slow network.
+/// A lease counts from the time before sending, even over a slow network.
 #[test]
-fn its_leases_count_from_when_it_was_asked_for() {
+fn multi_lock_leases_count_from_before_sending() {
     virtually(async || {
         let server = SimServer::new(1);
         let far = way(ms(150));

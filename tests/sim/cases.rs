@@ -1,4 +1,4 @@
-//! Every public async function of a simulated client, the state before its call, and what other clients do meanwhile.
+//! Every public async function of a simulated client, the state before the call, and the actions of other clients.
 
 use distlock::Result;
 use futures::future::BoxFuture;
@@ -72,7 +72,7 @@ impl Op {
         )
     }
 
-    /// True if faults are tried in this scene too. Calls that only read, or send nothing, get faults only in the
+    /// True if this call gets faults in this scene. Calls that only read or send nothing get faults only in the
     /// simplest scenes.
     pub fn faults_in(self, scene: Scene) -> bool {
         use Op::*;
@@ -100,15 +100,15 @@ pub enum Scene {
     /// Another client holds the lock and will release it. If the subject holds the lock, the other client waits for
     /// it.
     Contended,
-    /// As `Contended`, and a task of the subject's client started to wait before the subject.
+    /// As `Contended`, and a task of the subject's client waits ahead of the subject.
     Behind,
     /// Another task of the subject's client holds the lock, and may hand it over.
     Local,
-    /// One client reads, and another waits to write.
+    /// One client reads, and another client waits to write.
     HeldBack,
     /// As `Alone`, and the subject's hold is watched for a while after the call.
     Free,
-    /// As `Free`. Another client holds a part of the lock for a while, then all of it.
+    /// As `Free`. Another client holds a part of the lock for a while, then the whole lock.
     Obstacle,
     /// As `Free`. Two of the lock's servers are frozen until the call has returned.
     Away,
@@ -122,8 +122,8 @@ impl Scene {
     }
 }
 
-/// The flavour that the other clients take: of a read-write lock, the other half. For a downgrade it is the write
-/// half, because a downgrade must not let a writer in.
+/// The flavour that the other clients acquire. For a read-write lock, the other half. For a downgrade, the write half,
+/// because a downgrade must not admit a writer.
 fn other_half(flavour: Flavour, op: Op) -> Flavour {
     match flavour {
         Flavour::Read => Flavour::Write,
@@ -234,7 +234,7 @@ impl Subject {
     }
 }
 
-/// Acquires the lock, holds it and unlocks it. Retries errors that pass, and stops when the client is closed.
+/// Acquires the lock, holds it and unlocks it. Repeats after retryable errors, and stops when the client is closed.
 async fn take(lock: Box<dyn DistLock>, hold: Duration, entered: Arc<AtomicUsize>) -> Result<()> {
     loop {
         match lock.lock().await {
@@ -312,7 +312,7 @@ pub async fn others(op: Op, made: Made, scene: Scene, fleet: &Fleet) -> Others {
     if scene == Scene::Behind || (scene == Scene::Local && !op.begins_free()) {
         tasks.push(take(0, flavour));
     }
-    // By then the waiters have asked once and subscribed.
+    // Time for the waiters to try once and subscribe.
     sleep(if matches!(scene, Scene::Alone | Scene::Free | Scene::Away) { ms(0) } else { ms(12) }).await;
     Others { tasks, writers }
 }

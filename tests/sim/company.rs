@@ -1,6 +1,5 @@
-//! Several tasks act as one owner, next to other owners. A task that holds the lock waits until all tasks that wait
-//! under the same owner have entered. If one of them is left behind in the queue of its process, both sides wait for
-//! ever.
+//! Several tasks act as one owner, next to other owners. A holding task releases only after all waiting tasks of the
+//! same owner have acquired. If one waiting task stays in the queue of its process, both sides wait forever.
 
 use crate::prelude::*;
 use distlock::Step;
@@ -10,7 +9,7 @@ const NAME: &str = "orders:42";
 const TASKS: u64 = 10;
 const OWNERS: u64 = 2;
 
-/// Far beyond a few round trips for each task, and far below `poll_cap`, so that no task enters by polling.
+/// Longer than a few round trips for each task, and far below `poll_cap`, so that no task acquires by polling.
 const SOON: Duration = Duration::from_secs(1);
 
 /// The waiting tasks by owner and half. Each waiting task keeps its entry alive.
@@ -50,8 +49,8 @@ async fn task(
         drop(waits);
         let guard = match outcome {
             Ok(Ok(Some(guard))) => guard,
-            // The task gave up, perhaps before its turn among the commands of its owner; or it reads and asked to
-            // write.
+            // The task gave up, perhaps before its owner's earlier commands were answered. Or its owner reads, and the
+            // task wanted to write.
             Err(_) | Ok(Ok(None) | Err(Error::WouldDeadlock { .. } | Error::Timeout { step: Step::Command, .. })) => {
                 continue;
             }
@@ -116,11 +115,11 @@ macro_rules! crowd {
 }
 
 crowd! {
-    nobody_who_waits_as_one_owner_is_left_behind_reentrant: Reentrant;
-    nobody_who_waits_as_one_owner_is_left_behind_fair: Fair;
-    nobody_who_waits_as_one_owner_is_left_behind_fenced: Fenced;
-    nobody_who_waits_as_one_owner_is_left_behind_spin: Spin;
-    nobody_who_waits_as_one_owner_is_left_behind_write: Write;
-    nobody_who_waits_as_one_owner_is_left_behind_read: Read;
-    nobody_who_waits_as_one_owner_is_left_behind_reads_and_writes: Read, Write;
+    waiters_of_one_owner_are_all_served_reentrant: Reentrant;
+    waiters_of_one_owner_are_all_served_fair: Fair;
+    waiters_of_one_owner_are_all_served_fenced: Fenced;
+    waiters_of_one_owner_are_all_served_spin: Spin;
+    waiters_of_one_owner_are_all_served_write: Write;
+    waiters_of_one_owner_are_all_served_read: Read;
+    waiters_of_one_owner_are_all_served_reads_and_writes: Read, Write;
 }

@@ -1,12 +1,12 @@
-//! Late copies of commands that arrive when their purpose is over. Random sequences hardly ever produce these cases.
+//! Late copies of commands that arrive when their call has ended. Random sequences rarely produce these cases.
 
 use crate::pair::Pair;
 use crate::prelude::*;
 
-/// An `extend` to a shorter lease shortens nothing while another client has a hold under the same owner. A late copy,
-/// still before its last moment, must not shorten the lease after that hold is released.
+/// An `extend` to a shorter lease has no effect while another client has a hold under the same owner. A late copy that
+/// arrives after the release of that hold must not shorten the lease either, even before its last moment.
 #[test]
-fn one_of_an_extend_that_cut_nothing_cuts_nothing_later() {
+fn late_copy_of_extend_does_not_shorten_lease() {
     each(REENTRANT, async |flavour| {
         let pair = Pair::near(flavour);
         let Pair { ours, mine, other, me, .. } = &pair;
@@ -26,8 +26,8 @@ fn one_of_an_extend_that_cut_nothing_cuts_nothing_later() {
     });
 }
 
-/// Passes a fair lock on to our waiter. Returns its guard, and its owner as the server names it: calling `owner()`
-/// would keep the owner from being recycled.
+/// Passes a fair lock on to our waiter. Returns the guard and the owner's text on the server. `Guard::owner` would
+/// prevent recycling of the owner.
 async fn passed_on(pair: &Pair) -> (Guard, String) {
     let Pair { server, mine, other, .. } = pair;
     let held = other.lock().await.unwrap();
@@ -41,10 +41,10 @@ async fn passed_on(pair: &Pair) -> (Guard, String) {
     (guard.unwrap(), other.state().await.unwrap().holders[0].0.clone())
 }
 
-/// Waiters of a fair lock recycle owners. A late copy of an earlier waiter's release, which was answered, must not hit
-/// a later waiter.
+/// Waiters of a fair lock recycle owners. A late copy of an earlier waiter's answered release must not affect a later
+/// waiter with the same owner.
 #[test]
-fn one_of_a_release_finds_no_later_waiter_of_an_owner_that_is_used_again() {
+fn late_copy_of_release_does_not_end_hold_of_recycled_owner() {
     virtually(|| async {
         let pair = Pair::near(Flavour::Fair);
         let mut before = String::new();
@@ -70,7 +70,7 @@ fn one_of_a_release_finds_no_later_waiter_of_an_owner_that_is_used_again() {
 /// A fair acquire was abandoned and undone. A late copy, still before its last moment, takes a place in the queue. The
 /// client must remove that place as soon as no further copy can arrive, without waiting for it to expire.
 #[test]
-fn one_of_a_fair_acquire_leaves_no_place() {
+fn late_copy_of_fair_acquire_leaves_no_queue_entry() {
     virtually(|| async {
         let Pair { ours, mine, other, me, .. } = Pair::near(Flavour::Fair);
         // Now the client knows the server's clock.
@@ -89,9 +89,9 @@ fn one_of_a_fair_acquire_leaves_no_place() {
 }
 
 /// A writer's acquire was in doubt and was undone, and its owner waits again. Neither the undo nor the second look may
-/// remove the mark of that owner, whatever else happens to the lock, because the owner would not be notified.
+/// remove that owner's mark, because then the owner is not notified.
 #[test]
-fn a_look_for_one_leaves_no_writer_without_a_mark() {
+fn undo_of_write_acquire_keeps_mark_of_waiting_owner() {
     each(pairs([Flavour::Read, Flavour::Write], [false, true]), async |(held_by, another_waits)| {
         let pair = Pair::new(Flavour::Write, LinkOptions::instant(), |options| {
             options.command_timeout = ms(500);

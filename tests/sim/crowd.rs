@@ -1,5 +1,5 @@
-//! More readers at once than a script scans. They arrive, leave, die, are cut off and arrive late, with writers in
-//! between.
+//! More concurrent readers than a script scans. Readers acquire, release, die, are cut off and arrive late, with
+//! writers in between.
 
 use crate::prelude::*;
 
@@ -10,8 +10,8 @@ const ROUNDS: usize = 4;
 const WATCHDOG: Duration = ms(600);
 const POLL_CAP: Duration = ms(300);
 const LEASE: Duration = ms(9_000);
-/// Time in ms by which the hash of many readers may outlive them. Clients that look only at the hash wait that much
-/// longer.
+/// Time in ms by which the hash may outlive its readers if there are many. Clients that read only the hash wait that
+/// much longer.
 const SLACK: i64 = 5_000;
 
 struct Scene {
@@ -67,7 +67,7 @@ impl Scene {
             sleep(ms(dice.below(400))).await;
             let mut how = Acquire::new().wait(ms(20_000));
             if dice.once_in(3) {
-                // An owner that leaves a hold behind is replaced below.
+                // An owner that left a hold behind is replaced below.
                 how = how.owner(&owner);
             }
             if dice.once_in(3) {
@@ -122,7 +122,7 @@ impl Scene {
         }
     }
 
-    /// RW3: the hash outlives every cover in it, by `SLACK` at most.
+    /// RW3: the hash lives at least as long as every cover, and at most `SLACK` longer than the longest.
     fn look(&self) {
         let flat = words(&does(&self.server, &format!("hgetall {NAME}")));
         let fields: Vec<&[String]> = flat.chunks(2).collect();
@@ -170,7 +170,7 @@ async fn crowd(seed: u64, rough: bool) -> (Vec<String>, usize, usize) {
     sleep(WATCHDOG * 3).await;
     scene.parties[2].link.partition(false);
     all(tasks).await;
-    // Only holds that were left behind remain. A writer gets in when the last of them has ended.
+    // Only abandoned holds remain. A writer acquires when the last of them has expired.
     let (began, writer) = (Instant::now(), scene.parties[0].client.rw(NAME).write());
     let within = LEASE + ms(SLACK as u64) + POLL_CAP + ms(1_000);
     match writer.lock_for(within * 2).await {
@@ -196,7 +196,7 @@ async fn crowd(seed: u64, rough: bool) -> (Vec<String>, usize, usize) {
 }
 
 #[test]
-fn a_crowd_of_readers_keeps_writers_out_and_not_for_ever() {
+fn many_readers_exclude_writers_until_leases_end() {
     let seeds = seeds(if full() { 300 } else { 20 });
     let enough = seeds.end - seeds.start >= 20;
     let (mut most, mut written) = (0, 0);

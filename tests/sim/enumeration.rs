@@ -1,6 +1,6 @@
-//! C1: every public async function is polled k times and dropped, for every k: alone, contended, and behind a local
-//! waiter, with every fault at every command and every await point. Nothing may be left, and other clients must get
-//! the lock. The same runs for RedLocks, multi locks and fenced locks over their servers.
+//! C1: polls every public async function k times and drops it, for every k. The scenes are: alone, contended, and
+//! behind a local waiter. Every fault hits every command and every await point. Nothing may be left, and other clients
+//! must get the lock. RedLocks, multi locks and fenced locks run over several servers.
 
 use crate::cases::{Op, Scene};
 use crate::made::Made;
@@ -36,7 +36,7 @@ const BREAKS: [Break; 8] = [
     Break::Partition(ms(300)),
     Break::Stall(ms(300)),
 ];
-/// Number of `MISHAPS` and of `BREAKS`, from the front, that are tried in watched scenes without `FULL`.
+/// Without `FULL`, watched scenes try only the first so many `MISHAPS` and `BREAKS`.
 const FEW: (usize, usize) = (4, 2);
 
 struct Tally {
@@ -78,9 +78,9 @@ impl Tally {
         }
     }
 
-    /// Tries every number of polls, and both ways to wake, with one fault. With a fault and without `FULL`, it skips
-    /// numbers by `stride` and tries one way each. Returns the number of polls that completes the call, and the most
-    /// commands that a case sent to each server.
+    /// Tries every number of polls and both drop times (`When`) with one fault. With a fault and without `FULL`, skips
+    /// numbers by `stride` and tries one drop time each. Returns the number of polls that completes the call, and the
+    /// most commands that a case sent to each server.
     async fn every_poll(&mut self, op: Op, scene: Scene, fault: Fault) -> (usize, Vec<u64>) {
         let mut sent = vec![0; self.made.servers()];
         let all = matches!(fault, Fault::None) || full();
@@ -89,7 +89,7 @@ impl Tally {
         let turn = self.turn;
         for polls in (turn % stride..300).step_by(stride) {
             let ends = [When::AtOnce, When::Woken];
-            // Before the first poll nothing can wake the call.
+            // An unpolled call cannot be woken.
             let one = if polls == 0 { 0 } else { (polls + turn) / stride % 2 };
             for when in if all && polls > 0 { ends.to_vec() } else { vec![ends[one]] } {
                 let Self { made, prefer, .. } = *self;
@@ -121,7 +121,7 @@ impl Tally {
                 breaks.truncate(FEW.1);
             }
         }
-        // Without `FULL`: the first server, where the lock waits, and the last one on behalf of the others.
+        // Without `FULL`: only the first server, where the lock waits, and the last server.
         for server in (0..sent.len()).filter(|n| full() || *n == 0 || n + 1 == sent.len()) {
             for (number, mishaps) in pairs(0..sent[server], mishaps.clone()) {
                 self.every_poll(op, scene, Fault::Command(server, number, mishaps)).await;

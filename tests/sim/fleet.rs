@@ -3,7 +3,7 @@ use crate::prelude::*;
 /// Independent servers, and clients with a connection to each of them.
 pub struct Fleet {
     pub servers: Vec<SimServer>,
-    /// By client, then by server.
+    /// Indexed by client, then by server.
     pub clients: Vec<Vec<Party>>,
 }
 
@@ -55,7 +55,7 @@ pub fn span(server: &SimServer, flavour: Flavour, name: &str, owner: &str) -> i6
     if count(server, flavour, name, owner) == 0 { -2 } else { lasts(server, flavour, name, owner) }
 }
 
-/// An owner's text at the server of this number: its uuid has a different last byte at each server of a RedLock.
+/// An owner's text at this server. At each server of a RedLock, the last byte of the owner's UUID is different.
 pub fn moved(owner: &str, server: usize) -> String {
     let byte = u8::from_str_radix(&owner[34..36], 16).unwrap();
     format!("{}{:02x}{}", &owner[..34], byte ^ server as u8, &owner[36..])

@@ -5,7 +5,7 @@ use crate::prelude::*;
 /// Waiters react to a burst of messages at once, then to one message every 10 ms. So a busy channel does not flood the
 /// server.
 #[test]
-fn who_waits_does_not_ask_for_every_message() {
+fn waiter_does_not_query_server_for_every_message() {
     const MESSAGES: u64 = 4000;
     each([Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write], async move |flavour| {
         let server = SimServer::new(1);
@@ -23,7 +23,7 @@ fn who_waits_does_not_ask_for_every_message() {
             sleep(ms(1)).await;
         }
         let asked = server.scripts_run() - before;
-        // Plus a few renewals and refreshes of queue entries.
+        // Includes a few renewals and refreshes of queue entries.
         assert!((50..64 + MESSAGES / 10 + 60).contains(&asked), "asked {asked} times");
         drop(guard);
         waiter.await.unwrap().unwrap();

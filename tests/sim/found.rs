@@ -23,7 +23,7 @@ async fn quiet(client: &Client) {
 /// A renewal names the only hold of an owner. Before it arrives, that hold is released, and the owner has a new hold
 /// that the renewal does not name. The new hold must not be reported lost.
 #[test]
-fn a_renewal_under_way_ends_nothing_that_came_since() {
+fn renewal_in_flight_does_not_end_newer_hold() {
     each(REENTRANT, async |flavour| {
         let Pair { ours, mine, .. } = pair(flavour, false);
         let first = mine.lock().await.unwrap();
@@ -41,9 +41,9 @@ fn a_renewal_under_way_ends_nothing_that_came_since() {
 }
 
 /// The reply to a first acquire arrives after its lease, so the same owner asks again. The server does not list the
-/// hold of a fresh owner, so its position in the list cannot identify it.
+/// hold of a fresh owner, so no list position identifies the hold.
 #[test]
-fn a_first_hold_that_was_asked_for_again_can_be_entered() {
+fn repeated_first_acquire_can_be_reentered() {
     each(REENTRANT, async |flavour| {
         let pair = pair(flavour, true);
         let Pair { server, ours, mine, .. } = &pair;
@@ -66,10 +66,10 @@ fn a_first_hold_that_was_asked_for_again_can_be_entered() {
 
 const QUEUE: &str = "redisson_lock_queue:{x}";
 
-/// `{x}` and `x` share one queue. An owner waits there for `{x}`, and another client acquires `x` under it: the owner
-/// keeps its place.
+/// `{x}` and `x` share one queue. An owner waits there for `{x}`, and another client acquires `x` under the same owner.
+/// The waiter keeps its place.
 #[test]
-fn an_owner_that_gets_another_lock_with_the_same_queue_keeps_its_place() {
+fn queue_entry_survives_acquire_of_other_lock_with_same_queue() {
     virtually(|| async {
         let Pair { server, ours, other, me, .. } = pair(Flavour::Fair, true);
         let held = third(&server, "{x}").1.lock().await.unwrap();
@@ -85,10 +85,10 @@ fn an_owner_that_gets_another_lock_with_the_same_queue_keeps_its_place() {
     });
 }
 
-/// A waiter learns only at the end of its wait that its place is gone. Its registration must not be granted a later
-/// wait of its owner.
+/// A waiter learns only at the end of its wait that its place is gone. The old registration must not receive the grant
+/// of a later wait of the same owner.
 #[test]
-fn what_a_displaced_waiter_was_registered_by_is_not_granted() {
+fn registration_of_displaced_waiter_is_not_granted() {
     virtually(|| async {
         let pair = pair(Flavour::Fair, true);
         let first = Party::new(&pair.server, way(ms(20)), |_| ());
@@ -118,7 +118,7 @@ fn what_a_displaced_waiter_was_registered_by_is_not_granted() {
 /// Two guards of an owner have expired, and the owner acquires again between their releases. Neither release may
 /// decrement the new hold.
 #[test]
-fn a_release_of_one_that_is_over_counts_nothing_that_came_since() {
+fn release_of_expired_guard_does_not_end_newer_hold() {
     each(REENTRANT, async |flavour| {
         let Pair { ours, mine, me, .. } = pair(flavour, true);
         let [first, second] = [enter(&*mine, &me, 300).await, enter(&*mine, &me, 300).await];
@@ -135,10 +135,9 @@ fn a_release_of_one_that_is_over_counts_nothing_that_came_since() {
 }
 
 /// Two tasks wait for a fair lock under one owner. The second enters next to the first, but the reply to its first
-/// attempt arrives after the lease. The client releases this hold, and the acquire, which retries at once, continues
-/// with another hold.
+/// attempt arrives after the lease. The client releases this hold. The acquire retries at once with another hold.
 #[test]
-fn an_attempt_that_came_too_late_goes_on_with_a_hold_of_its_own() {
+fn acquire_after_late_grant_gets_hold_of_its_own() {
     virtually(|| async {
         let pair = pair(Flavour::Fair, true);
         let Pair { ours, mine, me, .. } = &pair;
@@ -159,10 +158,10 @@ fn an_attempt_that_came_too_late_goes_on_with_a_hold_of_its_own() {
     });
 }
 
-/// A waiter of a fair lock asks while another client, which read the waiter's owner in Redis, holds the lock under it.
-/// The waiter must not mistake that hold for a grant.
+/// Another client has read a fair waiter's owner in Redis, and holds the lock under that owner. The waiter must not
+/// mistake that hold for a grant.
 #[test]
-fn a_waiter_is_not_passed_what_another_holds_as_its_owner() {
+fn waiter_does_not_take_hold_of_other_client_for_grant() {
     each([false, true], async |used_before| {
         let Pair { server, other: second, .. } = pair(Flavour::Fair, true);
         let first = Party::new(&server, way(ms(20)), |_| ());
@@ -197,7 +196,7 @@ fn a_waiter_is_not_passed_what_another_holds_as_its_owner() {
 
 /// A renewal that only maintains a reader's long explicit lease does not renew a watched hold that was acquired since.
 #[test]
-fn a_lease_that_is_kept_up_is_not_renewed() {
+fn renewal_of_long_lease_does_not_renew_newer_watched_hold() {
     virtually(|| async {
         let Pair { server, ours, mine, me, .. } =
             Pair::new(Flavour::Read, way(ms(1000)), |options| options.coalesce = false);

@@ -17,7 +17,7 @@ async fn are_held(us: &Party, guards: &[Guard]) -> Vec<bool> {
 /// When the hold without a guard is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// Before the server knows that the hold has no guard.
+    /// Before the server learns that the hold has no guard.
     AtOnce,
     Later,
     /// After a first release that the server refused.
@@ -26,7 +26,7 @@ enum When {
 
 /// A release by owner takes the hold without a guard first, in whichever order the two were acquired.
 #[test]
-fn what_has_no_guard_is_given_back_before_what_has_one() {
+fn release_by_owner_ends_hold_without_guard_first() {
     let cases = pairs([When::AtOnce, When::Later, When::Again], pairs(REENTRANT, [false, true]));
     each(cases, async |(when, (flavour, last))| {
         let pair = pair(flavour);
@@ -47,9 +47,9 @@ fn what_has_no_guard_is_given_back_before_what_has_one() {
     });
 }
 
-/// The owner's last hold, released at once: a second release finds nothing, even while others read.
+/// The owner's last hold is released at once. A second release finds no hold, even while other owners read.
 #[test]
-fn the_last_one_is_given_back_once_and_no_more() {
+fn second_release_by_owner_gets_not_held_error() {
     each(
         REENTRANT.map(|flavour| (flavour, false)).into_iter().chain([(Flavour::Read, true)]),
         async |(flavour, others)| {
@@ -66,10 +66,10 @@ fn the_last_one_is_given_back_once_and_no_more() {
 }
 
 /// A release by owner ends one hold: one of two guards is notified, and the other stays held. A release in the same
-/// client notifies at once. If another client released under an owner that it read from the lock, the next renewal
+/// client notifies at once. If another client, which read the owner from the lock, released it, the next renewal
 /// notifies.
 #[test]
-fn one_of_two_guards_goes_on_when_one_hold_is_given_back_by_its_owner() {
+fn release_by_owner_ends_one_of_two_guards() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, by_others)| {
         let pair = pair(flavour);
         let Pair { ours, mine, other, me, .. } = &pair;
@@ -91,9 +91,10 @@ fn one_of_two_guards_goes_on_when_one_hold_is_given_back_by_its_owner() {
     });
 }
 
-/// A copy of the mark has no effect: neither a second time, nor after the marked hold was released.
+/// A copy of the command that marks a hold as guardless has no effect: neither at once, nor after the marked hold was
+/// released.
 #[test]
-fn a_copy_of_the_mark_marks_nothing() {
+fn copy_of_disown_has_no_effect() {
     each(pairs(REENTRANT, [Mishap::DuplicateRequest, Mishap::LateCopy(ms(500))]), async |(flavour, copy)| {
         let pair = pair(flavour);
         let Pair { ours, mine, me, .. } = &pair;

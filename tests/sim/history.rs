@@ -10,7 +10,7 @@ pub struct Hold {
     pub shared: bool,
     /// When the acquire returned.
     pub from: Instant,
-    /// `V`: until when the guard counts as held, by its last known renewal.
+    /// `V`: the end of the guard's validity, by its last known renewal.
     pub until: Instant,
     pub ended: Option<Instant>,
     pub token: Option<Token>,
@@ -19,7 +19,7 @@ pub struct Hold {
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
     pub number: u64,
-    /// When its acquire was called.
+    /// When the acquire was called.
     pub asked: Instant,
     /// True if the owner held nothing before, so the token must be a new one.
     pub fresh: bool,
@@ -45,7 +45,7 @@ impl History {
         self.0.lock()[hold].token = Some(token);
     }
 
-    /// Sets the start of a hold that replaces an earlier one: the moment at which the earlier one was given up.
+    /// Sets the start of a hold that replaces an earlier hold: the time when the earlier hold was given up.
     pub fn since(&self, hold: usize, from: Instant) {
         self.0.lock()[hold].from = from;
     }
@@ -68,7 +68,7 @@ impl History {
         self.0.lock().len()
     }
 
-    /// Since when a name has been free, not before `start`; `None` if it is held.
+    /// Since when a name has been free, at the earliest `start`. `None` if the lock is held.
     pub fn free_since(&self, name: usize, start: Instant) -> Option<Instant> {
         let holds = self.0.lock();
         let mut of_name = holds.iter().filter(|hold| hold.name == name);
@@ -82,8 +82,8 @@ impl History {
         holds.iter().map(line).collect()
     }
 
-    /// M1, RW1: pairs of holds of different owners that overlap for longer than `told`. Leaves out the name `except`,
-    /// and pairs of readers.
+    /// M1, RW1: pairs of holds of different owners that overlap for longer than `told`. Ignores the name `except`, and
+    /// pairs of readers.
     pub fn overlaps(&self, start: Instant, except: Option<usize>, told: Duration) -> Vec<String> {
         let mut holds = self.0.lock().clone();
         holds.retain(|hold| except != Some(hold.name));
@@ -105,8 +105,8 @@ impl History {
         found
     }
 
-    /// M3: tokens of different sections that are equal or in the wrong order. The order is wrong if a token is smaller
-    /// although its acquire began after the other one had returned. A re-entry keeps its token.
+    /// M3: tokens of different sections that are equal or in the wrong order. The order is wrong if the smaller token
+    /// belongs to the acquire that began after the other had returned. A re-entry keeps its section's token.
     pub fn stale(&self, start: Instant) -> Vec<String> {
         let holds = self.0.lock().clone();
         let mut numbered: Vec<_> = holds.iter().filter_map(|hold| Some((hold, hold.token?))).collect();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_tokens_that_went_backwards_are_stale() {
+    async fn repeated_and_falling_tokens_are_stale() {
         let start = Instant::now();
         let history = History::default();
         let hold = |owner: &str, asked, number| {

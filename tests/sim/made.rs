@@ -1,4 +1,4 @@
-//! The locks whose calls are dropped part-way, single locks and group locks, and their clients.
+//! The locks under test, single locks and group locks, and their clients.
 
 use crate::fleet::{Fleet, span};
 use crate::prelude::*;
@@ -77,7 +77,7 @@ impl Made {
         }
     }
 
-    /// The part of the lock that another client holds at first: all of it, or one member.
+    /// The part of the lock that another client holds at first: the whole lock, or one member.
     pub fn obstacle(self, fleet: &Fleet, client: usize) -> Box<dyn DistLock> {
         match self {
             Self::Batch => lock(&fleet.clients[client][0].client, Flavour::Reentrant, "b"),
@@ -105,7 +105,7 @@ impl Made {
         matches!(self, Self::One(Flavour::Fair) | Self::Red(Flavour::Fair) | Self::Mixed)
     }
 
-    /// The flavour, if there is a single one. Nothing depends on it for the other locks.
+    /// The flavour of a single lock. Unused for other locks.
     pub const fn flavour(self) -> Flavour {
         match self {
             Self::One(flavour) => flavour,

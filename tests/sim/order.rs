@@ -22,7 +22,7 @@ impl Order {
         self.except.insert(owner);
     }
 
-    /// Looks again. Returns what is out of order since the last look.
+    /// Reads holder and queue. Returns an error text if a new holder was behind waiters that still wait.
     pub fn look(&mut self, server: &SimServer) -> Option<String> {
         let holder = words(&does(server, &format!("hkeys {}", self.hash))).into_iter().next();
         let queue = words(&does(server, &format!("lrange {} 0 -1", self.list)));
@@ -41,7 +41,7 @@ impl Order {
 }
 
 #[test]
-fn overtaking_is_seen() {
+fn overtaking_in_queue_is_reported() {
     let server = SimServer::new(1);
     let mut order = Order::new("n");
     does(&server, "hset n h 1");

@@ -6,7 +6,7 @@ pub struct Pair {
     pub server: SimServer,
     pub ours: Party,
     pub theirs: Party,
-    /// The lock `x` of our client. `other` is that of the other client.
+    /// The lock `x` of our client. `other` is the same lock at the other client.
     pub mine: Box<dyn DistLock>,
     pub other: Box<dyn DistLock>,
     pub me: Owner,

@@ -1,8 +1,8 @@
-//! Checks a read-write lock at every moment, and that its readers enter when they may (W1).
+//! Checks the state of a read-write lock, and that its readers acquire when they may (W1).
 
 use crate::prelude::*;
 
-/// The waiting readers, and since when each lock lets readers in.
+/// The waiting readers, and since when each lock admits readers.
 pub struct Readers {
     names: Vec<String>,
     state: Mutex<State>,
@@ -24,7 +24,7 @@ struct Waiter {
 
 pub struct Look {
     pub wrong: Vec<String>,
-    /// True if some holder keeps writers out.
+    /// True if a live holder excludes writers.
     pub is_live: bool,
 }
 
@@ -51,7 +51,7 @@ impl Readers {
         self.state.lock().open[name] = None;
     }
 
-    /// Checks who holds a lock together, and whether a reader waits for longer than `bound` although it may enter.
+    /// Checks which owners hold the lock together, and that no admitted reader waits for longer than `bound`.
     pub fn look(&self, server: &SimServer, name: usize, bound: Duration) -> Look {
         let key = &self.names[name];
         let mut wrong = Vec::new();

@@ -30,14 +30,14 @@ pub fn lock(client: &Client, flavour: Flavour, name: &str) -> Box<dyn DistLock> 
     }
 }
 
-/// Virtual time that advances by less than this in [`SPINS`] minutes of real time means that the work spins.
+/// If virtual time advances by less than this in [`SPINS`] minutes of real time, the work spins.
 const BEAT: Duration = Duration::from_secs(10);
 const SPINS: u32 = 5;
-/// No test body lasts for this many beats, unless it waits for something that never happens.
+/// A test body that lasts for this many beats waits for something that never happens.
 const FOR_EVER: u64 = 10_000_000;
 
-/// Runs this work on its own thread, with a counter that the work advances. Panics if `stuck` returns a reason, given
-/// the counter and for how many minutes the counter has not moved.
+/// Runs this work on its own thread, with a counter that the work advances. Panics if `stuck` returns a reason. `stuck`
+/// gets the counter, and the minutes since its last change.
 pub fn watched<T: Send + 'static>(
     work: impl FnOnce(Arc<AtomicU64>) -> T + Send + 'static,
     stuck: impl Fn(u64, u32) -> Option<String>,
@@ -66,7 +66,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Runs a test body in virtual time, on one thread. It may take any real time while virtual time advances.
+/// Runs a test body in virtual time, on one thread. Real time is not limited while virtual time advances.
 pub fn virtually<T: Send + 'static>(body: impl AsyncFnOnce() -> T + Send + 'static) -> T {
     let work = |beats: Arc<AtomicU64>| {
         runtime().block_on(async {
@@ -99,7 +99,7 @@ where
     }
 }
 
-/// All pairs of one of `these` and one of `those`.
+/// All pairs of an element of `these` and an element of `those`.
 pub fn pairs<A: Clone, B: Clone>(
     these: impl IntoIterator<Item = A>,
     those: impl IntoIterator<Item = B> + Clone,
@@ -141,7 +141,7 @@ impl Party {
         Self { link, client }
     }
 
-    /// Describes what this client still has to do with the server. Empty if it is idle.
+    /// Describes the client's unfinished work and remaining state. Empty if the client is idle.
     pub fn busy(&self) -> String {
         let stats = self.client.stats();
         let in_flight = self.link.in_flight();
@@ -209,14 +209,14 @@ pub fn text(owner: &Owner) -> String {
     format!("{owner:?}").trim_start_matches("Owner(").trim_end_matches(')').to_owned()
 }
 
-/// The owner that holds, as text. `Guard::owner` would prevent a hand-off inside the process.
+/// The text of the guard's owner. `Guard::owner` would prevent a hand-over inside the process.
 pub fn holder(guard: &Guard) -> String {
     let shown = format!("{guard:?}");
     let from = shown.find("Owner(").unwrap() + "Owner(".len();
     shown[from..].split(')').next().unwrap().to_owned()
 }
 
-/// The owner as another process sees it that read it from the lock; this crate does not know that.
+/// The owner as another process would parse it from the lock. The crate does not notice that the owner is shared.
 pub fn elsewhere(owner: &Owner) -> Owner {
     text(owner).parse().unwrap()
 }

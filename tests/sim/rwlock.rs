@@ -16,17 +16,16 @@ fn party(server: &SimServer, set: impl FnOnce(&mut distlock::Options)) -> Party 
     })
 }
 
-/// M2: a renewal keeps its promise to one hold although the release of another hold, in flight at the same time,
-/// removes the cover.
+/// M2: a renewed hold stays held although the release of another hold, in flight at the same time, removes its cover.
 #[test]
-fn a_partial_release_keeps_what_a_renewal_under_way_promises() {
+fn partial_release_keeps_lease_of_renewal_in_flight() {
     virtually(async || {
         let server = SimServer::new(1);
         let us = party(&server, |_| {});
         let (lock, owner) = (us.client.rw(NAME).read(), us.client.owner());
         let short = lock.acquire(Acquire::new().owner(&owner).lease(ms(60))).await.unwrap().unwrap();
         let kept = lock.acquire(Acquire::new().owner(&owner)).await.unwrap().unwrap();
-        // The first cover ends before it can be renewed. The second cover is the last one, which a release removes.
+        // The first cover expires before its renewal. The second cover is then the last cover, which a release removes.
         sleep(ms(150)).await;
         assert!(!short.is_held() && kept.is_held());
         let (_, released) = tokio::join!(us.client.renew_now(), short.unlock());
@@ -40,7 +39,7 @@ fn a_partial_release_keeps_what_a_renewal_under_way_promises() {
 
 /// Explicit leases are never renewed, neither of readers nor of writers.
 #[test]
-fn a_round_of_renewals_leaves_explicit_leases_alone() {
+fn renewal_does_not_prolong_explicit_leases() {
     each([Flavour::Read, Flavour::Write], async move |flavour| {
         let server = SimServer::new(1);
         let us = party(&server, |_| {});
@@ -55,7 +54,7 @@ fn a_round_of_renewals_leaves_explicit_leases_alone() {
 
 /// A writer with a short mark does not shorten the mark of another writer.
 #[test]
-fn a_mark_lasts_as_long_as_it_was_set_for() {
+fn short_writer_mark_does_not_shorten_mark_of_other_writer() {
     virtually(async || {
         let server = SimServer::new(1);
         let [long, short, other] = [4000, 50, 4000].map(|cap| {
@@ -72,7 +71,7 @@ fn a_mark_lasts_as_long_as_it_was_set_for() {
         };
         let patient = wait(&long, ms(3000));
         sleep(ms(20)).await;
-        // Dies, from the server's view, with its mark of 100 ms.
+        // For the server, this waiter dies, and its mark of 100 ms expires.
         let _gone = wait(&short, ms(3000));
         sleep(ms(20)).await;
         short.link.partition(true);
@@ -87,9 +86,9 @@ fn a_mark_lasts_as_long_as_it_was_set_for() {
     });
 }
 
-/// Each reader is held back for `hold_back`, whichever readers of its process come before or after it.
+/// Each reader is held back for `hold_back`, whatever other readers of its process do.
 #[test]
-fn every_reader_is_held_back_for_so_long_and_no_longer() {
+fn each_reader_is_held_back_for_hold_back_time() {
     virtually(async || {
         const HOLD_BACK: u64 = 300;
         let server = SimServer::new(1);
@@ -103,7 +102,7 @@ fn every_reader_is_held_back_for_so_long_and_no_longer() {
         let write = writes.client.rw(NAME).write();
         let writer = tokio::spawn(async move { write.lock().await.map(drop) });
         sleep(ms(20)).await;
-        // The last reader starts when the first one enters, so that the readers between them still ask.
+        // The last reader starts when the first acquires, while the readers in between still retry.
         let (first, _) = watch::channel(false);
         let late = [Some(0), Some(100), Some(250), None].map(|after| {
             let (lock, first) = (us.client.rw(NAME).read(), first.clone());

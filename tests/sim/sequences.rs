@@ -1,11 +1,11 @@
-//! Very many short random sequences over one or three simulated servers: two or three clients; owners that several
-//! clients use; commands that are lost, duplicated, or up to a minute late; forged messages; runtimes that end.
+//! Very many short random sequences over one or three simulated servers, with two or three clients. Several clients may
+//! use one owner. Commands are lost, duplicated, or up to a minute late. Messages are forged, and runtimes end.
 //!
-//! At every moment each guard that reports held must be held for as long as it says (M1, M2, M4), whatever else is
-//! released. When everything is released and all late commands have arrived, nothing is left. A failure names the
-//! broken rule, one of these or:
+//! At any time, a guard that reports held must be held for as long as it says (M1, M2, M4), whatever else is released.
+//! After all releases and late commands, nothing is left. A failure names the broken rule: one of these, or
 //!
-//! - `own`: a hold ends only by its own release, its lease or a force, never by a command about another hold.
+//! - `own`: a hold ends only by its own release, by the end of its lease or by a force. No command about another hold
+//!   ends it.
 //! - `once`: each hold is counted once, and nothing stays counted after its release.
 //! - `late`: a late command has no effect.
 //!

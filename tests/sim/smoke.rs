@@ -9,7 +9,7 @@ use crate::sequences::trial::run_seeds;
 use crate::{random, weather};
 
 #[test]
-fn locks_in_calm_weather_and_in_a_storm() {
+fn random_runs_in_calm_and_storm_violate_no_rule() {
     for flavour in EXCLUSIVE {
         random::run_all(flavour, weather::Kind::Calm, 0..1);
         random::run_all(flavour, weather::Kind::Storm, 0..1);
@@ -17,14 +17,14 @@ fn locks_in_calm_weather_and_in_a_storm() {
 }
 
 #[test]
-fn calls_that_are_dropped_at_every_await_point() {
+fn calls_dropped_at_every_await_point_violate_no_rule() {
     for flavour in EXCLUSIVE {
         without_faults(flavour, &[Op::Lock, Op::LockFor, Op::Unlock]);
     }
 }
 
 #[test]
-fn short_sequences_of_every_kind_of_lock() {
+fn short_sequences_of_every_lock_kind_violate_no_rule() {
     for kind in Kind::ALL {
         for theme in [Theme::ALONE, Theme::LATE_SHARED, Theme::STORM] {
             run_seeds(kind, theme, 0..4);
@@ -33,7 +33,7 @@ fn short_sequences_of_every_kind_of_lock() {
 }
 
 #[test]
-fn clusters_whose_slots_move_and_whose_primaries_die() {
+fn slot_moves_and_primary_failures_violate_no_rule() {
     run_all(Trouble::Moves, 0..1);
     run_all(Trouble::All, 0..1);
 }

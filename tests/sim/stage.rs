@@ -6,7 +6,7 @@ use crate::prelude::*;
 use crate::readers::Readers;
 use crate::weather::Weather;
 
-/// A guard on the stage. Its task takes it away before releasing it.
+/// A guard on the stage. Its task removes it from the stage before the release.
 pub struct Held {
     pub guard: Guard,
     pub hold: usize,
@@ -35,14 +35,14 @@ pub struct Stage {
     pub history: History,
     pub start: Instant,
     held: Mutex<BTreeMap<usize, Held>>,
-    /// Number of tasks that wait for each name; of a read-write lock, only writers.
+    /// Number of tasks that wait for each name. For a read-write lock, only writers.
     waiting: Vec<AtomicUsize>,
     readers: Readers,
     granted: Mutex<Vec<Instant>>,
     wrong: Mutex<Vec<String>>,
     /// Order of the waiters of fair locks.
     order: Mutex<Vec<Order>>,
-    /// True while the weather may still do harm.
+    /// True while faults may still happen.
     pub rough: AtomicBool,
 }
 
@@ -103,7 +103,7 @@ impl Stage {
         Mark(self, name, reads.then(|| self.readers.waits(name)))
     }
 
-    /// Adds a guard that an acquire has just returned. It must be held now (M2).
+    /// Adds a guard that an acquire has just returned. The guard must be held now (M2).
     pub fn enter(&self, name: usize, flavour: Flavour, guard: Guard, watched: bool, fresh: bool) -> usize {
         if !guard.is_held() {
             self.wrong(format!("M2: an acquire returned a guard that does not hold: {guard:?}"));
@@ -136,7 +136,7 @@ impl Stage {
         self.held.lock().insert(held.hold, held);
     }
 
-    /// Takes a guard whose release is called now.
+    /// Takes a guard off the stage for its release.
     pub fn end(&self, hold: usize) -> Held {
         let held = self.take(hold);
         self.history.end(hold);
@@ -176,7 +176,7 @@ impl Stage {
         }
     }
 
-    /// F1o: no waiter is served before another one that was ahead in the queue and still waits.
+    /// F1o: no waiter acquires before a waiter that was ahead in the queue and still waits.
     fn look_at_queue(&self, name: usize) {
         if self.weather.flavour == Flavour::Fair && self.weather.is_calm() {
             let wrong = self.order.lock()[name].look(&self.server);
@@ -184,7 +184,7 @@ impl Stage {
         }
     }
 
-    /// Exempts an owner that several tasks use: its place does not belong to one waiter.
+    /// Exempts an owner that several tasks use, because its place belongs to several waiters.
     pub fn shares(&self, owner: &Owner) {
         self.order.lock().iter_mut().for_each(|order| order.except(text(owner)));
     }
@@ -207,7 +207,7 @@ impl Stage {
                 if self.weather.is_rw() {
                     let look = self.readers.look(&self.server, n, self.weather.wake_bound() + self.weather.hold_back);
                     look.wrong.into_iter().for_each(|wrong| self.wrong(wrong));
-                    // Dead readers keep nobody out.
+                    // Dead readers exclude nobody.
                     pttl = if look.is_live { pttl } else { -2 };
                 }
                 // W1: the lock is free although a task waits for it.
@@ -229,7 +229,7 @@ impl Stage {
         }
     }
 
-    /// M4, with nothing in flight: the server counts the holds of these guards, and no others.
+    /// M4, with nothing in flight: the server counts exactly the holds of these guards.
     pub fn check_counts(&self) {
         let held = self.held.lock();
         for (n, name) in self.names.iter().enumerate().filter(|(n, _)| self.weather.forced != Some(*n)) {
@@ -240,7 +240,7 @@ impl Stage {
                 *most += 1;
             }
             let plain = self.weather.flavour == Flavour::Plain;
-            // A copy of a `SET` may have acquired the lock for nobody. Only a missing value is an error.
+            // A copy of a `SET` may have acquired the lock for nobody. Only a missing key is an error.
             expected.retain(|owner, (least, _)| !plain || *least > count(&self.server, Flavour::Plain, name, owner));
             let fields = if plain { Vec::new() } else { words(&does(&self.server, &format!("hgetall {name}"))) };
             for pair in fields.chunks(2) {
@@ -250,7 +250,7 @@ impl Stage {
                 }
                 let count: u64 = pair[1].parse().unwrap();
                 let (least, most) = expected.remove(field).unwrap_or_default();
-                // A dead reader's field stays until the other readers are gone.
+                // A dead reader's field stays until the other readers have released.
                 let reads = self.weather.is_rw() && !field.ends_with(":write");
                 if reads && least == 0 && lasts(&self.server, Flavour::Read, name, field) <= 0 {
                     continue;

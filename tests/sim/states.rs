@@ -1,5 +1,5 @@
-//! Checks the keys that calls leave on the server, to the millisecond, and the messages that they publish. Lists of
-//! hold ids, which only their owner's clients use, are left out.
+//! Checks the keys that calls leave on the server, to the millisecond, and the published messages. Ignores lists of
+//! hold ids, which only their owner's clients use.
 
 use crate::prelude::*;
 
@@ -84,7 +84,7 @@ impl Sight {
 /// A re-entry shortens no lease. After a release, the remaining hold has its own lease again, unless another client
 /// may rely on the longer one.
 #[test]
-fn leases_go_with_their_holds() {
+fn release_restores_lease_of_remaining_hold_unless_shared() {
     each(REENTRANT, async |flavour| {
         let (sight, lock, theirs) = Sight::of_two(flavour).await;
         let a = sight.us.client.owner();
@@ -107,10 +107,10 @@ fn leases_go_with_their_holds() {
     });
 }
 
-/// An extension to a shorter lease shortens it only if no other hold may rely on a longer one. An extension to a
-/// longer lease keeps leases that are longer still.
+/// An extension to a shorter lease shortens the lease only if no other hold may rely on a longer one. An extension to a
+/// longer lease never shortens a lease.
 #[test]
-fn extensions_cut_nobody_short() {
+fn extend_does_not_shorten_lease_of_other_hold() {
     each(REENTRANT, async |flavour| {
         let (sight, lock, theirs) = Sight::of_two(flavour).await;
         let a = sight.us.client.owner();
@@ -132,9 +132,9 @@ fn extensions_cut_nobody_short() {
     });
 }
 
-/// A copy of a command that arrives long after the command was answered or given up has no effect on later holders.
+/// A copy that arrives long after its command was answered or abandoned has no effect on later holders.
 #[test]
-fn what_comes_in_after_its_last_moment_does_nothing() {
+fn command_copy_after_last_moment_has_no_effect() {
     const LATE: Duration = ms(120_000);
     each(REENTRANT, async |flavour| {
         let sight = Sight::new().await;
@@ -182,9 +182,9 @@ fn what_comes_in_after_its_last_moment_does_nothing() {
     });
 }
 
-/// `not_reentrant` fails with an error if the owner is inside through another client, which only the server knows.
+/// `not_reentrant` fails with an error if the owner holds the lock through another client, which only the server knows.
 #[test]
-fn who_is_in_elsewhere_is_told_so() {
+fn not_reentrant_acquire_fails_if_owner_holds_in_other_client() {
     each(REENTRANT, async |flavour| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let a = sight.us.client.owner();
@@ -201,10 +201,10 @@ fn who_is_in_elsewhere_is_told_so() {
     });
 }
 
-/// A `not_reentrant` acquire that is repeated because its reply was lost finds its own hold. It does not take its own
-/// hold, or other readers, for an earlier hold of the owner.
+/// A `not_reentrant` acquire that is repeated because its reply was lost finds its own hold. The acquire does not
+/// mistake its own hold, or other readers, for an earlier hold of the owner.
 #[test]
-fn a_repeat_finds_no_other_hold_than_its_own() {
+fn repeated_not_reentrant_acquire_finds_its_own_hold() {
     each(REENTRANT, async |flavour| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let a = sight.us.client.owner();
@@ -225,11 +225,11 @@ fn a_repeat_finds_no_other_hold_than_its_own() {
 /// An owner acquires again, unaware that its earlier hold is gone. The server counts a first acquire, and the earlier
 /// guard is notified.
 #[test]
-fn nobody_comes_in_again_on_a_hold_that_is_gone() {
+fn reentry_on_lost_hold_counts_as_first_acquire() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, taken)| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let a = sight.us.client.owner();
-        // Now other clients may act as this owner.
+        // Marks the owner as shared: other clients may act as this owner.
         let _ = a.as_str();
         let outer = enter(&*mine, &a, 50_000).await;
         assert!(theirs.force_unlock().await.unwrap());
@@ -247,9 +247,9 @@ fn nobody_comes_in_again_on_a_hold_that_is_gone() {
     });
 }
 
-/// All or none, whichever member is busy.
+/// The multi lock acquires all members or none, whichever member is busy.
 #[test]
-fn a_multi_lock_takes_all_or_none() {
+fn multi_lock_acquires_all_members_or_none() {
     virtually(async || {
         let sight = Sight::new().await;
         let other = Sight::party(&sight.server, Prefer::Readers);
@@ -273,7 +273,7 @@ fn a_multi_lock_takes_all_or_none() {
 /// Unlisted holds, such as Java's, are released one by one, and no list is created. A late copy of such a release
 /// removes nothing.
 #[test]
-fn holds_of_java_are_given_back_one_by_one() {
+fn java_holds_are_released_one_by_one() {
     const JAVA: &str = "7be4a1a6-9a6b-4a4c-8b9f-1c1f6f8f6f8f:7";
     each(REENTRANT, async |flavour| {
         let (sight, mine, _) = Sight::of_two(flavour).await;
@@ -303,7 +303,7 @@ fn holds_of_java_are_given_back_one_by_one() {
 /// The release that frees a lock publishes one message. So does a release that finds the lock free, because an earlier
 /// message may be lost. Spin locks publish nothing, fair locks notify only the head of the queue.
 #[test]
-fn who_frees_a_lock_says_so() {
+fn release_publishes_only_when_lock_is_free_afterwards() {
     each(REENTRANT, async |flavour| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let message = match flavour {

@@ -1,6 +1,8 @@
 //! One case of the enumeration: a public async function, polled k times and dropped, with one fault. Nothing may be
 //! left on any server, and other clients must get the lock.
 
+mod after;
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -9,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::cases::{Op, Scene, Subject, others};
 use crate::fleet::Fleet;
-use crate::made::{FAIR_WAIT, HOLD_BACK, LINGER, Made, NAME, POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
+use crate::made::{FAIR_WAIT, HOLD_BACK, LINGER, Made, POLL_CAP, ROUND_TRIP, TIMEOUT, WATCHDOG, party};
 use crate::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +21,7 @@ pub enum Break {
     Partition(Duration),
     Stall(Duration),
     Freeze(Duration),
-    /// No task runs for so long, while clocks advance.
+    /// No task runs for this time, while clocks advance.
     Jump(Duration),
 }
 
@@ -59,7 +61,7 @@ impl Break {
         }
     }
 
-    /// Breaks something, and returns until when that lasts.
+    /// Breaks something, and returns when the break will end.
     async fn begin(self, server: &SimServer, us: &Party) -> Instant {
         let now = Instant::now();
         let (server, link) = (server.clone(), us.link.clone());
@@ -92,11 +94,18 @@ pub enum Fault {
     Break(usize, usize, Break),
 }
 
+impl Fault {
+    /// True if a server loses its data.
+    const fn forgets(&self) -> bool {
+        matches!(self, Self::Break(_, _, Break::Restart(false)))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Right after its last poll.
+    /// Right after the last poll.
     AtOnce,
-    /// When it was woken to be polled again.
+    /// When the future was woken for another poll.
     Woken,
 }
 
@@ -177,18 +186,18 @@ fn bound(case: &Case) -> Duration {
     // Attempts in doubt end, are undone within the lease, and have a second look.
     let undone = WATCHDOG + 4 * TIMEOUT + POLL_CAP + LINGER;
     match &case.fault {
-        // A grant to a shared owner that was giving up cannot be told from another client's hold under that owner.
+        // The undo cannot distinguish its own late grant to a shared owner from another client's hold under that owner.
         Fault::None if queued && case.op.is_shared() => 2 * ROUND_TRIP + FAIR_WAIT.min(WATCHDOG),
-        // Covers of readers that were removed by force are left to expire, as in Redisson.
+        // Covers of readers that were removed by force stay until they expire, as in Redisson.
         Fault::None if case.op == Op::ForceUnlock && case.made == Made::One(Flavour::Read) => 2 * ROUND_TRIP + WATCHDOG,
-        // Some readers wait as long as writers may hold them back.
+        // Some readers wait for the whole `hold_back`.
         Fault::None if case.scene == Scene::HeldBack => 2 * ROUND_TRIP + ms(50) + HOLD_BACK,
         Fault::None if case.scene == Scene::Away => undone,
         Fault::None => 2 * ROUND_TRIP + ms(50),
-        // The servers can be reached, so doubts are undone, not left to their leases. Exceptions: a duplicate that ran
-        // unseen, and a release that the server refused.
+        // The servers are reachable, so attempts in doubt are undone and do not wait for their leases. Exceptions: a
+        // duplicate that ran unseen, and a release that the server refused.
         Fault::Command(_, _, mishaps) if case.scene.is_watched() && !mishaps.iter().any(leaves) => TIMEOUT + ms(150),
-        // A place in a queue that could not be given up lasts for some more time.
+        // A queue place whose removal failed lasts until it expires.
         _ if queued => FAIR_WAIT + undone,
         _ => undone,
     }
@@ -220,119 +229,23 @@ pub async fn run(case: &Case) -> Result<Seen, String> {
     let outcome = polled(subject.call(op), polls, when, between).await?;
     let complete = outcome.is_some();
     let told = format!("{outcome:?}");
-    if let (Some(Err(error)), Fault::None, false) = (&outcome, &case.fault, matches!(op, Op::RunLost | Op::Lost)) {
-        return Err(format!("failed without a fault: {error}"));
-    }
-    let given = outcome.and_then(Result::ok).flatten();
-    if given.as_ref().is_some_and(|guard| !guard.is_held()) {
-        return Err(format!("M2: not held when it is given: {told}"));
-    }
-    let kept = !matches!(case.fault, Fault::Break(_, _, Break::Restart(false)));
-    if op.is_downgrade() && kept && given.is_some() && others.writers() > writers {
+    let given = after::returned_guard(case, outcome, &told)?;
+    if op.is_downgrade() && !case.fault.forgets() && given.is_some() && others.writers() > writers {
         return Err("RW4: a writer was in before the hold for reading was given".into());
     }
     subject.held.extend(given);
     let dropped = calm.max(Instant::now());
     sleep_until(dropped).await;
 
-    let bound = bound(case);
-    if scene.is_watched() {
-        for _ in 0..if subject.held.is_empty() || !kept { 0 } else { 12 } {
-            subject.held.iter().try_for_each(|guard| made.has(&fleet, guard))?;
-            sleep(ms(2)).await;
-        }
-    } else if !subject.held.is_empty() && op != Op::Shutdown {
-        // M4: after a while, the server has what the subject still holds.
-        sleep(bound).await;
-        check_counts(case, &fleet.servers[0], &subject)?;
-    }
+    after::check_holds(case, &fleet, &subject).await?;
     away(false);
-    give_back(case, &mut subject).await?;
-    // W1: all other tasks get the lock too.
-    let patience = dropped.max(Instant::now()) + 3 * bound + if scene.is_watched() { ms(1500) } else { ms(0) };
-    for other in others.tasks {
-        match timeout_at(patience, other).await {
-            Ok(Ok(Ok(()))) => {}
-            // The obstacle's lease may have ended meanwhile.
-            Ok(Ok(Err(Error::Lost { .. } | Error::NotHeld { .. } | Error::ReleasePending { .. })))
-                if !matches!(case.fault, Fault::None) => {}
-            Ok(odd) => return Err(format!("another task: {odd:?}; the call: {told}")),
-            Err(_) => return Err(format!("another task still waits; the call: {told}; {}", fleet.left_over())),
-        }
-    }
-    let took = fleet.settled(bound).await.map_err(|left| format!("{left}; the call: {told}"))?;
-    look_again(case, &fleet).await.map_err(|left| format!("{left}; the call: {told}"))?;
-    match made.lock(&fleet, 2).lock_for(ms(50)).await {
-        Ok(Some(guard)) => drop(guard.unlock().await),
-        odd => return Err(format!("the next acquire: {odd:?}; the call: {told}")),
-    }
+    after::give_back(case, &mut subject).await?;
+    after::wait_for_others(case, &fleet, others, dropped, &told).await?;
+    let took = after::check_free(case, &fleet).await.map_err(|wrong| format!("{wrong}; the call: {told}"))?;
     let sent = ours.iter().zip(sent).map(|(party, sent)| party.link.sent() - sent).collect();
     drop(subject);
-    for party in fleet.clients.iter().flatten() {
-        match party.client.shutdown(ms(1000)).await {
-            Ok(()) => {}
-            Err(Error::Closed) if op == Op::Shutdown => {}
-            Err(error) => return Err(format!("shutdown: {error}")),
-        }
-        let busy = party.busy();
-        if !busy.is_empty() {
-            return Err(format!("after the shutdown: {busy}"));
-        }
-    }
+    after::shut_down(op, &fleet).await?;
     drop(fleet);
     no_task_is_left(tasks_before, ms(500)).await?;
     Ok(Seen { complete, sent, took })
-}
-
-/// Unlocks the guards if the number of polls is even, else drops them.
-async fn give_back(case: &Case, subject: &mut Subject) -> Result<(), String> {
-    for guard in subject.held.drain(..).rev() {
-        if case.polls.is_multiple_of(2) {
-            let held = guard.is_held();
-            let released = timeout(ms(10_000), guard.unlock()).await.map_err(|_| "unlock hangs".to_owned())?;
-            if held && matches!(case.fault, Fault::None) && released.is_err() && case.op != Op::ForceUnlock {
-                return Err(format!("unlock: {released:?}"));
-            }
-        }
-    }
-    drop(subject.other.take());
-    if matches!(case.op, Op::Release | Op::ReleaseInner) && case.polls == 0 {
-        let _ = subject.lock.release(&subject.owner).await;
-    }
-    Ok(())
-}
-
-/// A late copy of the command may still arrive, and the second look must find it. The lease ends what no client can
-/// know: a copy of a command that was answered, and one more hold of a shared owner.
-async fn look_again(case: &Case, fleet: &Fleet) -> Result<(), String> {
-    if matches!(case.fault, Fault::None) {
-        return Ok(());
-    }
-    let unseen = case.op.is_shared() || format!("{:?}", case.fault).contains("Duplicate");
-    sleep(2 * TIMEOUT + 2 * ROUND_TRIP + if unseen { WATCHDOG } else { ms(0) }).await;
-    let mut left = fleet.left_over();
-    // The check of a passed-on fair lock, or of a member, may be running just now, by the command that the fault hits.
-    if (case.made.has_queues() || case.scene.is_watched()) && !left.contains("key") {
-        left = fleet.settled(2 * TIMEOUT).await.err().unwrap_or_default();
-    }
-    if left.is_empty() { Ok(()) } else { Err(format!("left after the second look: {left}")) }
-}
-
-/// M4: the server counts the holds of the subject.
-fn check_counts(case: &Case, server: &SimServer, subject: &Subject) -> Result<(), String> {
-    for guard in subject.held.iter().filter(|guard| guard.is_held() && !case.op.is_shared()) {
-        let half = if case.op.is_downgrade() { Flavour::Read } else { case.made.flavour() };
-        let has = count(server, half, NAME, &text(guard.owner()));
-        let same = || subject.held.iter().filter(|other| other.owner() == guard.owner());
-        // If a lease is over here, its key may or may not have expired.
-        let (least, most) = (same().filter(|other| other.is_held()).count() as u64, same().count() as u64);
-        // The count is higher if a copy of an acquire arrived after the count was corrected, or if the server refused
-        // the correction. The last release frees the lock all the same.
-        let fault = format!("{:?}", case.fault);
-        let over = ["Duplicate", "DelayBy(230ms)", "OOM"].iter().any(|late| fault.contains(late));
-        if has < least || (has > most && !over) {
-            return Err(format!("M4: the server has a count of {has} for {most} guards, {least} of them held"));
-        }
-    }
-    Ok(())
 }

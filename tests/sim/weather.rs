@@ -1,4 +1,4 @@
-//! Faults of a random run. The seed chooses, from nothing at all to everything.
+//! Faults of a random run, chosen by the seed.
 
 use crate::prelude::*;
 use crate::stage::Stage;
@@ -7,9 +7,9 @@ use crate::trial::Break;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Calm,
-    /// Messages are lost, duplicated, reordered.
+    /// Messages are lost, duplicated or reordered.
     Messages,
-    /// Commands and replies are lost, duplicated, delayed.
+    /// Commands and replies are lost, duplicated or delayed.
     Commands,
     /// Connections break, the server restarts with its data or freezes for a while.
     Breaks,
@@ -37,15 +37,14 @@ pub struct Weather {
     pub passes: u32,
     /// Lifetime of a waiter's place in a fair queue without refreshes.
     pub fair_wait: Duration,
-    /// For read-write locks: the preference of each client. `hold_back` is how long preferred writers hold back
-    /// readers.
+    /// For read-write locks: the preference of each client. `hold_back`: how long readers yield to preferred writers.
     prefer: Vec<Prefer>,
     pub hold_back: Duration,
     link: LinkOptions,
     chaos: Chaos,
-    /// The name that is forced open now and then.
+    /// The name that is forced open at random times.
     pub forced: Option<usize>,
-    /// True for watched holds and fresh owners only. Then a message announces every end of a hold.
+    /// True if all holds are watched and all owners fresh. Then a message announces every end of a hold.
     pub plain: bool,
 }
 
@@ -95,7 +94,7 @@ impl Weather {
             forced: (kind == Kind::Storm && names > 1).then_some(0),
             plain: kind == Kind::Calm && dice.once_in(2),
         };
-        // Last, so that the seeds of the other flavours keep their meaning.
+        // Drawn last, so that the seeds of other flavours keep their meaning.
         if flavour == Flavour::Fair {
             weather.fair_wait = timeout * 2 + ms(dice.below(1000));
         }
@@ -145,8 +144,8 @@ impl Weather {
     pub fn shortest(&self) -> Duration {
         let kept = self.watchdog / 3;
         match self.flavour {
-            // A waiter takes a lock that was passed on to it if two beats of the lease are left. The watchdog renews from
-            // the next beat on.
+            // A waiter accepts a passed-on lock if two beats of the lease are left. The watchdog renews from the next
+            // beat on.
             Flavour::Fair => {
                 let beat = (self.fair_wait / 5).min(self.watchdog / 6).min(ms(1_000));
                 kept.min(beat.saturating_sub(self.link.latency_max * 2 + ms(5)))
@@ -163,14 +162,14 @@ impl Weather {
             trips += ms(128);
         }
         if self.flavour == Flavour::Fair {
-            // The waiter that was granted the lock, or the head, may be dead, and so may other waiters ahead. Their
-            // places then expire one after the other, but together if no client refreshes them.
+            // The waiter with the grant, the head and other waiters ahead may be dead. Their places expire one after
+            // the other, or together if no client refreshes them.
             trips += self.fair_wait * if self.is_calm() { 1 } else { 2 };
         }
         match self.kind {
             Kind::Calm if self.plain => trips,
-            // A shortened lease ends without a message. Where messages are lost, another holder may have come and gone
-            // unseen.
+            // A shortened lease ends without a message. If messages are lost, the waiter may miss another holder's
+            // acquire and release.
             Kind::Calm | Kind::DataLoss => trips + self.poll_cap,
             Kind::Messages => 2 * (trips + self.poll_cap),
             // Several attempts may fail.
@@ -178,11 +177,11 @@ impl Weather {
         }
     }
 
-    /// Time until nothing is left, once nothing happens any more.
+    /// Time until nothing is left after the end of all activity.
     pub fn clean_bound(&self) -> Duration {
-        // Locks of owners without guards, and locks whose release was lost, end with their leases.
+        // Holds without guards, and holds whose release was lost, end with their leases.
         let place = if self.flavour == Flavour::Fair { 2 * self.fair_wait } else { Duration::ZERO };
-        // A hold acquired last may still last this long.
+        // The last acquired hold may last this long.
         place + self.hold_back + ms(700).max(self.watchdog) + 6 * self.timeout + self.linger + self.poll_cap
     }
 

@@ -70,20 +70,7 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         14..17 => call(FAIR_LEAVE, &[owner, d.taken(), lease, d.of(&["0", "1"]), nonce]),
         17 => call(FAIR_FORCE, &[last]),
         18 => script(FAIR_WAITERS, &[queue, deadlines], &[]),
-        19..25 => {
-            let (mut keys, mut args) = (Vec::new(), vec![wait, first_lease, publish, long, watchdog, grace]);
-            for names in &FAIR[d.roll(3)..] {
-                keys.extend(names[..4].iter().map(|name| (*name).to_owned()));
-                let n = d.roll(4);
-                args.extend([names[4].to_owned(), n.to_string(), d.of(&["0", "1"])]);
-                for _ in 0..n {
-                    let last = if d.roll(3) == 0 { 0 } else { now - 1000 * d.roll(5) as i64 };
-                    args.extend([last.to_string(), d.mostly(&QUEUERS, 7)]);
-                }
-                args.extend((0..n).map(|_| d.of(&NONCES)));
-            }
-            script(FAIR_REFRESH, &keys, &args)
-        }
+        19..25 => draw_refresh(d, now, vec![wait, first_lease, publish, long, watchdog, grace]),
         25 => (Agree::Exactly, vec![s("zadd"), deadlines, due, owner]),
         26 => (Agree::Exactly, vec![s("zadd"), deadlines, d.of(&["-1", "0", "inf", "-inf", "2.5"]), owner]),
         27 => (Agree::Exactly, vec![s("zrem"), deadlines, owner]),
@@ -96,4 +83,20 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
         _ if d.roll(4) > 0 => (Agree::Exactly, vec![s("exists"), s("nothing")]),
         _ => (Agree::Exactly, vec![s("set"), d.of(&["f", "q", "t", "w"]), s("no lock")]),
     }
+}
+
+/// A call that refreshes some waiters of the locks. `args`: the options of the client.
+fn draw_refresh(d: &mut Dice, now: i64, mut args: Vec<String>) -> (Agree, Vec<String>) {
+    let mut keys = Vec::new();
+    for names in &FAIR[d.roll(3)..] {
+        keys.extend(names[..4].iter().map(|name| (*name).to_owned()));
+        let n = d.roll(4);
+        args.extend([names[4].to_owned(), n.to_string(), d.of(&["0", "1"])]);
+        for _ in 0..n {
+            let last = if d.roll(3) == 0 { 0 } else { now - 1000 * d.roll(5) as i64 };
+            args.extend([last.to_string(), d.mostly(&QUEUERS, 7)]);
+        }
+        args.extend((0..n).map(|_| d.of(&NONCES)));
+    }
+    script(FAIR_REFRESH, &keys, &args)
 }

@@ -192,7 +192,7 @@ fn from_env(name: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_commands_get_the_same_answers_from_both() {
+async fn random_commands_get_same_replies_from_both_servers() {
     let seed = from_env("SEED", 1);
     let Some(mut pair) = Pair::new(seed) else { return };
     let mut dice = Dice(Numbers::new(seed));
@@ -205,7 +205,7 @@ async fn random_commands_get_the_same_answers_from_both() {
         if n % 200 == 0 {
             pair.state();
         }
-        // Otherwise every key becomes a list of thousands, or gets a type that nothing changes any more.
+        // Deletes the keys now and then. Otherwise they become long lists, or get a type that no command changes.
         if n % 500 == 0 {
             pair.both(Agree::Exactly, &["flushall".to_owned()]);
         }
@@ -240,22 +240,22 @@ fn ends_alike(keys: &[&'static str], draw: Draw) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_end_alike_and_leave_the_same_behind() {
+async fn expired_leases_leave_same_state_on_both_servers() {
     ends_alike(&simple::KEYS, simple::draw);
 }
 
 #[tokio::test(start_paused = true)]
-async fn counters_and_locks_taken_together_end_alike() {
+async fn counters_and_group_locks_expire_alike_on_both_servers() {
     ends_alike(&group::ENDING, group::draw);
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_die_alike_and_leave_the_same_behind() {
+async fn expired_readers_leave_same_state_on_both_servers() {
     ends_alike(&rwlock::ENDING, rwlock::draw);
 }
 
 #[tokio::test(start_paused = true)]
-async fn plain_locks_end_alike() {
+async fn plain_locks_expire_alike_on_both_servers() {
     ends_alike(&plain::KEYS, plain::draw);
 }
 
@@ -284,22 +284,22 @@ fn scripts_do_the_same(draw: Draw) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fair_scripts_do_the_same_on_both() {
+async fn fair_scripts_behave_alike_on_both_servers() {
     scripts_do_the_same(fair::draw);
 }
 
 /// Scripts of fenced, spin and multi locks.
 #[tokio::test(start_paused = true)]
-async fn fenced_spin_and_multi_scripts_do_the_same_on_both() {
+async fn fenced_spin_and_multi_scripts_behave_alike_on_both_servers() {
     scripts_do_the_same(group::draw);
 }
 
 #[tokio::test(start_paused = true)]
-async fn plain_scripts_do_the_same_on_both() {
+async fn plain_scripts_behave_alike_on_both_servers() {
     scripts_do_the_same(plain::draw);
 }
 
 #[tokio::test(start_paused = true)]
-async fn read_write_scripts_do_the_same_on_both() {
+async fn read_write_scripts_behave_alike_on_both_servers() {
     scripts_do_the_same(rwlock::draw);
 }

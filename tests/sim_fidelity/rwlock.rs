@@ -43,7 +43,6 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
     let (hold, back, earlier, last) = (d.taken(), d.given_back(), d.earlier(), d.last(now));
     let alone = d.of(&["0", "0", "0", "1"]);
     let left = d.of(&["-1", "0", "0", "1", "2"]);
-    let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| s(word)).collect());
     match d.roll(40) {
         0..9 => {
             let own = [&owner, &lease, &hold, &earlier, &last, &alone, &tag, &d.of(&["0", "1"])];
@@ -72,28 +71,39 @@ pub(crate) fn draw(d: &mut Dice, now: i64) -> (Agree, Vec<String>) {
             call(FORCE, &[&hash], &[&s(mode), &s(message), &last, &publish, &channel])
         }
         26..28 => call(STATE, &[&hash], &[&d.of(&["read", "write"]), &tag]),
-        28..32 => {
-            // A negative lease sets exactly that many ms, even if more are left. 5 ms would end before the comparison.
-            let lease = if lease == "-5" { s("-15000") } else { lease };
-            let (mut keys, mut args) = (Vec::new(), vec![lease, last]);
-            for _ in 0..1 + d.roll(3) {
-                let [hash, tag, ..] = LOCKS[d.roll(5) / 4].map(str::to_owned);
-                let (owner, known) = (d.mostly(&OWNERS, 4), d.roll(3));
-                keys.push(hash);
-                keys.extend((1..=known).map(|n| format!("{tag}:{owner}:rwlock_timeout:{n}")));
-                args.extend([owner, d.relied_on(), d.of(&["read", "read", "write", "keep"]), tag, known.to_string()]);
-            }
-            script(RENEW, &keys, &args)
-        }
+        28..32 => draw_renewal(d, lease, last),
+        n => draw_corruption(d, n, now, [&hash, &waiting, &owner, &cover]),
+    }
+}
+
+/// A call that renews a few holds.
+fn draw_renewal(d: &mut Dice, lease: String, last: String) -> (Agree, Vec<String>) {
+    // A negative lease sets exactly that many ms, even if more are left. 5 ms would end before the comparison.
+    let lease = if lease == "-5" { "-15000".to_owned() } else { lease };
+    let (mut keys, mut args) = (Vec::new(), vec![lease, last]);
+    for _ in 0..1 + d.roll(3) {
+        let [hash, tag, ..] = LOCKS[d.roll(5) / 4].map(str::to_owned);
+        let (owner, known) = (d.mostly(&OWNERS, 4), d.roll(3));
+        keys.push(hash);
+        keys.extend((1..=known).map(|n| format!("{tag}:{owner}:rwlock_timeout:{n}")));
+        args.extend([owner, d.relied_on(), d.of(&["read", "read", "write", "keep"]), tag, known.to_string()]);
+    }
+    script(RENEW, &keys, &args)
+}
+
+/// A command that corrupts the keys of a lock, for the number `n` from 32.
+fn draw_corruption(d: &mut Dice, n: usize, now: i64, [hash, waiting, owner, cover]: [&str; 4]) -> (Agree, Vec<String>) {
+    let plain = |words: &[&str]| (Agree::Exactly, words.iter().map(|word| (*word).to_owned()).collect());
+    match n {
         // A reader dies, or its lease changes.
-        32 => plain(&["del", &cover]),
-        33 => plain(&["pexpire", &cover, &d.of(&["7000", "60000"])]),
+        32 => plain(&["del", cover]),
+        33 => plain(&["pexpire", cover, &d.of(&["7000", "60000"])]),
         34 => plain(&["persist", &d.of(&["r", "{r}:a:1:rwlock_timeout:1"])]),
-        35 => plain(&["zadd", &waiting, &(now + 1000 * (d.roll(10) as i64 - 5)).to_string(), &owner]),
+        35 => plain(&["zadd", waiting, &(now + 1000 * (d.roll(10) as i64 - 5)).to_string(), owner]),
         36 => plain(&["del", &d.of(&["r", "{s}t", "{r}:rwlock_waiting"])]),
         // A forged field, or a lock of another kind.
-        37 => plain(&["hset", &hash, &owner, &d.of(&["1", "2", "x", "0", "-1"])]),
-        38 if d.roll(3) == 0 => plain(&["hset", &hash, "mode", &d.of(&["read", "write", "odd"])]),
+        37 => plain(&["hset", hash, owner, &d.of(&["1", "2", "x", "0", "-1"])]),
+        38 if d.roll(3) == 0 => plain(&["hset", hash, "mode", &d.of(&["read", "write", "odd"])]),
         39 if d.roll(3) == 0 => {
             plain(&["set", &d.of(&["r", "{r}:rwlock_waiting", "{r}:a:1:rwlock_timeout:1"]), "no lock"])
         }

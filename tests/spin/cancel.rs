@@ -5,11 +5,11 @@ use bed::dropped::{DROPS, drops, waiters_dropped_in_the_queue};
 use crate::rig::spin;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acquires_of_spin_locks_dropped_at_random_points_leave_nothing() {
+async fn acquires_dropped_at_random_points_leave_no_keys() {
     spin(async |bed| drops(bed, DROPS / 4).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_dropped_in_the_queue_of_a_spin_lock_hold_nobody_up() {
+async fn waiters_dropped_in_queue_do_not_block_others() {
     spin(waiters_dropped_in_the_queue).await;
 }

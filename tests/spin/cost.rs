@@ -1,4 +1,4 @@
-//! The cost of the spin lock: as the reentrant lock, without messages.
+//! The cost of the spin lock: the same as the reentrant lock, without messages.
 
 use bed::cost::{only, passed_on, renewal, sent, steps, warm};
 use bed::{Bed, becomes, idle, secs};
@@ -14,7 +14,7 @@ async fn begin(bed: &Bed) -> Client {
 }
 
 #[tokio::test]
-async fn every_step_of_a_spin_lock_is_one_command() {
+async fn each_spin_lock_operation_costs_one_command() {
     spin(async |bed| {
         let client = begin(bed).await;
         steps(bed, &client, Flavour::Spin).await;
@@ -22,9 +22,9 @@ async fn every_step_of_a_spin_lock_is_one_command() {
     .await;
 }
 
-/// A hand-off, as with a reentrant lock, and without subscriptions.
+/// A hand-over, as with a reentrant lock, but without subscriptions.
 #[tokio::test]
-async fn passing_on_inside_a_process_costs_nothing() {
+async fn hand_over_inside_process_costs_no_commands() {
     spin(async |bed| {
         let known = begin(bed).await;
         let all = passed_on(bed, Flavour::Spin).await;
@@ -34,9 +34,9 @@ async fn passing_on_inside_a_process_costs_nothing() {
     .await;
 }
 
-/// Behind another process, one of a hundred tasks asks and then pauses.
+/// Behind another process, only one of a hundred tasks tries, and then pauses.
 #[tokio::test]
-async fn a_hundred_waiting_tasks_of_one_process_are_one_contender() {
+async fn hundred_waiting_tasks_are_one_contender() {
     spin(async |bed| {
         let (client, holder) = (begin(bed).await, bed.still_client().await);
         let guard = holder.spin("x").lock().await.unwrap();
@@ -59,7 +59,7 @@ async fn a_hundred_waiting_tasks_of_one_process_are_one_contender() {
 }
 
 #[tokio::test]
-async fn renewal_of_250_locks_is_3_commands() {
+async fn renewal_of_250_locks_costs_3_commands() {
     spin(async |bed| {
         let client = begin(bed).await;
         let mut guards = Vec::new();

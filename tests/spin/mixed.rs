@@ -9,7 +9,7 @@ use crate::rig::spin;
 use bed::{Counter, becomes, ends, enter, ms, secs};
 
 #[tokio::test]
-async fn what_stands_in_redis_is_the_reentrant_locks_hash() {
+async fn state_in_redis_is_hash_of_reentrant_lock() {
     spin(async |bed| {
         let client = bed.client().await;
         let me = client.owner();
@@ -35,7 +35,7 @@ async fn what_stands_in_redis_is_the_reentrant_locks_hash() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_kinds_keep_each_other_out() {
+async fn spin_and_reentrant_locks_exclude_each_other() {
     spin(async |bed| {
         let quick = || bed.builder().poll_cap(ms(50));
         let clients = [bed.connect(quick()).await, bed.connect(quick()).await];
@@ -58,7 +58,8 @@ async fn both_kinds_keep_each_other_out() {
     .await;
 }
 
-/// In the same process, a reentrant waiter behind a spin lock's holder need not poll. Every kind of release wakes it.
+/// In the same process, a reentrant waiter behind a spin lock's holder need not poll. Every kind of release wakes the
+/// waiter.
 async fn a_release_wakes_a_reentrant_waiter_of_the_same_process(way: &'static str) {
     spin(async |bed| {
         let client = bed.still_client().await;
@@ -86,7 +87,7 @@ bed::cases!(a_release_wakes_a_reentrant_waiter_of_the_same_process:
 
 /// A spin waiter finds the release of a reentrant lock by polling, and does not subscribe.
 #[tokio::test]
-async fn a_spin_waiter_behind_a_reentrant_holder_does_not_listen() {
+async fn spin_waiter_behind_reentrant_holder_does_not_subscribe() {
     spin(async |bed| {
         let (ours, theirs) = (bed.client().await, bed.client().await);
         let guard = ours.reentrant("job").lock().await.unwrap();

@@ -8,7 +8,7 @@ use bed::{becomes, ends, idle, ms, secs, waits_in_vain};
 
 /// Two clients run all operations of spin locks, and wait for each other, without a single pub/sub command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn not_one_message_and_not_one_subscription() {
+async fn spin_locks_neither_publish_nor_subscribe() {
     spin(async |bed| {
         let clients = [bed.client().await, bed.client().await];
         // Excludes the probe at connect.
@@ -48,7 +48,7 @@ async fn not_one_message_and_not_one_subscription() {
 
 /// A login that may neither publish nor subscribe can use every operation.
 #[tokio::test]
-async fn a_login_without_a_right_to_any_message_will_do() {
+async fn login_without_pubsub_rights_can_use_spin_locks() {
     spin(async |bed| {
         let rules = ["reset", "on", ">SECRET", "~*", "resetchannels", "+@all", "-publish", "-spublish", "-@pubsub"];
         let () = bed.admin.cmd(&[&["ACL", "SETUSER", "mute"], rules.as_slice()].concat()).await;
@@ -77,12 +77,12 @@ async fn a_login_without_a_right_to_any_message_will_do() {
 }
 
 #[tokio::test]
-async fn a_release_wakes_the_next_task_of_the_process() {
+async fn release_wakes_next_task_of_process() {
     spin(async |bed| {
         let client = bed.still_client().await;
         let lock = client.spin("job").backoff(Backoff::constant(secs(3600)).unwrap());
         for how in [Acquire::new(), Acquire::new().owner(&client.owner())] {
-            // A lock of a given owner is not handed over: the next task acquires it from the server.
+            // A lock of an explicit owner is not handed over. The next task acquires it from the server.
             let guard = lock.acquire(how).await.unwrap().unwrap();
             let waiter = bed::passer(lock.clone());
             becomes("waiters", 1, async || client.stats().waiting).await;

@@ -10,10 +10,10 @@ use crate::segments::{SEGMENTS, any, waits_for_each};
 use bed::dropped::{at_each_await, only_left};
 use bed::{ends, idle, ms, reentrant, secs};
 
-/// Acquires of any segment and of all segments are dropped at the first await, at the second, and so on; the same with
-/// the release. No segment is held, or one, or all.
+/// Drops acquires of any segment and of all segments at the first await, at the second, and so on. Then drops the
+/// release in the same way. Another owner holds no segment, one segment, or all.
 #[tokio::test]
-async fn dropped_at_each_await_it_leaves_nothing() {
+async fn acquire_or_release_dropped_at_each_await_leaves_no_keys() {
     reentrant(async |bed| {
         let client = bed.connect(bed.builder().subscription_linger(ms(20))).await;
         let other = bed.connect(bed.builder().watchdog(secs(600))).await;
@@ -28,7 +28,7 @@ async fn dropped_at_each_await_it_leaves_nothing() {
                     guards.push(theirs.segment(n).unwrap().lock().await.unwrap());
                 }
                 let keys = bed.keys().await;
-                // Leftovers would outlast the test.
+                // With this lease, leftovers outlast the test.
                 let how = |is_free| Acquire::new().lease(secs(600)).wait(if is_free { secs(600) } else { ms(60) });
                 let look = async |when: String| only_left(bed, &client, &keys, &when).await;
                 let any = async || Ok(striped.any(how(taken < SEGMENTS)).await?.map(|(_, guard)| guard));
@@ -47,7 +47,7 @@ async fn dropped_at_each_await_it_leaves_nothing() {
 
 /// Dropped while it waits for all segments, and at random points.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_at_any_point_it_leaves_nothing() {
+async fn acquires_dropped_at_random_points_leave_no_keys() {
     reentrant(async |bed| {
         let builder = || bed.builder().subscription_linger(ms(100)).watchdog(secs(600));
         let (client, holder) = (bed.connect(builder()).await, bed.connect(builder()).await);

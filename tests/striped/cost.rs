@@ -11,16 +11,16 @@ async fn sent(bed: &Bed) -> u64 {
     count
 }
 
-/// Teaches the server the scripts, and resets the counter.
+/// Loads the scripts, and resets the counter.
 async fn warm(bed: &Bed, client: &Client) {
     any(&client.striped("s", SEGMENTS)).await.1.unlock().await.unwrap();
     idle(client).await;
     sent(bed).await;
 }
 
-/// A free segment costs one command for each segment that is tried. If all are busy, each is asked once.
+/// Acquiring a free segment costs one command for each tried segment. If all segments are busy, each is tried once.
 #[tokio::test]
-async fn an_acquire_is_a_command_for_each_segment_that_is_tried() {
+async fn acquire_costs_one_command_per_tried_segment() {
     reentrant(async |bed| {
         let client = bed.still_client().await;
         warm(bed, &client).await;
@@ -43,7 +43,7 @@ async fn an_acquire_is_a_command_for_each_segment_that_is_tried() {
 /// Tasks that wait on one object share one attempt at each segment, and then send nothing until they are woken. A query
 /// of all segments costs one command for each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_waiting_tasks_have_one_attempt_at_each_segment() {
+async fn hundred_waiting_tasks_share_one_subscription_per_segment() {
     const TASKS: usize = 100;
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
@@ -61,7 +61,7 @@ async fn a_hundred_waiting_tasks_have_one_attempt_at_each_segment() {
         let listens = async || bed.admin.channels().await.len();
         becomes("segments that are listened for", SEGMENTS, listens).await;
         assert!(bed.admin.calls("subscribe").await <= SEGMENTS as u64);
-        // Tasks that came before the first one had found all segments busy asked once themselves. No task asks
+        // Tasks that came before the first task had found all segments busy tried once themselves. No task tries
         // repeatedly.
         let asked = bed.admin.calls("evalsha").await;
         assert!(asked <= (SEGMENTS * (TASKS + 2)) as u64, "{asked} commands of {TASKS} waiting tasks");

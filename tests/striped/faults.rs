@@ -5,6 +5,6 @@ use bed::reentrant;
 use bed::session::{STRIPED, in_every_way};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_lost_in_every_way_changes_no_count() {
+async fn command_faults_change_no_hold_count() {
     reentrant(async |bed| in_every_way(bed, STRIPED).await).await;
 }

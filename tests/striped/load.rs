@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::segments::any;
 use bed::{Counter, ends, reentrant};
 
-/// 16 tasks of two clients run 1 600 sections over 8 segments. They alternate between any segment and the segment of a
-/// key.
+/// 16 tasks of two clients run 1 600 sections over 8 segments. The sections alternate between any segment and the
+/// segment of a key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_segment_has_one_holder_and_all_segments_are_used() {
+async fn segment_has_one_holder_and_all_segments_are_used() {
     const EACH: u64 = 100;
     reentrant(async |bed| {
         let clients = [bed.client().await, bed.client().await];

@@ -29,7 +29,7 @@ fn exclusive(client: &Client) -> Vec<Striped> {
 }
 
 #[tokio::test]
-async fn there_are_as_many_holders_as_segments_and_no_more() {
+async fn striped_lock_grants_exactly_one_hold_per_segment() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         for (striped, theirs) in exclusive(&client).into_iter().zip(exclusive(&other)) {
@@ -77,7 +77,7 @@ async fn readers_share_segments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_gets_the_first_segment_that_is_released() {
+async fn waiter_gets_first_released_segment() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         for (striped, theirs) in exclusive(&client).into_iter().zip(exclusive(&other)) {
@@ -117,7 +117,7 @@ async fn a_waiter_gets_the_first_segment_that_is_released() {
 }
 
 #[tokio::test]
-async fn all_and_any_exclude_each_other() {
+async fn acquires_of_all_and_any_segment_exclude_each_other() {
     reentrant(async |bed| {
         let (client, other) = (bed.still_client().await, bed.still_client().await);
         for (striped, theirs) in exclusive(&client).into_iter().zip(exclusive(&other)) {
@@ -141,7 +141,7 @@ async fn all_and_any_exclude_each_other() {
 
 /// Through the trait object, with leases and waits.
 #[tokio::test]
-async fn a_striped_lock_is_a_lock_as_any_other() {
+async fn striped_lock_works_through_trait_object() {
     reentrant(async |bed| {
         let client = bed.connect(bed.builder().poll_cap(ms(200))).await;
         let striped = client.striped("s", 2);

@@ -1,4 +1,4 @@
-//! Segments that cannot be used: the server is frozen or gone, or a key has another type.
+//! Segments that cannot be used: the server is frozen or down, or a key has another type.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ fn silent(error: &Error) -> bool {
     matches!(error, Error::Timeout { .. } | Error::Connection { .. })
 }
 
-/// An unknown state is not reported as busy, as with a single lock. Commands time out within each wait, however slow
-/// the machine is.
+/// An unknown state is not reported as busy, as with a single lock. Commands time out within each wait, even on a slow
+/// machine.
 async fn a_server_that_does_not_answer_is_an_error(gone: bool) {
     let server = RedisServer::start();
     let client = bed::builder(&server.url()).command_timeout(secs(1)).connect().await.unwrap();
@@ -56,8 +56,8 @@ bed::cases!(on two threads, a_server_that_does_not_answer_is_an_error:
     gone = true,
 );
 
-/// The wait runs out, because other owners hold the remaining segments. A wait in which only the bad segment was asked
-/// is repeated.
+/// The wait runs out, because other owners hold the remaining segments. A wait that tried only the bad segment is
+/// repeated.
 async fn waits_in_vain(striped: &Striped, how: Acquire, first: Duration, is_bad: impl Fn(&Error) -> bool) {
     let busy = with_longer_waits(first, async |wait| {
         let busy = striped.any(how.clone().wait(wait)).await.map(|got| got.map(|(_, guard)| guard));
@@ -67,7 +67,7 @@ async fn waits_in_vain(striped: &Striped, how: Acquire, first: Duration, is_bad:
     assert!(in_vain(&busy), "others have the rest: {busy:?}");
 }
 
-async fn a_bad_segment_fails_nobody_whom_another_serves(flavour: Flavour) {
+async fn unusable_segment_fails_no_caller_that_another_serves(flavour: Flavour) {
     reentrant(async |bed| {
         let client = bed.client().await;
         let striped = Striped::over(&client, flavour, "s", SEGMENTS);
@@ -85,7 +85,7 @@ async fn a_bad_segment_fails_nobody_whom_another_serves(flavour: Flavour) {
             assert_ne!(at, 1, "the bad segment was granted");
             guard.unlock().await.unwrap();
         }
-        // If the other segments are busy, the result is busy, and a waiter gets the segment that is released.
+        // If the other segments are busy, the result is busy. A waiter acquires the first released segment.
         let mut guards = Vec::new();
         for _ in 0..3 {
             guards.push(striped.any(Acquire::new()).await.unwrap().unwrap().1);
@@ -127,13 +127,13 @@ async fn a_bad_segment_fails_nobody_whom_another_serves(flavour: Flavour) {
     .await;
 }
 
-bed::cases!(on two threads, a_bad_segment_fails_nobody_whom_another_serves:
+bed::cases!(on two threads, unusable_segment_fails_no_caller_that_another_serves:
     reentrant_locks = Flavour::Reentrant,
     fair_locks = Flavour::Fair,
     write_locks = Flavour::Write,
 );
 
-/// A client that soon notices changes of a key. It has few retries, so an error soon ends its wait at a segment.
+/// A client that soon notices changes of a key, with few retries, so an error soon ends its wait at a segment.
 async fn brisk(bed: &Bed) -> Client {
     bed.connect(bed.builder().poll_cap(ms(200)).retry_attempts(1).retry_delay((ms(10), ms(50)))).await
 }
@@ -158,7 +158,7 @@ async fn waits_for(client: &Client, segments: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_segment_that_is_mended_serves_again() {
+async fn segment_is_used_again_after_its_key_is_repaired() {
     reentrant(async |bed| {
         let client = brisk(bed).await;
         let striped = client.striped("s", 2);
@@ -205,7 +205,7 @@ bed::cases!(on two threads, a_waiter_fails_when_all_segments_go_bad:
 
 /// A plain lock has no re-entry, but the owner of one segment may acquire another segment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_segment_that_its_owner_holds_is_passed_over() {
+async fn segment_held_by_same_owner_is_skipped() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let striped = Striped::over(&client, Flavour::Plain, "s", 3);

@@ -11,7 +11,7 @@ use bed::{ends, ms, reentrant, secs};
 
 /// A key's segment never changes, because other processes and other versions rely on it.
 #[tokio::test]
-async fn a_keys_segment_never_changes() {
+async fn segment_of_key_is_stable_and_evenly_spread() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let of = |segments: usize, key: &str| client.striped("x", segments).of(key).unwrap();
@@ -55,7 +55,7 @@ async fn segments_are_spread_over_the_slots_of_a_cluster() {
 }
 
 #[tokio::test]
-async fn a_striped_lock_without_segments_is_refused() {
+async fn striped_lock_without_segments_is_refused() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let me = client.owner();
@@ -75,7 +75,7 @@ async fn a_striped_lock_without_segments_is_refused() {
 }
 
 #[tokio::test]
-async fn state_release_and_force_unlock_are_of_all_segments() {
+async fn state_release_and_force_unlock_apply_to_all_segments() {
     reentrant(async |bed| {
         let (client, other) = (bed.client().await, bed.client().await);
         let striped = client.striped("s", SEGMENTS);
@@ -93,7 +93,7 @@ async fn state_release_and_force_unlock_are_of_all_segments() {
         let again = striped.segment(at).unwrap().acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
         assert_eq!(striped.hold_count(&me).await.unwrap(), 2);
         assert_eq!(again.unlock().await.unwrap(), Released::StillHeld(1));
-        // A given-up owner is released by another client, in whichever segment it is.
+        // Another client releases a given-up hold by its owner, whatever its segment.
         let me = one.into_owner();
         assert_eq!(other.striped("s", SEGMENTS).release(&me).await.unwrap(), Released::Free);
         let error = striped.release(&me).await.unwrap_err();
@@ -109,9 +109,9 @@ async fn state_release_and_force_unlock_are_of_all_segments() {
     .await;
 }
 
-/// The owner of any segment gets no second one.
+/// With `not_reentrant`, the owner of any segment gets no second segment.
 #[tokio::test]
-async fn not_reentrant_is_refused_where_the_owner_holds_a_segment() {
+async fn not_reentrant_acquire_is_refused_when_owner_holds_a_segment() {
     reentrant(async |bed| {
         let client = bed.client().await;
         let striped = client.striped("s", SEGMENTS);

@@ -34,7 +34,7 @@ async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
     // One seed is enough. It reports the TLS ports of the others.
     let (first, _) = url.split_once(',').unwrap();
     for url in [&*url, first] {
-        have(&trusted, url, "cluster::inner_locks_on_every_primary_wait_and_wake");
+        have(&trusted, url, "cluster::inner_locks_on_every_primary_wake_waiters");
     }
     // A redirect contains the TLS port of the right server.
     let begun = tokio::task::spawn_blocking({
@@ -49,17 +49,17 @@ async fn locks_of_a_cluster_go_over_tls_and_follow_their_slots() {
     // This lock tells the second process that the slot has moved.
     let () = cluster.nodes()[1].admin().cmd(&["HSET", &key_in(SLOTS[0], "moved:"), "somebody", "1"]).await;
     begun.await.unwrap();
-    have(&folder.path().join("stranger.pem"), &url, "cluster::inner_refused");
+    have(&folder.path().join("stranger.pem"), &url, "cluster::inner_server_certificate_is_refused");
 }
 
 /// Servers that announce addresses for which their certificate is not valid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostnames_are_those_of_the_address_map() {
+async fn address_map_hostnames_are_checked_against_certificate() {
     let folder = certificates("DNS:localhost");
     let cluster = three(folder.path()).await;
     let trusted = folder.path().join("ca.pem");
-    have(&trusted, &cluster.url(), "cluster::inner_refused");
-    have(&trusted, &cluster.url(), "cluster::inner_locks_by_names");
+    have(&trusted, &cluster.url(), "cluster::inner_server_certificate_is_refused");
+    have(&trusted, &cluster.url(), "cluster::inner_locks_work_over_mapped_host_names");
 }
 
 async fn turns(client: &Client, other: &Client) {
@@ -75,7 +75,7 @@ async fn turns(client: &Client, other: &Client) {
 
 #[tokio::test]
 #[ignore = "run by another one"]
-async fn inner_locks_on_every_primary_wait_and_wake() {
+async fn inner_locks_on_every_primary_wake_waiters() {
     let other = outer().connect().await.unwrap();
     for builder in builders() {
         let client = builder.connect().await.unwrap();
@@ -112,7 +112,7 @@ async fn inner_a_lock_is_kept_while_its_slot_moves() {
 
 #[tokio::test]
 #[ignore = "run by another one"]
-async fn inner_locks_by_names() {
+async fn inner_locks_work_over_mapped_host_names() {
     let (_, hosts) = url().split_once("://").map(|(scheme, hosts)| (scheme.to_owned(), hosts.to_owned())).unwrap();
     let named = |host: &str| (host.to_owned(), host.replace("127.0.0.1", "localhost"));
     let map: HashMap<String, String> = hosts.split(',').map(named).collect();
@@ -124,7 +124,7 @@ async fn inner_locks_by_names() {
 
 #[tokio::test]
 #[ignore = "run by another one"]
-async fn inner_refused() {
+async fn inner_server_certificate_is_refused() {
     for builder in builders() {
         let message = message(builder).await;
         assert!(message.to_lowercase().contains("cert"), "{message}");
@@ -134,7 +134,7 @@ async fn inner_refused() {
 /// The servers require client certificates, have one certificate for the cluster's name, and announce addresses.
 #[cfg(not(feature = "native-tls"))]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_both_sides_and_a_name_for_the_whole() {
+async fn client_and_server_certificates_and_server_name_are_checked() {
     let authority = Authority::new("cluster");
     authority.server("DNS:cluster.internal", When::Now);
     let (certificate, key) = authority.sign("client-", "DNS:client", When::Now);
@@ -164,7 +164,7 @@ async fn certificates_of_both_sides_and_a_name_for_the_whole() {
         let (client, other) = (builder(right()).connect().await.unwrap(), builder(right()).connect().await.unwrap());
         turns(&client, &other).await;
 
-        // The trusted file is replaced: every server's error says so, and the client recovers afterwards.
+        // The trusted file is replaced. Every server's error reports this, and the client recovers afterwards.
         std::fs::copy(stranger.file("ca.pem"), &trusted).unwrap();
         for node in cluster.nodes() {
             kill(node.admin()).await;
@@ -181,7 +181,7 @@ async fn certificates_of_both_sides_and_a_name_for_the_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credentials_are_asked_for_by_each_server() {
+async fn connections_to_every_node_use_changed_password() {
     let authority = Authority::new("cluster");
     authority.server("IP:127.0.0.1", When::Now);
     let cluster = three(authority.folder()).await;

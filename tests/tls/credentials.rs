@@ -1,4 +1,4 @@
-//! Changing credentials: the provider is asked before each login, over both transports, with and without TLS.
+//! Changing credentials: the client queries the provider before each login, over both transports, with and without TLS.
 
 use std::io;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Tokens {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_comes_back_with_the_new_password_by_itself() {
+async fn client_reconnects_with_new_password_from_provider() {
     let secure = Secure::start("IP:127.0.0.1", When::Now, "no");
     let admin = Admin::connect(&secure.server).await;
     for (direct, by_tls) in BOTH.iter().flat_map(|direct| [(*direct, false), (*direct, true)]) {
@@ -85,7 +85,7 @@ async fn a_client_comes_back_with_the_new_password_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() {
+async fn failing_credentials_provider_is_named_in_errors() {
     let server = RedisServer::start();
     let admin = Admin::connect(&server).await;
     set_password(&admin, USER, "hunter2").await;
@@ -101,7 +101,8 @@ async fn a_provider_that_gives_nothing_is_told_within_the_time_for_connecting() 
             let Error::Connection { message, .. } = &error else { panic!("{error:?}") };
             assert!(message.contains("provider of credentials") && message.contains(part), "{message}");
 
-            // At a later login: calls return the provider's error, and the client recovers by itself.
+            // At a later login the provider fails. Calls return the provider's error, and the client recovers by
+            // itself.
             tokens.say(Says::Password("hunter2".to_owned()));
             let builder = tokens.builder(brisk(&server.url(), direct).command_timeout(secs(5)));
             let client = bed::with_longer_waits(secs(6), async |wait| {

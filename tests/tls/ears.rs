@@ -44,8 +44,8 @@ pub fn key(file: &Path) {
     KEYS.lock().extend(forms);
 }
 
-/// Shortens long runs of one character. No secret has such a run. Each line is searched for every secret, which would
-/// take long for names of thousands of characters.
+/// Shortens long runs of one character, which no secret has. Otherwise the search for every secret would take long in
+/// names of thousands of characters.
 fn squeezed(text: &str) -> String {
     const LONGEST: u32 = 16;
     let (mut last, mut run) = (None, 0);

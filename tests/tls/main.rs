@@ -45,7 +45,7 @@ struct Secure {
     _server: RedisServer,
 }
 
-/// A folder with a certificate for these names, the authority that signed it, and another authority.
+/// A folder with a certificate for these names, its authority, and another authority.
 fn certificates(names: &str) -> Folder {
     let dir = Folder::new();
     let at = dir.path();
@@ -107,24 +107,24 @@ fn outer() -> Builder {
 
 #[cfg(not(feature = "native-tls"))]
 #[test]
-fn n21_locks_over_tls_with_several_providers_in_the_build() {
+fn n21_locks_work_over_tls_with_several_providers_in_the_build() {
     let server = Secure::start();
-    server.have("ca.pem", "127.0.0.1", "inner_locks_wait_and_wake");
-    server.have("ca.pem", "localhost", "inner_locks_wait_and_wake");
-    server.have("ca.pem", "127.0.0.1", "inner_the_programs_own_choice_comes_first");
+    server.have("ca.pem", "127.0.0.1", "inner_locks_wake_waiters");
+    server.have("ca.pem", "localhost", "inner_locks_wake_waiters");
+    server.have("ca.pem", "127.0.0.1", "inner_crypto_provider_of_program_is_preferred");
 }
 
 #[cfg(not(feature = "native-tls"))]
 #[test]
-fn n21_whoever_is_not_trusted_is_refused() {
+fn n21_untrusted_server_is_refused() {
     let server = Secure::start();
-    server.have("stranger.pem", "127.0.0.1", "inner_refused");
-    server.have("no-such.pem", "127.0.0.1", "inner_nobody_is_trusted");
+    server.have("stranger.pem", "127.0.0.1", "inner_server_certificate_is_refused");
+    server.have("no-such.pem", "127.0.0.1", "inner_missing_trust_file_is_refused");
 }
 
 #[tokio::test]
 #[ignore = "run by another one"]
-async fn inner_locks_wait_and_wake() {
+async fn inner_locks_wake_waiters() {
     let (client, other) = (outer().connect().await.unwrap(), outer().connect().await.unwrap());
     // The library does not install rustls' default provider for the program.
     assert!(CryptoProvider::get_default().is_none());
@@ -134,8 +134,8 @@ async fn inner_locks_wait_and_wake() {
 
 #[tokio::test]
 #[ignore = "run by another one"]
-async fn inner_the_programs_own_choice_comes_first() {
-    // A provider without cipher suites, so that its use shows.
+async fn inner_crypto_provider_of_program_is_preferred() {
+    // A provider without cipher suites, so that its use fails.
     let mut useless = rustls::crypto::aws_lc_rs::default_provider();
     useless.cipher_suites.clear();
     useless.install_default().unwrap();
@@ -145,7 +145,7 @@ async fn inner_the_programs_own_choice_comes_first() {
 
 #[tokio::test]
 #[ignore = "run by another one"]
-async fn inner_refused() {
+async fn inner_server_certificate_is_refused() {
     let refused = outer().connect().await;
     let Err(Error::Connection { message, .. }) = &refused else { panic!("{refused:?}") };
     assert!(message.to_lowercase().contains("cert"), "{message}");
@@ -153,7 +153,7 @@ async fn inner_refused() {
 
 #[tokio::test]
 #[ignore = "run by another one"]
-async fn inner_nobody_is_trusted() {
+async fn inner_missing_trust_file_is_refused() {
     let refused = outer().connect().await;
     let Err(Error::Config { what }) = &refused else { panic!("{refused:?}") };
     assert!(what.contains("SSL_CERT_FILE") && !what.contains("secret"), "{what}");

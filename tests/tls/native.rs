@@ -8,7 +8,7 @@ use crate::pki::{Authority, When};
 use crate::rig::{BOTH, Secure, failure, message, refusal, works};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_files_and_the_name_are_heeded() {
+async fn tls_files_and_server_name_are_applied() {
     let server = Secure::start("DNS:redis.internal", When::Now, "yes");
     let expired = Secure::start("IP:127.0.0.1", When::Past, "no");
     let (certificate, key) = server.authority.sign("client-", "DNS:client", When::Now);

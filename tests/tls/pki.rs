@@ -37,7 +37,7 @@ pub fn openssl(dir: &Path, args: &str) {
 }
 
 impl Authority {
-    /// Makes an authority with this name, which tells it apart from others.
+    /// Makes an authority with this name.
     pub fn new(name: &str) -> Self {
         let dir = Folder::new();
         std::fs::write(dir.path().join("index.txt"), "").unwrap();

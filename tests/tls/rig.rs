@@ -158,8 +158,8 @@ pub async fn failure(builder: Builder, wait: Duration) -> Error {
     connecting.await.expect("connecting ends in time").expect_err("it fails")
 }
 
-/// Returns the error with which a server refuses a connection. After a mere timeout the server may not have been
-/// reached, so the function connects again with twice the time.
+/// Returns the error with which a server refuses a connection. A timeout may mean that the server was not reached. Then
+/// the function connects again with twice the time.
 pub async fn refusal(builder: Builder) -> Error {
     bed::refusal(&builder, |error| !matches!(error, Error::Timeout { step: Step::Connect, .. })).await
 }

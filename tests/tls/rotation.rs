@@ -24,7 +24,7 @@ async fn an_authority_is_replaced_without_a_restart() {
 
         server.kill_clients().await;
         told(&client, "a", "an authority that is not trusted").await;
-        // Both authorities are trusted, as while servers change one by one.
+        // Both authorities are trusted, as during a step-by-step change of servers.
         let both = fs::read_to_string(server.ca()).unwrap() + &fs::read_to_string(successor.file("ca.pem")).unwrap();
         fs::write(&trusted, both).unwrap();
         heals(&client, "a").await;

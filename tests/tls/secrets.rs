@@ -23,7 +23,7 @@ fn error(error: &Error) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_and_passwords_show_nowhere() {
+async fn keys_and_passwords_appear_in_no_error_debug_output_or_log() {
     let server = Secure::start("IP:127.0.0.1", When::Now, "yes");
     let (certificate, key) = server.authority.sign("client-", "DNS:client", When::Now);
     let (strange, strange_key) = Authority::new("stranger").sign("client-", "DNS:client", When::Now);
@@ -63,7 +63,7 @@ async fn keys_and_passwords_show_nowhere() {
 
 /// The control: a secret is detected in each of its forms.
 #[test]
-fn secrets_would_be_seen() {
+fn secret_is_detected_in_each_form() {
     let authority = Authority::new("control");
     let (_, key) = authority.sign("x-", "DNS:x", When::Now);
     let text = std::fs::read_to_string(key).unwrap();

@@ -64,7 +64,7 @@ async fn locks_follow_the_primary_over_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicated_servers_over_tls_with_a_password_that_changes() {
+async fn client_of_replicated_servers_over_tls_uses_changed_password() {
     let authority = Authority::new("replicated");
     authority.server("IP:127.0.0.1", When::Now);
     let servers = Replicas::start(ReplicasOptions::default().replicas(1).tls(authority.folder())).await;

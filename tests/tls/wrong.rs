@@ -1,4 +1,4 @@
-//! Mistakes in TLS setups: each has its own message, over both transports.
+//! Mistakes in TLS setups. Each mistake has its own message, over both transports.
 
 use bed::secs;
 use distlock::{Error, Tls};
@@ -7,7 +7,7 @@ use distlock_support::RedisServer;
 use crate::pki::{Authority, When};
 use crate::rig::{BOTH, PASSWORD, Secure, brisk, failure, message, refusal, refusal_at_once, works};
 
-/// The messages. None of them fits another case.
+/// The messages. No message fits another case.
 const WRONG: [(&str, &str); 9] = [
     ("authority", "signed by an authority that is not trusted"),
     ("expired", "the server's certificate has expired"),
@@ -60,7 +60,7 @@ async fn each_wrong_certificate_has_a_message_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_name_is_what_the_certificate_is_for() {
+async fn certificate_is_checked_against_server_name() {
     let server = Secure::start("DNS:redis.internal,IP:10.1.2.3", When::Now, "no");
     for direct in BOTH {
         works(server.builder(direct, server.tls().server_name("redis.internal"))).await;
@@ -75,7 +75,7 @@ async fn the_server_name_is_what_the_certificate_is_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_asks_for_a_client_certificate_gets_ours() {
+async fn client_certificate_is_sent_when_server_requests_it() {
     let server = Secure::start("IP:127.0.0.1", When::Now, "yes");
     let (certificate, key) = server.authority.sign("client-", "DNS:client", When::Now);
     let stranger = Authority::new("stranger");
@@ -92,7 +92,7 @@ async fn a_server_that_asks_for_a_client_certificate_gets_ours() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_speaks_plain_and_who_does_not_is_told() {
+async fn missing_tls_on_one_side_is_reported() {
     let server = Secure::start("IP:127.0.0.1", When::Now, "no");
     let plain = RedisServer::builder().password(PASSWORD).start();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -113,7 +113,7 @@ async fn who_speaks_plain_and_who_does_not_is_told() {
 }
 
 #[tokio::test]
-async fn files_that_are_of_no_use_are_told_at_once() {
+async fn unusable_tls_files_are_refused_at_once() {
     let server = Secure::start("IP:127.0.0.1", When::Now, "no");
     let at = |name: &str| server.authority.file(name);
     let (certificate, key) = server.authority.sign("client-", "DNS:client", When::Now);
@@ -150,7 +150,7 @@ async fn files_that_are_of_no_use_are_told_at_once() {
 }
 
 #[tokio::test]
-async fn tls_is_for_urls_of_tls() {
+async fn tls_options_with_plain_url_are_refused() {
     for url in ["redis://127.0.0.1:1", "unix:///no/such.sock", "redis-cluster://127.0.0.1:1", "valkey://127.0.0.1:1"] {
         for direct in BOTH {
             let error = refusal(brisk(url, direct).tls(Tls::new())).await;

@@ -18,7 +18,7 @@ singleServerConfig:
 /// Java's certificate store is refused with its name. If the reader is given PEM files, the store is ignored, and only
 /// these files are trusted.
 #[tokio::test]
-async fn pem_files_stand_for_javas_stores() {
+async fn pem_files_replace_java_truststore() {
     let server = Secure::start("IP:127.0.0.1", When::Now, "no");
     let reader = || {
         RedissonYaml::new().variables([("PORT", server.port.number().to_string()), ("PASSWORD", PASSWORD.to_owned())])

@@ -28,7 +28,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Connects all clients and lets all their waiters wait.
+    /// Connects all clients and starts all their waiters.
     pub async fn gather(url: &str, wanted: &Wanted) -> Self {
         let mut crew = Self::default();
         for number in 0..wanted.clients {

@@ -24,7 +24,7 @@ pub use crew::{Crew, Stay};
 pub const WAITERS: usize = 5;
 /// Maximum number of clients in a process.
 const IN_A_PROCESS: usize = 250;
-/// Each of Java's clients has its own process. With more of them per processor, they do not answer in time.
+/// Each Java client has its own process. With more processes per processor, they do not answer in time.
 const JAVA_A_PROCESSOR: usize = 25;
 const NAME: &str = "fleet";
 const KINDS: [(&str, Kind); 3] =
@@ -237,7 +237,7 @@ async fn java(bed: &Bed, bench: &'static str, kind: Kind, clients: usize, length
         eprintln!("{bench}: no row for Redisson with {clients} clients, one of which failed: {error}");
         return None;
     }
-    // Each thread finishes its last section after the end. So at most one section per thread is counted too much.
+    // Each thread finishes its last section after the end. So the count is too high by at most one section per thread.
     let row = row(bench, Who::Redisson, clients, grants as f64, cpu_s, &busy, figures(clients, &idle, &busy, mib));
     Some(row)
 }

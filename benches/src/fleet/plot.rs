@@ -56,6 +56,71 @@ pub fn svg(rows: &[Row]) -> String {
     text
 }
 
+/// The axes of a panel, which are logarithmic: the clients from 10, and the powers of ten of the value.
+struct Axes {
+    left: f64,
+    last: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Axes {
+    /// The place across the picture of this power of ten.
+    fn x(&self, tens: f64) -> f64 {
+        self.left + (tens - 1.0) / (self.last - 1.0) * WIDTH
+    }
+
+    /// The place down the picture of this power of ten.
+    fn y(&self, tens: f64) -> f64 {
+        TOP + HEIGHT - (tens - self.low) / (self.high - self.low) * HEIGHT
+    }
+
+    /// Draws the title, the lines of the powers of ten, and the numbers of clients.
+    fn draw(&self, text: &mut String, rows: &[Row], title: &str) {
+        let left = self.left;
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "<text x=\"{left}\" y=\"{}\" font-weight=\"bold\">{title}</text>", TOP - 16.0);
+        let mut tens = self.low;
+        while tens <= self.high {
+            let at = self.y(tens);
+            let _ = writeln!(
+                text,
+                "<path d=\"M{left} {at:.1}h{WIDTH}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                left - 6.0,
+                at + 4.0,
+                10_f64.powf(tens),
+            );
+            tens += 1.0;
+        }
+        let mut sizes: Vec<usize> = rows.iter().map(|row| row.processes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for size in sizes {
+            let (at, under) = (self.x((size as f64).log10()), TOP + HEIGHT + 16.0);
+            let _ = writeln!(text, "<text x=\"{at:.1}\" y=\"{under}\" text-anchor=\"middle\">{size}</text>");
+        }
+        let under = TOP + HEIGHT + 32.0;
+        let _ = writeln!(text, "<text x=\"{left}\" y=\"{under}\">clients, with 5 waiters each</text>");
+    }
+}
+
+/// Draws the line of one kind and subject through these points.
+fn draw_line(text: &mut String, points: &[[f64; 2]], who: Who, colour: &str) {
+    let fill = if who == Who::Distlock { colour } else { "#fff" };
+    let dash = if who == Who::Distlock { "" } else { " stroke-dasharray=\"5 3\"" };
+    for [across, down] in points {
+        // Writing to a String cannot fail.
+        let _ =
+            writeln!(text, "<circle cx=\"{across:.1}\" cy=\"{down:.1}\" r=\"3\" fill=\"{fill}\" stroke=\"{colour}\"/>");
+    }
+    let points: Vec<_> = points.iter().map(|[across, down]| format!("{across:.1},{down:.1}")).collect();
+    let _ = writeln!(
+        text,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
+        points.join(" ")
+    );
+}
+
 /// Draws a panel with a line for each kind and subject. Redisson's lines are dashed, with open points.
 fn panel(text: &mut String, rows: &[Row], left: f64, title: &str, of: impl Fn(&Row) -> f64) {
     // A value below 0.01 counts as 0.01, because the axis is logarithmic.
@@ -64,58 +129,23 @@ fn panel(text: &mut String, rows: &[Row], left: f64, title: &str, of: impl Fn(&R
     let low = rows.iter().map(up).fold(f64::INFINITY, f64::min).floor();
     let high = rows.iter().map(up).fold(f64::NEG_INFINITY, f64::max).ceil().max(low + 1.0);
     let last = rows.iter().map(right).fold(2.0, f64::max);
-    let x = |tens: f64| left + (tens - 1.0) / (last - 1.0) * WIDTH;
-    let y = |tens: f64| TOP + HEIGHT - (tens - low) / (high - low) * HEIGHT;
-    // Writing to a String cannot fail.
-    let _ = writeln!(text, "<text x=\"{left}\" y=\"{}\" font-weight=\"bold\">{title}</text>", TOP - 16.0);
-    let mut tens = low;
-    while tens <= high {
-        let at = y(tens);
-        let _ = writeln!(
-            text,
-            "<path d=\"M{left} {at:.1}h{WIDTH}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            left - 6.0,
-            at + 4.0,
-            10_f64.powf(tens),
-        );
-        tens += 1.0;
-    }
-    let mut sizes: Vec<usize> = rows.iter().map(|row| row.processes).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    for size in sizes {
-        let (at, under) = (x((size as f64).log10()), TOP + HEIGHT + 16.0);
-        let _ = writeln!(text, "<text x=\"{at:.1}\" y=\"{under}\" text-anchor=\"middle\">{size}</text>");
-    }
-    let under = TOP + HEIGHT + 32.0;
-    let _ = writeln!(text, "<text x=\"{left}\" y=\"{under}\">clients, with 5 waiters each</text>");
+    let axes = Axes { left, last, low, high };
+    axes.draw(text, rows, title);
     let (mut key, below) = (0.0, TOP + HEIGHT + 52.0);
     for (at, (bench, _)) in super::KINDS.iter().enumerate() {
         let mut is_there = false;
-        for (who, dash) in [(Who::Distlock, ""), (Who::Redisson, " stroke-dasharray=\"5 3\"")] {
-            let line: Vec<&Row> = rows.iter().filter(|row| row.bench == *bench && row.subject == who).collect();
-            if line.is_empty() {
+        for who in [Who::Distlock, Who::Redisson] {
+            let own = rows.iter().filter(|row| row.bench == *bench && row.subject == who);
+            let points: Vec<_> = own.map(|row| [axes.x(right(row)), axes.y(up(row))]).collect();
+            if points.is_empty() {
                 continue;
             }
             is_there = true;
-            let points: Vec<_> = line.iter().map(|row| format!("{:.1},{:.1}", x(right(row)), y(up(row)))).collect();
-            let colour = COLOURS[at];
-            let fill = if who == Who::Distlock { colour } else { "#fff" };
-            for row in &line {
-                let [across, down] = [x(right(row)), y(up(row))];
-                let _ = writeln!(
-                    text,
-                    "<circle cx=\"{across:.1}\" cy=\"{down:.1}\" r=\"3\" fill=\"{fill}\" stroke=\"{colour}\"/>"
-                );
-            }
-            let _ = writeln!(
-                text,
-                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
-                points.join(" ")
-            );
+            draw_line(text, &points, who, COLOURS[at]);
         }
         if is_there {
             let (name, from) = (bench.trim_start_matches("fleet "), left + key);
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "<text x=\"{from}\" y=\"{below}\" fill=\"{}\">{name}</text>", COLOURS[at]);
             key += 16.0 + 6.0 * name.len() as f64;
         }

@@ -132,7 +132,7 @@ impl Trace {
                 self.done.extend(self.open.remove(&worker).map(|turn| Turn { left: Some(at), ..turn }));
             }
             Event::Failed(worker, why) => {
-                // After a failed acquire, the turn is over. A failed release comes after the turn.
+                // A failed acquire ends the turn. A failed release comes after the turn.
                 self.open.remove(&worker);
                 self.failures.push(why);
             }
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_event_survives_its_line() {
+    fn event_round_trips_through_its_line() {
         for event in [
             Event::Asked(1, Kind::Exclusive, 7),
             Event::Asked(2, Kind::Read, 8),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_read_in_parts_and_an_incomplete_line_waits() {
+    fn trace_reads_growing_file_up_to_last_complete_line() {
         let folder = Folder::new();
         let mut trace = Trace::new(folder.path().join("events"));
         trace.read();

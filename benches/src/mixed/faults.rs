@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_option_or_the_seed_chooses_the_language_of_the_victims() {
+    fn victim_language_is_chosen_by_option_or_seed() {
         assert_eq!(victims(&plan_of(&["--kill", "java"], Fleet::Mixed)), 20);
         assert_eq!(victims(&plan_of(&["--kill", "ours"], Fleet::Mixed)), 0);
         assert!((1..20).contains(&victims(&plan_of(&[], Fleet::Mixed))));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fleet_of_one_language_has_victims_of_that_language() {
+    fn single_language_fleet_has_victims_of_that_language() {
         assert_eq!(victims(&plan_of(&["--kill", "ours"], Fleet::Java)), 20);
         assert_eq!(victims(&plan_of(&["--kill", "java"], Fleet::Ours)), 0);
     }

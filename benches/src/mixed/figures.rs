@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_and_shares_are_of_the_measurement() {
+    fn figures_count_only_sections_within_measurement() {
         let x = Kind::Exclusive;
         let java = vec![
             turn(x, 50, Some(60), Some(70)),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_waiter_counts_nowhere_and_a_stuck_waiter_until_the_end() {
+    fn wait_of_killed_waiter_is_ignored_and_of_stuck_waiter_lasts_to_end() {
         let x = Kind::Exclusive;
         let killed = vec![turn(x, 100, None, None)];
         let stuck = vec![turn(x, 200, None, None)];
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_row_has_the_worst_of_each_figure() {
+    fn worst_row_has_worst_value_of_each_figure() {
         let runs = [(110, 50), (300, 10)].map(|(entered, length)| {
             let turns = vec![turn(Kind::Exclusive, 100, Some(entered), Some(entered + length))];
             row("fair", vec![life(Language::Ours, None, turns)])

@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
             eprintln!("{}: no process is left to strike", language.name());
             return;
         };
-        // All its threads stand still, so none of its events is later.
+        // All threads of the victim are stopped, so none of its events is later.
         let now = monotonic_ns();
         if self.args.freeze {
             self.frozen.push((self.members[index].number, now + nanos(FREEZE)));
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         let spare = self.spares.iter().position(|spare| spare.language == language);
         let Some(spare) = spare else { unreachable!("each kill has its spare") };
         let mut spare = self.spares.swap_remove(spare);
-        // At once: the victim is stopped, and its end may take some time.
+        // Both at once, because the end of the stopped victim may take some time.
         futures::join!(victim.kill(), spare.begin(&self.job, true));
         self.dead.push(victim);
         self.members.push(spare);
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
                 let index = self.numbers.of(&inside);
                 let member = &mut self.members[index];
                 member.stop();
-                // The process may have left the lock before it stopped.
+                // The process may have released the lock before it stopped.
                 member.trace.read();
                 if member.trace.is_inside() {
                     return Some(index);
@@ -184,7 +184,7 @@ impl<'a> Run<'a> {
         Some(index)
     }
 
-    /// Ends the freezes that are over by this time, each at its end.
+    /// Waits for all freezes that end before `time`, and ends each of them on time.
     async fn thaw_until(&mut self, time: u64) {
         // Freezes are equally long, so the first to start is the first to end.
         while let Some(&(number, end)) = self.frozen.first().filter(|(_, end)| *end <= time) {
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
         member.resume();
     }
 
-    /// Waits for the last turns, and ends all processes. Returns all that took part, and the time of the end.
+    /// Waits for the last turns, and ends all processes. Returns all processes that took part, and the time of the end.
     async fn end(mut self) -> (Vec<Member>, u64) {
         while let Some(&(number, _)) = self.frozen.first() {
             self.thaw(number);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_throughput_is_compared_with_the_mean_of_the_same_seed() {
+    fn throughput_is_compared_with_mean_of_same_seed() {
         let runs = [
             row(Fleet::Java, 1, 100.0, 1.0),
             row(Fleet::Ours, 1, 300.0, 0.0),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_pure_fleet_only_shares_are_known() {
+    fn throughput_goal_is_unknown_without_both_pure_fleets() {
         let goals = goals(&[row(Fleet::Ours, 1, 300.0, 0.0), row(Fleet::Mixed, 1, 150.0, 0.5)]);
         assert_eq!(goals.len(), 1);
         assert_eq!(goals[0].throughput, None);

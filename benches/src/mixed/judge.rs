@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_is_found_whatever_the_order() {
+    fn overlap_is_found_in_any_order() {
         let (one, two) = (alone(10, 20), alone(19, 30));
         assert_eq!(overlaps(&[two, one]), [(one, two)]);
         let within = alone(12, 13);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_section_overlaps_all_sections_within() {
+    fn long_section_overlaps_all_sections_within() {
         assert_eq!(overlaps(&[alone(0, 100), alone(10, 20), alone(30, 40)]).len(), 2);
     }
 
@@ -116,13 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn readers_overlap_readers_but_no_writer() {
+    fn overlap_of_reader_and_writer_is_found_but_not_of_readers() {
         let (one, two, writer) = (reads(10, 30), reads(15, 40), alone(35, 50));
         assert_eq!(overlaps(&[one, two, writer]), [(two, writer)]);
     }
 
     #[test]
-    fn an_open_turn_ends_at_the_kill_or_at_the_end() {
+    fn open_turn_ends_at_kill_or_end_of_run() {
         let open = turn(1, Some(10), None);
         let killed = Fate { killed: Some(25), ..Fate::default() };
         assert_eq!(Section::of(&open, &killed, NEVER), Some(alone(10, 25)));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freeze_cuts_a_turn_that_holds_and_hides_a_turn_that_waits() {
+    fn freeze_cuts_holding_turn_and_hides_waiting_turn() {
         let fate = Fate { killed: None, freezes: vec![(20, 40)] };
         assert_eq!(Section::of(&turn(1, Some(10), Some(50)), &fate, NEVER), Some(alone(10, 20)));
         assert_eq!(Section::of(&turn(15, Some(45), Some(50)), &fate, NEVER), None);
@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn a_section_of_a_read_may_be_shared() {
+    fn read_turn_gives_shared_section() {
         let read = Turn { kind: Kind::Read, ..turn(1, Some(2), Some(3)) };
         assert_eq!(Section::of(&read, &Fate::default(), NEVER), Some(reads(2, 3)));
     }
 
     #[test]
-    fn the_longest_pause_may_be_first_between_or_last() {
+    fn longest_pause_is_found_at_start_between_or_at_end() {
         let sections = [alone(40, 50), alone(20, 30), reads(22, 35)];
         assert_eq!(longest_pause(&sections, 0, 60), 20);
         assert_eq!(longest_pause(&sections, 19, 52), 5);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_outside_the_measurement_shorten_no_pause() {
+    fn sections_outside_measurement_do_not_shorten_pause() {
         assert_eq!(longest_pause(&[alone(0, 5), alone(90, 95)], 10, 60), 50);
         assert_eq!(longest_pause(&[alone(0, 30), alone(50, 95)], 10, 60), 20);
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_parts_of_the_whole() {
+    fn share_is_fraction_of_total_and_zero_for_zero_total() {
         assert!((share(1, 4) - 0.25).abs() < 1e-9);
         assert!(share(0, 0).abs() < 1e-9);
     }

@@ -1,4 +1,4 @@
-//! Measures fleets of processes that contend for one lock: of Java (Redisson), of ours (distlock), and of both.
+//! Measures fleets of processes that contend for one lock: only Java (Redisson), only ours (distlock), and both.
 //!
 //! 1. Each run has its own redis-server and its own processes. All processes warm up on another name.
 //! 2. Each worker of each process acquires the lock, holds it for a random time, releases it and starts again.

@@ -45,8 +45,8 @@ pub(crate) fn read(text: &str) -> Result<Server, &'static str> {
     Ok(Server { is_tls, address, login })
 }
 
-/// Reads `host:port`, and gives each address one spelling. The last colon separates the port, because servers write
-/// IPv6 addresses without brackets. `None` if no server can have this address.
+/// Parses `host:port`, and normalizes the spelling. The last colon separates the port, because servers write IPv6
+/// addresses without brackets. `None` if no server can have this address.
 pub(crate) fn host_and_port(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':')?;
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -68,7 +68,7 @@ mod tests {
 
     /// Redisson's `RedisURI` gives the same results in 3.52 and 4.7.
     #[test]
-    fn addresses_are_taken_apart_as_redisson_does() {
+    fn addresses_are_parsed_as_in_redisson() {
         for (text, secure, place, username, password) in [
             ("redis://a:1", false, "a:1", "", ""),
             ("rediss://a_b.c:1", true, "a_b.c:1", "", ""),
@@ -107,7 +107,7 @@ mod tests {
 
     /// The same rules as for addresses that servers report to distlock.
     #[test]
-    fn an_address_has_one_spelling() {
+    fn addresses_are_normalized_and_invalid_ones_refused() {
         for (text, address) in [
             ("n-1.example:1", "n-1.example:1"),
             ("[FD00:0::0:5]:016001", "[fd00::5]:16001"),

@@ -41,7 +41,7 @@ impl Reader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error`], if the text is wrong, or if leaving an option out would change what a lock means.
+    /// [`Error`] if the text is not valid, or if an unusable option would change what a lock means.
     pub fn read(&self, text: &str) -> Result<Config, Error> {
         read::read(text, *self)
     }
@@ -80,14 +80,14 @@ pub struct Config {
     pub slaves_sync_timeout: Option<Duration>,
     /// `useScriptCache`.
     pub use_script_cache: Option<bool>,
-    /// `timeout` of a command: 1 ms to a third of the watchdog timeout. A longer time is shortened, also Redisson's
-    /// default.
+    /// `timeout` of a command: 1 ms to a third of the watchdog timeout. A longer timeout is shortened to that third. So
+    /// is Redisson's default of 3 s if the file sets no timeout.
     pub timeout: Option<Duration>,
     /// `connectTimeout`: 1 ms to a day.
     pub connect_timeout: Option<Duration>,
     /// `subscriptionTimeout`: 1 ms to a day.
     pub subscription_timeout: Option<Duration>,
-    /// `pingConnectionInterval`: 10 ms to a day. `None` also stands for 0, which means never in Redisson.
+    /// `pingConnectionInterval`: 10 ms to a day. `None` also for 0, by which Redisson never pings.
     pub ping_connection_interval: Option<Duration>,
     /// `retryAttempts`.
     pub retry_attempts: Option<u32>,
@@ -140,7 +140,7 @@ impl fmt::Debug for Login {
     }
 }
 
-/// An option of Redisson's that was left out.
+/// A Redisson option that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftOut {

@@ -22,12 +22,12 @@ const LONGEST_PREFIX: usize = 2048;
 pub(crate) struct Reading<'a> {
     pub(crate) reader: Reader<'a>,
     filled: Filled<'a>,
-    /// Its login is that of the section being read, which is the root or the servers' section.
+    /// `config.login` is the login of the section being read: the root, or the section of the servers.
     pub(crate) config: Config,
     pub(crate) servers: Vec<Server>,
     /// True if the file has a name mapper other than Redisson's default.
     pub(crate) has_mapper: bool,
-    /// Options that are left out, with their places in the text whose variables are replaced.
+    /// Options that are left out, each with its place in the filled text.
     left_out: Vec<(usize, LeftOut)>,
     /// Options that are left out only over TLS.
     of_tls: Vec<(usize, LeftOut)>,
@@ -147,7 +147,7 @@ impl Reading<'_> {
             return;
         }
         self.config.timeout = Some(most);
-        // Redisson's default is shortened without a word.
+        // If Redisson's default is shortened, nothing is listed as left out.
         if let Some(option) = options.iter().find(|option| option.key == "timeout" && given.is_some()) {
             let why = format!(
                 "a command's {timeout:?} are more than a third of the watchdog's {watchdog:?}, in which a renewal has to be tried twice; \
@@ -158,7 +158,8 @@ impl Reading<'_> {
         }
     }
 
-    /// Checks the servers against each other, and sorts out whose login is whose.
+    /// Checks the servers against each other, and decides whether the login in their addresses is for servers or
+    /// sentinels.
     fn servers(&mut self, section: &Section) -> Result<(), String> {
         let Self { reader, config, servers, .. } = self;
         let Some(first) = servers.first() else { return Err(format!("{} is missing", section.servers)) };
@@ -183,7 +184,7 @@ impl Reading<'_> {
     }
 }
 
-/// True if an error may repeat a key: it looks like a name, not like a misplaced secret.
+/// True if an error may repeat this key. Such a key looks like a name, not like a misplaced secret.
 fn is_shown(key: &str) -> bool {
     key.len() <= 64 && key.chars().all(|c| c.is_ascii_alphabetic())
 }

@@ -42,8 +42,8 @@ pub(crate) enum Fate {
     Take(fn(&mut Reading<'_>, &Node) -> Result<(), Why>),
     /// The option has no meaning for locks.
     Ignore,
-    /// The option names certificates in a format that is not read here. Ignored if its value is null, without TLS, or
-    /// if the reader has a TLS configuration.
+    /// The option names certificates in a format that is not read here. The option is ignored if its value is null, if
+    /// the file does not use TLS, or if the reader has a TLS configuration.
     Certificates,
 }
 
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_option_is_explained_in_the_docs() {
+    fn every_option_is_listed_in_docs() {
         let docs = include_str!("../../../docs/redisson-yaml.md");
         for (name, ..) in options() {
             assert!(docs.contains(&format!("`{name}`")), "{name} is not in docs/redisson-yaml.md");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn no_option_stands_twice_for_the_same_section() {
+    fn option_is_listed_once_per_section() {
         for (n, (name, sections, _)) in options().enumerate() {
             let again = options().take(n).any(|(other, others, _)| other == name && others & sections != 0);
             assert!(!again, "{name}");

@@ -9,12 +9,12 @@ use crate::tree::{Kind, Node};
 
 /// Reason not to use an option.
 pub(crate) enum Why {
-    /// The option is wrong, or leaving it out would change what a lock means. The whole file is refused. The place is
-    /// known if it is inside the option's value.
+    /// The whole file is refused: the value is wrong, or leaving the option out would change what a lock means. The
+    /// place is set if the fault is inside the option's value.
     Wrong(Option<usize>, String),
     /// The option cannot be used, and is left out.
     Cannot(String),
-    /// Like `Cannot`, but the option has no effect without TLS.
+    /// Like `Cannot`, but only if the file uses TLS.
     CannotOverTls(&'static str),
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn word(node: &Node) -> Read<String> {
     Ok(node.text()?.filter(|text| !text.is_empty()).map(str::to_owned))
 }
 
-/// A whole number. `why` tells the bounds.
+/// A whole number. `why`: the error for a number out of bounds.
 pub(crate) fn number<T: TryFrom<i64>>(node: &Node, bounds: RangeInclusive<i64>, why: impl Into<Why>) -> Read<T> {
     let number = node.integer()?;
     T::try_from(number).ok().filter(|_| bounds.contains(&number)).map(Some).ok_or_else(|| why.into())
@@ -70,18 +70,19 @@ pub(crate) fn name(node: &Node, is_allowed: fn(&str) -> bool, why: impl Into<Why
     if is_allowed(name) { Ok(Some(name.to_owned())) } else { Err(why.into()) }
 }
 
-/// The value of one of these words. Null is the first of them.
+/// The value of one of these words. Null means the first word.
 pub(crate) fn choice<T: Copy>(node: &Node, words: &[(&str, T)], why: &str) -> Result<T, Why> {
     let word = node.text()?.unwrap_or(words[0].0);
     words.iter().find(|(known, _)| *known == word).map(|(_, value)| *value).ok_or_else(|| why.into())
 }
 
-/// Java code, which cannot run here, except for Redisson's default of this name.
+/// Accepts only Redisson's default class of this name, because other Java classes cannot run here.
 pub(crate) fn class(node: &Node, default: &str, why: &str) -> Taking {
     if node.is_class(default) { Ok(()) } else { Err(cannot(why)) }
 }
 
-/// The mapper is Java code that decides the key of a lock. Without it, Rust and Java would not exclude each other.
+/// The mapper is Java code that decides the key of a lock. Without the mapper, Rust and Java would not exclude each
+/// other.
 pub(crate) fn name_mapper(to: &mut Reading<'_>, node: &Node) -> Taking {
     to.has_mapper |= !node.is_class("DefaultNameMapper");
     if !to.has_mapper || to.reader.name_prefix.is_some() {

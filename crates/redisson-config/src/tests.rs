@@ -32,7 +32,7 @@ fn with(line: &str) -> String {
 }
 
 #[test]
-fn a_login_comes_from_the_address_or_the_root_or_the_section() {
+fn login_is_read_from_address_root_or_section() {
     let login = |username: Option<&str>, password: Option<&str>| Login {
         username: username.map(str::to_owned),
         password: password.map(str::to_owned),
@@ -66,7 +66,7 @@ fn a_login_comes_from_the_address_or_the_root_or_the_section() {
 }
 
 #[test]
-fn addresses_of_all_kinds() {
+fn addresses_of_all_section_kinds_are_read() {
     for (yaml, kind, addresses, is_tls) in [
         ("singleServerConfig: {address: 'redis://${HOST}:6379'}", Kind::Single, &["10.0.0.1:6379"][..], false),
         ("singleServerConfig: {address: ['redis+uds:///my r.sock']}", Kind::Single, &["/my r.sock"], false),
@@ -93,7 +93,7 @@ fn addresses_of_all_kinds() {
 }
 
 #[test]
-fn an_option_that_the_file_does_not_set_is_none() {
+fn unset_option_is_none_unless_default_must_be_shortened() {
     let config = read(&with("")).unwrap();
     assert_eq!((config.lock_watchdog_timeout, config.timeout, config.check_lock_synced_slaves), (None, None, None));
     // Redisson's default timeout is too long for this watchdog.
@@ -106,7 +106,7 @@ fn an_option_that_the_file_does_not_set_is_none() {
 }
 
 #[test]
-fn options_that_cannot_be_used_are_listed_by_name() {
+fn unusable_options_are_listed_by_name() {
     let yaml = "singleServerConfig:
   address: rediss://a:1
   sslVerificationMode: NONE
@@ -141,7 +141,7 @@ nonsense: 1
 
 /// Leaving out one of these would change which lock a name means, or what the lock promises.
 #[test]
-fn an_option_that_locks_depend_on_is_never_left_out() {
+fn invalid_options_that_locks_depend_on_are_refused() {
     for (yaml, what) in [
         (
             with("nameMapper: !<com.example.Prefixed> {prefix: 'secret:'}"),
@@ -191,7 +191,7 @@ fn an_option_that_locks_depend_on_is_never_left_out() {
 }
 
 #[test]
-fn a_prefix_and_a_name_mapper_need_each_other() {
+fn name_prefix_requires_name_mapper() {
     let reader = Reader { variables: &|_| None, name_prefix: Some("app:"), has_tls: false };
     assert!(reader.read(&with("nameMapper: !<com.example.Prefixed> {}")).is_ok());
     for yaml in [with(""), with("nameMapper: !<org.redisson.api.DefaultNameMapper> {}"), with("nameMapper: null")] {
@@ -205,7 +205,7 @@ fn a_prefix_and_a_name_mapper_need_each_other() {
 }
 
 #[test]
-fn an_error_inside_a_value_has_the_line_of_its_variable() {
+fn error_inside_variable_value_has_line_of_variable() {
     let yaml = "singleServerConfig:\n  password: \"${PASSWORD}\"\n  address: redis://a:1\n";
     let what = refused(read_with(&[("PASSWORD", "se\"cret: [\n*secret\n\t")], yaml));
     assert!(what.contains("line 2, column 14"), "{what}");
@@ -222,7 +222,7 @@ fn texts_too_long_are_refused() {
 
 /// Each text has the largest allowed size. All of them took 6 s, unoptimised, on a busy machine.
 #[test]
-fn hostile_texts_are_read_in_time() {
+fn hostile_texts_are_refused_in_time() {
     let parts = [
         "${A:-", "${", "${A}", "[", "{", "- ", "? ", "'", "\"", "!", "!a ", "&a ", "*a ", "#", "# x\n", "\n", "\t",
         " ", "a", "a: ", "a:\n", "- a\n", "a b ", "|\n", ">\n", "%", "---\n", "...\n", "\r", "\u{85}", "ä", "\u{0}",
@@ -244,7 +244,7 @@ proptest! {
 
     /// For any text the reader returns data, or an error with a line.
     #[test]
-    fn no_text_makes_it_panic(parts in proptest::collection::vec(part(), 0..40)) {
+    fn random_texts_do_not_panic(parts in proptest::collection::vec(part(), 0..40)) {
         if let Err(error) = read(&parts.concat()) {
             let what = error.to_string();
             prop_assert!(what.contains("line ") && !what.contains("secret"), "{}", what);
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn no_value_of_an_option_makes_it_panic(
+    fn random_option_values_do_not_panic(
         option in 0..table::options().count(),
         section in 0..5_usize,
         value in value_text(),

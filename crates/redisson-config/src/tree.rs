@@ -19,13 +19,13 @@ const MOST: usize = 5_000;
 /// A value with its place, in characters of the text.
 pub(crate) struct Node {
     pub(crate) at: Range<usize>,
-    /// The class between the brackets, as in `!<org.redisson.codec.Kryo5Codec>`.
+    /// The tag's name, such as `org.redisson.codec.Kryo5Codec` for `!<org.redisson.codec.Kryo5Codec>`.
     pub(crate) tag: Option<String>,
     pub(crate) kind: Kind,
 }
 
 pub(crate) enum Kind {
-    /// The text, and whether it has no quotes.
+    /// The text. True if the scalar is plain: no quotes, and no `|` or `>` block.
     Scalar(String, bool),
     List(Vec<Node>),
     Map(Vec<Pair>),
@@ -160,7 +160,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_refused_text_has_the_line_of_the_fault() {
+    fn refused_text_reports_line_of_fault() {
         for (text, line, what) in [
             ("", 1, "nothing"),
             ("a: 1\nb: 2\na: 3\n", 3, "twice"),
@@ -178,13 +178,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn hostile_texts_end_soon() {
+    fn hostile_texts_are_refused() {
         for text in
             ["[".repeat(100_000), "{a: ".repeat(50_000), "- ".repeat(60_000), format!("[{}]", "1,".repeat(60_000))]
         {
             assert!(tree(&text).is_err());
         }
-        // Ten times ten times ten values, and so on: refused at the first alias.
+        // Each line would have three times the values of the line before. Refused at the first alias, in line 2.
         let mut bomb = String::from("a0: &a0 [x,x]\n");
         for n in 1..30 {
             bomb += &format!("a{n}: &a{n} [*a{0},*a{0},*a{0}]\n", n - 1);

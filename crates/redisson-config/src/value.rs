@@ -10,7 +10,7 @@ impl Node {
         self.tag.is_none() && matches!(self.text(), Ok(None))
     }
 
-    /// True if the value is null, or of Redisson's class of this name, in any package of Redisson.
+    /// True if the value is null, or its tag is a class of this name in any package of Redisson.
     pub(crate) fn is_class(&self, name: &str) -> bool {
         let is_tag = |tag: &String| tag.rsplit('.').next() == Some(name) && tag.starts_with("org.redisson.");
         self.is_null() || self.tag.as_ref().is_some_and(is_tag)
@@ -94,7 +94,7 @@ mod tests {
 
     /// Redisson 4.7 reads all of these in the same way.
     #[test]
-    fn numbers_and_truths_are_those_of_yaml_1_1() {
+    fn numbers_and_booleans_follow_yaml_1_1() {
         for (text, number) in [
             ("3000", 3000),
             ("'500'", 500),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_javas() {
+    fn iso_durations_are_parsed_as_in_java() {
         for (text, ms) in [
             ("PT1S", 1_000),
             ("PT1.5S", 1_500),

@@ -1,4 +1,4 @@
-//! Replaces `${NAME}` and `${NAME:-default}` as Redisson does: in the text, before it is read as YAML.
+//! Replaces `${NAME}` and `${NAME:-default}` as Redisson does: in the text, before the text is read as YAML.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ pub(crate) struct Filled<'a> {
     pub(crate) text: String,
     /// Maps places of the new text to the given text.
     pieces: Vec<Piece>,
-    /// References without a value, which stay in the text unchanged: place in the new text, and why an option with
-    /// the reference is refused.
+    /// For each reference without a value, which stays in the text: its place in the new text, and the error for an
+    /// option that contains it.
     unfilled: Vec<(usize, String)>,
     /// Characters of the new text and of the given text so far.
     at: usize,
@@ -93,9 +93,9 @@ fn without_value(name: &str, default: Option<&str>) -> String {
     }
 }
 
-/// Parses a reference at the start of `text`, which begins with `${`. Returns its length, its name and its default. If
-/// Redisson would not read it as a reference, returns the length that contains no reference. A name has letters,
-/// digits, `_` and `.`; a default ends at the first `}` of its line; nothing else may come in between.
+/// Parses the reference at the start of `text`, which begins with `${`. Returns the reference's length, name and
+/// default. If Redisson reads no reference here, returns the number of bytes to skip. A name has letters, digits, `_`
+/// and `.`. A default ends at the first `}` on its line. Nothing else may stand between name and default.
 fn reference(text: &str) -> (usize, Option<(&str, Option<&str>)>) {
     let inside = &text[2..];
     let end = inside.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.')).unwrap_or(inside.len());
@@ -129,7 +129,7 @@ mod tests {
 
     /// Redisson 3.52 and 4.7 do the same (`tests/config/oracle.rs` checks that).
     #[test]
-    fn values_and_defaults_are_put_in_place() {
+    fn variables_and_defaults_are_substituted() {
         for (text, filled) in [
             ("redis://${H}:${P:-6379}", "redis://hh:6379"),
             ("${EMPTY:-def}|${EMPTY}", "|"),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_the_text_as_it_was_written() {
+    fn places_refer_to_original_text() {
         let filled = fill("ä${H}b${NOPE}c");
         assert_eq!(filled.text, "ähhb${NOPE}c");
         let places: Vec<_> = (0..5).map(|at| filled.place(at)).collect();

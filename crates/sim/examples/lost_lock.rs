@@ -17,11 +17,11 @@ use tokio::time::{Instant, sleep, timeout};
 mod service {
     use super::*;
 
-    /// Pays bills whenever it holds the lock, for ever.
+    /// Pays bills whenever it holds the lock. Never ends.
     pub async fn serve(client: Client, till: Rc<Till>) {
         let lock = client.reentrant("payments");
         loop {
-            // Redis may be away for longer than an acquire waits.
+            // Redis may be unreachable for longer than an acquire waits.
             let Ok(guard) = lock.lock().await else {
                 sleep(Duration::from_secs(1)).await;
                 continue;

@@ -19,7 +19,7 @@ use super::reply::SimReply;
 use super::server::SimServer;
 pub use link::SimClusterLink;
 
-/// The longest time until a node hears of a change at another node.
+/// The longest time until a node learns of a change at another node.
 const GOSSIP_TAKES: Duration = Duration::from_millis(100);
 
 /// A node that hears from no other node for this long considers itself cut off.
@@ -35,8 +35,8 @@ const SERVES_AFTER: Duration = Duration::from_secs(2);
 ///
 /// Nodes have numbers: first the primaries, then their replicas in the same order.
 ///
-/// Each node has its own view of who owns a slot. It hears of changes elsewhere a little later, and not at all while
-/// it is frozen or isolated. Pub/sub is sharded: a channel belongs to its slot.
+/// Each node has its own view of who owns a slot. The node learns of changes at other nodes a little later, but not
+/// while it is frozen or isolated. Pub/sub is sharded: a channel belongs to its slot.
 #[derive(Clone)]
 pub struct SimCluster {
     nodes: Arc<[SimServer]>,
@@ -137,8 +137,8 @@ impl SimCluster {
         self.link(LinkOptions::default()).client(|_: &mut Options| {}).await
     }
 
-    /// Returns the node that owns a slot: among the nodes that claim it, the one with the highest epoch, whether it
-    /// answers or not. A node gives up a slot only to another node, so there always is an owner.
+    /// Returns the owner of a slot: of the nodes that claim the slot, the node with the highest epoch, even if it does
+    /// not answer. There always is an owner, because a node gives up a slot only to another node.
     pub fn owner(&self, slot: u16) -> usize {
         let claims = (0..self.len()).filter_map(|node| {
             self.nodes[node].change(|core, _| {

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_commands_and_wrong_arity_are_refused_in_redis_words() {
+    fn unknown_commands_and_wrong_arity_give_redis_errors() {
         let mut store = Store::default();
         let said = |reply: SimReply| reply.error().map(str::to_owned).unwrap();
         assert_eq!(said(run(&mut store, &["GET"])), "ERR wrong number of arguments for 'get' command");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_count_from_both_ends() {
+    fn window_counts_negative_indexes_from_the_end() {
         assert_eq!(window(0, -1, 3), 0..3);
         assert_eq!(window(-2, -1, 3), 1..3);
         assert_eq!(window(-9, 0, 3), 0..1);

@@ -75,8 +75,8 @@ pub(super) struct Core {
     pub(super) lines: Vec<Line>,
     pub(super) queue: BinaryHeap<Event>,
     order: u64,
-    /// Order of released events. Counts up from 0, so it stays below `order`: an event that was held up runs before
-    /// all events that were not, whenever they were sent.
+    /// Order number of events that were held up. Counts up from 0, so it stays below `order`, and these events run
+    /// before all others.
     early: u64,
     pub(super) frozen: Option<VecDeque<Parcel>>,
     pub(super) down: bool,

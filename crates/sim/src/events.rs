@@ -15,7 +15,7 @@ use distlock::transport::{Fault, FaultKind, Listener};
 pub(super) enum What {
     /// A request reaches the server.
     Arrive(Parcel),
-    /// A reply reaches the client. `local`: the client noticed the outcome itself, without the network.
+    /// A reply reaches the client. `local`: the client itself noticed the outcome, such as a broken connection.
     Answer { line: usize, life: u64, ticket: u64, outcome: Outcome, local: bool },
     /// A message reaches the client.
     Message { line: usize, life: u64, channel: Bytes, payload: Bytes },
@@ -25,7 +25,7 @@ pub(super) enum What {
     Broken { line: usize, life: u64 },
     /// A client learns that the server has ended a subscription.
     Ended { line: usize, life: u64, channel: Bytes },
-    /// The server hears news of its cluster.
+    /// The server learns of a change in its cluster.
     Heard(Gossip),
 }
 
@@ -71,7 +71,7 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-/// News for a client's listener, delivered without the lock.
+/// News for a client's listener, delivered after the core's mutex is released.
 pub(super) enum News {
     Message(Weak<dyn Listener>, Bytes, Bytes),
     /// Connected again. True if the listener was notified of the break.
@@ -276,7 +276,7 @@ impl Core {
         }
     }
 
-    /// Freezes or wakes the server. A frozen server accepts requests and runs them when it wakes.
+    /// Freezes or wakes the server. A frozen server accepts requests, and runs them when it wakes.
     pub(super) fn freeze(&mut self, frozen: bool, now: Instant) {
         if frozen {
             self.frozen.get_or_insert_default();
@@ -285,7 +285,7 @@ impl Core {
         for parcel in self.frozen.take().unwrap_or_default() {
             self.schedule(now, What::Arrive(parcel));
         }
-        // Client requests run before the news of other nodes.
+        // The waiting client requests are handled before gossip that arrived while the server was frozen.
         for gossip in std::mem::take(&mut self.unheard) {
             self.schedule(now, What::Heard(gossip));
         }

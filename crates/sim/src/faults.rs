@@ -9,9 +9,9 @@ pub enum Mishap {
     LoseRequest,
     /// The server runs the command, but the connection breaks before the reply arrives.
     LoseReply,
-    /// The request never reaches the server. The client hears nothing until its command timeout.
+    /// The request never reaches the server. The client gets no reply and times out.
     SwallowRequest,
-    /// The server runs the command. The client hears nothing until its command timeout.
+    /// The server runs the command. The client gets no reply and times out.
     SwallowReply,
     /// The request does not leave the client, and the client knows that.
     NotSent,
@@ -22,8 +22,8 @@ pub enum Mishap {
     /// A copy of the request reaches the server this much later than the original would, even if the connection has
     /// broken since. (Real copies linger in buffers on the way.) The copy's reply is lost.
     LateCopy(Duration),
-    /// The server runs the command, for the first time, this much later. The client learns that the connection broke,
-    /// or hears nothing if the request is swallowed too.
+    /// The command runs once, but this much later. The client learns that the connection broke, or times out if the
+    /// request is swallowed too.
     LateOnly(Duration),
     /// The server does not run the command and replies with this error, for example `OOM command not allowed ...`.
     Refuse(String),

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_read_as_strictly_as_redis_reads_them() {
+    fn integers_are_parsed_as_strictly_as_in_redis() {
         assert_eq!(int(b"0"), Some(0));
         assert_eq!(int(b"-12"), Some(-12));
         assert_eq!(int(b"9223372036854775807"), Some(i64::MAX));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_are_cut_like_in_c() {
+    fn doubles_are_truncated_as_in_c() {
         assert_eq!(truncate(3.99), 3);
         assert_eq!(truncate(-3.99), -3);
         assert_eq!(truncate(f64::NAN), i64::MIN);

@@ -302,7 +302,7 @@ mod tests {
 
     /// `foo` is in slot 12 182, `bar` in slot 5 061.
     #[test]
-    fn a_whole_slot_is_here_or_elsewhere() {
+    fn stable_slot_is_served_or_redirected() {
         let mut place = place();
         assert_eq!(of(&place, &[], &[]), Ok(()));
         assert_eq!(of(&place, &["bar"], &[]), Ok(()));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_slot_that_is_moved_away_what_is_there_is_here() {
+    fn migrating_slot_serves_present_keys_and_asks_for_absent_ones() {
         let mut place = place();
         place.open(5_061, Moving::To(1));
         assert_eq!(of(&place, &["bar", "{bar}2"], &["bar", "{bar}2"]), Ok(()));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_slot_that_is_moved_here_nothing_is_seen_but_behind_asking() {
+    fn importing_slot_serves_only_after_asking() {
         let mut place = place();
         place.open(12_182, Moving::From(1));
         place.client = Some(false);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_higher_epoch_has_a_slot_and_old_news_turn_nothing_back() {
+    fn slot_goes_only_to_claim_of_higher_epoch() {
         let mut place = place();
         let claim = |epoch, slots| Gossip::Node { node: 1, epoch, replica_of: None, slots };
         place.hear(&claim(1, vec![5]));

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_says_the_same_and_lanes_differ() {
+    fn same_seed_and_lane_give_same_numbers_and_others_differ() {
         let take = |seed, lane| {
             let mut random = Random::new(seed, lane);
             [random.next(), random.next()]
@@ -61,13 +61,13 @@ mod tests {
 
     /// Any later version must replay the run of a seed.
     #[test]
-    fn the_numbers_of_a_seed_never_change() {
+    fn seed_always_gives_same_numbers() {
         let mut random = Random::new(1, 2);
         assert_eq!([random.next(), random.next()], [0x4a61_6d4c_d9d6_95d7, 0x729e_1bbd_e29f_30d8]);
     }
 
     #[test]
-    fn certain_and_impossible_are_just_that() {
+    fn chance_follows_its_probability() {
         let mut random = Random::new(3, 0);
         assert!((0..1000).all(|_| random.chance(1.0)));
         assert!(!(0..1000).any(|_| random.chance(0.0)));

@@ -117,7 +117,7 @@ async fn run(mut driver: Driver) {
             Step::Tell(News::Back(listener, told)) => {
                 if let Some(listener) = listener.upgrade() {
                     if told {
-                        listener.mended();
+                        listener.restored();
                     }
                     listener.missed();
                     listener.reconnected();

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_there_until_its_millisecond_is_over() {
+    fn key_exists_until_its_last_millisecond_is_over() {
         let mut store = Store::default();
         store.set_clock(1_000_000);
         store.put(b"k", Value::Text(Bytes::from_static(b"v")), Some(1_010));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_value_of_another_type_does_not_get_in_the_way() {
+    fn expired_value_of_another_type_is_replaced() {
         let mut store = Store::default();
         store.put(b"k", Value::Text(Bytes::from_static(b"v")), Some(1));
         store.set_clock(5_000);

@@ -89,7 +89,7 @@ fn listening(link: &SimLink) -> Arc<Diary> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_goes_from_one_client_to_the_next() {
+async fn release_notifies_subscriber_and_leaves_no_keys() {
     let server = SimServer::new(1);
     let link = server.link(LinkOptions::default());
     let other: Arc<dyn Transport> = Arc::new(server.link(LinkOptions::instant()));
@@ -109,7 +109,7 @@ async fn a_lock_goes_from_one_client_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_end_in_virtual_time_and_by_steps_of_the_clock() {
+async fn lease_ends_by_virtual_time_and_clock_steps() {
     let server = SimServer::new(1);
     let link = server.link(LinkOptions::instant());
     link.run(acquire("a")).await.unwrap();
@@ -123,7 +123,7 @@ async fn leases_end_in_virtual_time_and_by_steps_of_the_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_request_has_not_run_and_a_lost_reply_has() {
+async fn lost_request_does_not_run_but_command_of_lost_reply_does() {
     let server = SimServer::new(2);
     for options in [LinkOptions::default(), LinkOptions::instant()] {
         let link = server.link(options);
@@ -149,7 +149,7 @@ async fn a_lost_request_has_not_run_and_a_lost_reply_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn duplicates_refusals_and_what_was_never_sent() {
+async fn duplicated_request_runs_twice_and_refused_or_unsent_does_not_run() {
     let server = SimServer::new(3);
     let link = server.link(LinkOptions::default());
     link.plan(0, Mishap::DuplicateRequest);
@@ -167,7 +167,7 @@ async fn duplicates_refusals_and_what_was_never_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_sent_before_the_first_poll_and_nothing_recalled_after_it() {
+async fn command_is_sent_on_first_poll_and_runs_even_if_dropped() {
     let server = SimServer::new(4);
     let link = server.link(LinkOptions::default());
     drop(link.run(acquire("a")));
@@ -183,7 +183,7 @@ async fn nothing_is_sent_before_the_first_poll_and_nothing_recalled_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_server_does_late_what_it_was_asked() {
+async fn frozen_server_runs_timed_out_command_after_thaw() {
     let server = SimServer::new(5);
     let link = server.link(LinkOptions::instant());
     server.freeze(true);
@@ -195,7 +195,7 @@ async fn a_frozen_server_does_late_what_it_was_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_breaks_connections_and_brings_subscriptions_back() {
+async fn restart_breaks_connections_and_subscriptions_are_restored() {
     let server = SimServer::new(6);
     let link = server.link(LinkOptions::default());
     let diary = listening(&link);
@@ -219,7 +219,7 @@ async fn a_restart_breaks_connections_and_brings_subscriptions_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_loses_and_a_stall_delays() {
+async fn partition_loses_traffic_and_stall_delays_it() {
     let server = SimServer::new(7);
     let link = server.link(LinkOptions::default());
     let diary = listening(&link);
@@ -248,7 +248,7 @@ async fn a_partition_loses_and_a_stall_delays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_keep_their_order_unless_told_otherwise() {
+async fn messages_keep_order_unless_chaos_reorders_them() {
     let run = |seed, chaos| async move {
         let server = SimServer::new(seed);
         let link = server.link(LinkOptions { latency_max: ms(40), ..LinkOptions::default() });
@@ -272,7 +272,7 @@ async fn messages_keep_their_order_unless_told_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_seed_replays() {
+async fn same_seed_replays_same_run() {
     let run = |seed| async move {
         let server = SimServer::new(seed);
         let link = server.link(LinkOptions::default());
@@ -292,7 +292,7 @@ async fn a_seed_replays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_link_says_so() {
+async fn closed_link_fails_commands_with_closed() {
     let server = SimServer::new(11);
     let link = server.link(LinkOptions::default());
     link.subscribe(Bytes::from_static(b"c")).await.unwrap();
@@ -305,7 +305,7 @@ async fn a_closed_link_says_so() {
 }
 
 #[test]
-fn a_server_outlives_the_runtime_that_drove_it() {
+fn server_outlives_runtime_that_drives_it() {
     let server = SimServer::new(12);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let link = server.link(LinkOptions::default());
@@ -321,7 +321,7 @@ fn a_server_outlives_the_runtime_that_drove_it() {
 /// A request that has reached a frozen server runs before later requests of the same client, whatever happens to the
 /// connection.
 #[tokio::test(start_paused = true)]
-async fn a_frozen_server_keeps_the_order_of_a_client_that_is_stalled() {
+async fn frozen_server_keeps_command_order_of_stalled_client() {
     let server = SimServer::new(1);
     let link = server.link(LinkOptions { timeout: ms(50), ..LinkOptions::default() });
     server.freeze(true);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_is_by_score_then_member_and_a_new_score_moves() {
+    fn members_are_ordered_by_current_score_then_member() {
         let mut zset = Zset::default();
         zset.set(b"b", 1.0);
         zset.set(b"a", 1.0);

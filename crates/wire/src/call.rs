@@ -108,7 +108,7 @@ pub struct Acknowledge {
     pub replicas: usize,
     /// Time limit, counted from when the call has run.
     pub within: Duration,
-    /// True if the call is about a slot that is being moved to this server. It is sent behind an `ASKING`.
+    /// True if the call is about a slot that is being moved to this server. The call is then sent behind an `ASKING`.
     pub asking: bool,
 }
 

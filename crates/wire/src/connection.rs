@@ -21,15 +21,15 @@ use super::resp::Answer;
 use super::silence::Silence;
 use crate::{Call, Fault, FaultKind};
 
-/// With more commands in flight than this, callers leave writing to the connection's task, which writes them in
-/// batches.
+/// With more commands in flight than this, callers do not write to the socket. The connection's task then writes
+/// commands in batches.
 const FEW: usize = 4;
 
 /// One connection for commands. It outlives its sockets.
 #[derive(Debug)]
 pub(super) struct Connection {
     state: Mutex<State>,
-    /// Waker of the connection's task, and whether there is work for that task.
+    /// Waker of the connection's task, and a flag: there is work for that task.
     pub(super) driver: AtomicWaker,
     pub(super) attention: AtomicBool,
     timeout: Duration,

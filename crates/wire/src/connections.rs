@@ -1,8 +1,8 @@
 //! The connections to one server: a pool for commands, one connection for messages.
 //!
 //! The caller's task writes a command straight to the socket, and the connection's task passes the reply straight to
-//! the caller. There is no queue, channel or timer per command in between. A command that never left is told apart from
-//! one in doubt by counting bytes (`pipeline.rs`).
+//! the caller. There is no queue, channel or timer per command in between. When a connection breaks, the number of
+//! bytes written tells which commands never left and which are in doubt (`pipeline.rs`).
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,8 +24,8 @@ use crate::{
     Acknowledge, Call, ConnectError, Demotions, Fault, FaultKind, Listener, ListenerSlot, Replied, Reply, Settings,
 };
 
-/// The connections to one server: a pool for commands, and one for messages. Every method returns at once; the futures
-/// carry the work.
+/// The connections to one server: a pool for commands, and one for messages. Apart from the constructors, every method
+/// returns at once. Methods that wait for the server return a future.
 pub struct Connections {
     connections: Box<[Arc<Connection>]>,
     next: AtomicUsize,
@@ -39,7 +39,8 @@ pub struct Connections {
 
 impl Connections {
     /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up when
-    /// they can. `sharded`: each channel belongs to one slot. Call it within a runtime of tokio.
+    /// they can. `sharded`: subscribes by `SSUBSCRIBE`, where each channel belongs to one slot. Must be called within a
+    /// tokio runtime.
     ///
     /// # Cancel safety
     ///
@@ -135,12 +136,12 @@ impl Connections {
         Box::pin(self.connections[next].run(call, self.script_cache))
     }
 
-    /// Returns why there is no connection for commands. `None` if there is one, or if the reason is unknown.
+    /// Returns why a connection for commands is down. `None` if all are up, or if no reason is known.
     pub fn trouble(&self) -> Option<String> {
         self.connections.iter().find_map(|connection| connection.trouble())
     }
 
-    /// Runs a call once, and reports how many replicas have what it wrote.
+    /// Runs a call once, and reports how many replicas have its writes.
     ///
     /// See [`Lanes::run`], also for its cancel safety and errors.
     pub fn run_acknowledged(
@@ -174,7 +175,7 @@ impl Connections {
         }
     }
 
-    /// Notes that a subscription has ended by itself, so that it is not renewed on another connection.
+    /// Notes that the server has ended a subscription, so that a new connection does not renew it.
     pub fn forget(&self, channel: &Bytes) {
         if let Some(messages) = &self.messages {
             messages.forget(channel);
@@ -193,7 +194,7 @@ impl Connections {
         &self.address
     }
 
-    /// Closes every connection. The future completes when they are closed, or after `within`.
+    /// Closes every connection. The future completes when they are closed, or after `within` (at most 1 s).
     ///
     /// # Cancel safety
     ///
@@ -217,7 +218,7 @@ impl Connections {
 
 impl Drop for Connections {
     fn drop(&mut self) {
-        // The owner has closed the connections, unless the runtime ended first. Then the tasks are gone as well.
+        // Stops the tasks if `close` was not called.
         for task in self.tasks.get_mut().drain(..) {
             task.abort();
         }

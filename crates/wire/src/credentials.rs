@@ -47,7 +47,7 @@ impl Credentials {
 type Failure = Box<dyn StdError + Send + Sync>;
 type Answer = BoxFuture<'static, Result<Credentials, Failure>>;
 
-/// The callback that is asked for credentials before each login.
+/// The callback that returns the credentials for each login.
 #[derive(Clone)]
 pub struct Provider(Arc<Asked>);
 
@@ -88,8 +88,8 @@ impl Provider {
         Self(Arc::new(Asked { ask: Box::new(ask), trouble: Mutex::default() }))
     }
 
-    /// Requests credentials. `within` is the time limit for connecting. The request gets three quarters of it. The rest
-    /// is for the report of a failure.
+    /// Requests credentials. `within` is the time limit for connecting. The request gets three quarters of that time.
+    /// The rest is for the report of a failure.
     ///
     /// # Cancel safety
     ///

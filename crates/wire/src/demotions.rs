@@ -15,9 +15,9 @@
 //! newer one.
 //!
 //! A gap: a reporter that dialled before the endpoint was switched is back at the old primary. Its next write is
-//! refused, and it dials again. Until then it may say that a lock is not held which others acquired at the new primary.
-//! The same gap exists for a connection without a report, while another connection breaks by itself and reaches the new
-//! primary.
+//! refused, and it dials again. Until then, its replies may say that a lock is free although others have acquired it at
+//! the new primary. The same gap exists if a connection breaks by itself and reaches the new primary: it reports
+//! nothing, so the other connections stay at the old primary until a command is refused.
 //!
 //! Reconnects end because a connection that is replaced by rule 3 reports nothing. Each report needs one refused
 //! command and one dial. Dials back off. While the endpoint still leads to the old primary, connections dial again at

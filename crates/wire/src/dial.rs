@@ -18,7 +18,7 @@ pub(super) use trouble::{Hope, Trouble};
 /// A server, and how to log in to it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where it listens.
+    /// Where the server listens.
     pub place: Place,
     /// TLS settings; `None` for a connection without TLS.
     pub tls: Option<Secured>,
@@ -26,7 +26,7 @@ pub struct Target {
     pub username: Option<Secret>,
     /// Password; `None` for no login.
     pub password: Option<Secret>,
-    /// Queried before each login. Its answer replaces both user and password.
+    /// Called before each login. The returned credentials replace both user and password.
     pub credentials: Option<Provider>,
     /// Number of the database.
     pub database: u8,
@@ -83,7 +83,7 @@ impl Dialer {
         let Target { username, password, credentials, database, .. } = &self.target;
         let Settings { connect_timeout: within, user_timeout, client_name, .. } = &self.settings;
         let (username, password) = match credentials {
-            // Queried before the socket exists, which would idle meanwhile.
+            // Called before the socket is opened, because the socket would idle meanwhile.
             Some(provider) => {
                 let Credentials { username, password } = provider.ask(*within).await.map_err(Trouble::new)?;
                 (username, Some(password))

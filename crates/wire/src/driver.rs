@@ -55,8 +55,8 @@ pub(super) async fn drive(
         };
         let Opened { reader, writer, input } = opened;
         connection.up(writer);
-        // Reports only if no other connection has done so since the refusal. Otherwise this connection was dialled
-        // after that report, and has reached the same server.
+        // Reports the demotion, unless another connection has reported one since the refusal. In that case this
+        // connection was dialled after that report, and has reached the same server.
         if met.take().is_some_and(|count| count == demotions.dialed()) {
             demotions.report();
         }
@@ -96,7 +96,7 @@ async fn serve(
     };
     let why = poll_fn(|context| {
         connection.driver.register(context.waker());
-        // Polled once, to be woken by a report. Each poll takes a lock.
+        // Polled once only, to be woken by a report, because each poll takes a lock.
         let is_first = !std::mem::replace(&mut is_registered, true);
         if is_first && reported.as_mut().poll(context).is_ready() || demotions.is_behind() {
             return Poll::Ready(follows());
@@ -153,7 +153,8 @@ impl Served {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(received) => received?,
             }
-            // Checked after the read: these replies may be about locks that were acquired at the new primary since.
+            // Checked after the read: others may have acquired locks at the new primary since, and these replies of the
+            // old primary do not show that.
             if demotions.is_behind() {
                 return Err(follows());
             }
@@ -195,7 +196,7 @@ impl Served {
     }
 }
 
-/// True for an error of a demoted server. A new connection may lead to the promoted one.
+/// True for an error of a demoted server. A new connection may lead to the promoted server.
 fn is_demoted(answer: &Answer) -> bool {
     answer.as_ref().is_err_and(|error| Passing::of(error).is_some_and(|row| row.is_replica))
 }
@@ -212,7 +213,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Has the deadline read again, because the earliest one may have changed.
+    /// Makes `poll` read the earliest deadline again, because that deadline may have changed.
     fn look(&mut self) {
         if !self.recovers {
             self.due = None;
@@ -252,7 +253,7 @@ impl Limits {
         }
     }
 
-    /// Runs some work, while deadlines stay in force.
+    /// Runs `work`, and meanwhile fails commands whose time is up.
     async fn beside<T>(&mut self, connection: &Connection, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {

@@ -40,7 +40,7 @@ pub struct Fault {
     pub message: String,
     /// The underlying error.
     pub source: Option<Arc<dyn StdError + Send + Sync>>,
-    /// The server that was asked, as errors name it. The client sets it if the transport leaves it out.
+    /// The server that the command was for, as errors name it. The client sets it if the transport leaves it out.
     pub server: Option<Arc<str>>,
 }
 
@@ -71,8 +71,8 @@ impl Fault {
         Self::new(if is_elsewhere { FaultKind::Elsewhere } else { FaultKind::Refused }, message)
     }
 
-    /// Returns true if the command may have run without a reply, or has run without counting, and the client can still
-    /// act on that. It cannot after its runtime has ended.
+    /// Returns true if the command may have run, or has run without enough acknowledgements, and the client can still
+    /// act on that. After its runtime has ended, the client cannot: [`FaultKind::RuntimeGone`] is not in doubt.
     pub const fn in_doubt(&self) -> bool {
         matches!(self.kind, FaultKind::Lost | FaultKind::TimedOut | FaultKind::Unacknowledged { .. })
     }

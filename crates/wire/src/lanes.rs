@@ -3,7 +3,7 @@
 //! `WAIT` blocks its connection, and covers only the writes of that connection. So these calls have connections of
 //! their own, called lanes:
 //!
-//! 1. A call is queued. If all lanes are busy, another one is opened.
+//! 1. A call is queued. If all lanes are busy, another lane is opened, up to three.
 //! 2. A free lane takes a group: the queued calls, and one `WAIT` behind them, written at once.
 //! 3. Each reply is passed on as it arrives, before the `WAIT` has ended.
 //! 4. The number of replicas from `WAIT` is passed on to the calls whose writes must be acknowledged ([`Script::gains`]).
@@ -47,13 +47,13 @@ impl Lanes {
         Self { queue: Arc::new(Queue::new(dialer, demotions)) }
     }
 
-    /// Creates the lanes to this server. Call it within a runtime of tokio. `demotions` is shared by all connections to
-    /// that server: they report there that it became a replica.
+    /// Creates the lanes to this server. Must be called within a tokio runtime. All connections to the server share
+    /// `demotions`, where they report that the server became a replica.
     pub fn to(target: Target, settings: &Settings, demotions: Demotions) -> Self {
         Self::over(Arc::new(Dialer::new(target, settings)), demotions)
     }
 
-    /// Runs a call once, and reports how many replicas have what it wrote. Nothing is sent before the first poll.
+    /// Runs a call once, and reports how many replicas have its writes. Nothing is sent before the first poll.
     ///
     /// `sent` is notified when a lane takes the call: from then on an answer is expected.
     ///
@@ -80,7 +80,7 @@ impl Lanes {
                 if queue.give_up(number) {
                     return Err(Fault::new(FaultKind::NotSent, "what was sent before is not acknowledged yet"));
                 }
-                // A lane has taken the call, perhaps just now. So the time limit starts again, with that of the group.
+                // A lane has taken the call, perhaps just now. So the time limit starts again, for the group.
                 outcome = within(limit, replied).await;
             }
             match outcome {

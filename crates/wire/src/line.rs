@@ -24,8 +24,8 @@ pub struct MessageLine {
 }
 
 impl MessageLine {
-    /// Starts the connection to this server. Call it within a runtime of tokio. `sharded`: each channel belongs to one
-    /// slot. `demotions`: reports of the connections for commands.
+    /// Starts the connection to this server. Must be called within a tokio runtime. `sharded`: subscribes by
+    /// `SSUBSCRIBE`, where each channel belongs to one slot. `demotions`: reports of the connections for commands.
     pub fn to(target: Target, settings: &Settings, sharded: bool, demotions: Demotions) -> Self {
         Self::over(Arc::new(Dialer::new(target, settings)), sharded, ListenerSlot::default(), None, demotions)
     }
@@ -86,7 +86,7 @@ impl MessageLine {
         })
     }
 
-    /// Notes that a subscription has ended by itself, so that it is not renewed on another connection.
+    /// Notes that the server has ended a subscription, so that a new connection does not renew it.
     pub fn forget(&self, channel: &Bytes) {
         // Fails if the connection has ended for good.
         let _ = self.changes.send(Change::Forget(channel.clone()));
@@ -113,7 +113,7 @@ impl MessageLine {
 
 impl Drop for MessageLine {
     fn drop(&mut self) {
-        // The owner has ended the connection, unless the runtime ended first. Then the task is gone as well.
+        // Does nothing if the connection was ended before.
         self.end();
     }
 }

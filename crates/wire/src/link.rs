@@ -112,7 +112,7 @@ impl Writer {
     }
 }
 
-/// Connects. `user_timeout`: how long sent bytes may stay unacknowledged by the other kernel (`TCP_USER_TIMEOUT`).
+/// Connects. `user_timeout`: how long sent bytes may stay unacknowledged by the server's kernel (`TCP_USER_TIMEOUT`).
 /// `within`: time limit for all of connecting.
 pub(super) async fn connect(target: &Target, user_timeout: Duration, within: Duration) -> io::Result<(Reader, Writer)> {
     match (&target.place, &target.tls) {

@@ -16,17 +16,17 @@ pub trait Listener: Send + Sync {
     /// [`missed`](Self::missed) is called.
     fn deaf(&self) {}
 
-    /// A connection broke, so the server may be away. Called once per broken connection, until it is
-    /// [`mended`](Self::mended).
+    /// A connection broke, so the server may be unreachable. Not called for the same connection again before it is
+    /// [`restored`](Self::restored).
     fn broken(&self) {}
 
     /// A connection that was reported as [`broken`](Self::broken) is up again.
-    fn mended(&self) {}
+    fn restored(&self) {}
 
-    /// Messages may have been missed: every waiter has to ask the server once.
+    /// Messages may have been missed: every waiter has to query the server once.
     fn missed(&self);
 
-    /// The connection for commands is back after a break: every hold should be confirmed now.
+    /// A connection for commands is back after a break: every hold should be confirmed now.
     fn reconnected(&self);
 }
 

@@ -2,12 +2,12 @@
 //!
 //! 1. It connects, with a back-off. Changes that are requested meanwhile are noted.
 //! 2. It subscribes to all wanted channels, each by a command of its own, and sends a `PING`.
-//! 3. After the reply to the `PING`, all subscriptions have been answered. The listener is told that messages may have
-//!    been missed.
+//! 3. After the reply to the `PING`, all subscriptions have been answered. The listener is notified that messages may
+//!    have been missed.
 //! 4. It passes messages on, and carries out changes. It sends a `PING` from time to time to detect a silent
 //!    connection.
-//! 5. When the connection breaks, is silent, or has to follow a demotion, it starts again. If step 3 is not reached
-//!    within `deaf_after`, the listener is told, once per outage.
+//! 5. When the connection breaks or is silent, or its server was demoted, the task starts again. If step 3 is not
+//!    reached within `deaf_after`, the listener is notified, once per outage.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// `sharded`: each channel belongs to one slot.
+    /// `sharded`: subscribes by `SSUBSCRIBE`.
     pub(super) fn new(
         dialer: Arc<Dialer>,
         sharded: bool,
@@ -94,7 +94,8 @@ impl Messages {
         }
     }
 
-    /// Connects. Changes that are requested meanwhile are noted. Returns `None` if none can be requested any more.
+    /// Connects. Changes that are requested meanwhile are noted. Returns `None` once no changes can be requested any
+    /// more.
     async fn connect(&mut self, pauses: &mut Pauses) -> Option<Opened> {
         let mut is_told = false;
         let report = |Trouble { message: error, hope, .. }| {
@@ -127,11 +128,11 @@ impl Messages {
     async fn step(&mut self, standing: &mut Standing, mut ping_due: Pin<&mut Sleep>) -> Option<()> {
         standing.read_all(&mut self.channels, &self.listener)?;
         if !standing.is_renewing {
-            // All subscriptions have been answered, so the outage is over.
+            // All subscriptions have been answered, so the outage has ended.
             self.outage.ends(&self.listener);
             self.deafness.ends();
         }
-        // During a flood of messages, the `select!` below always reads and never takes a change.
+        // Changes are also taken here, because during a flood of messages the `select!` below only reads.
         for change in std::iter::from_fn(|| self.changes.try_recv().ok()).take(CHANGES_AT_ONCE) {
             standing.change(&mut self.channels, change);
         }
@@ -179,12 +180,12 @@ impl Deafness {
         }
     }
 
-    /// Notes that the outage is over.
+    /// Notes that the outage has ended.
     fn ends(&mut self) {
         (self.timer, self.is_told) = (None, false);
     }
 
-    /// Reports when it is time to, and returns then.
+    /// Waits for the timer, reports, and returns.
     async fn report(&mut self, listener: &ListenerSlot) {
         over(&mut self.timer).await;
         (self.timer, self.is_told) = (None, true);

@@ -3,7 +3,7 @@
 
 use crate::ListenerSlot;
 
-/// Whether the listener was told that this connection is broken.
+/// Whether the listener was notified that this connection is broken.
 #[derive(Debug, Default)]
 pub struct Outage {
     is_told: bool,
@@ -20,7 +20,7 @@ impl Outage {
     /// Notes that the connection is up, perhaps for the first time.
     pub fn ends(&mut self, listener: &ListenerSlot) {
         if std::mem::take(&mut self.is_told) {
-            listener.tell(|listener| listener.mended());
+            listener.tell(|listener| listener.restored());
         }
     }
 }
@@ -44,8 +44,8 @@ mod tests {
             self.0.lock().push("broken");
         }
 
-        fn mended(&self) {
-            self.0.lock().push("mended");
+        fn restored(&self) {
+            self.0.lock().push("restored");
         }
 
         fn missed(&self) {}
@@ -69,6 +69,6 @@ mod tests {
             outage.ends(&listener);
             outage.ends(&listener);
         }
-        assert_eq!(*told.0.lock(), ["broken", "mended", "broken", "mended"]);
+        assert_eq!(*told.0.lock(), ["broken", "restored", "broken", "restored"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The commands of one connection: bytes to write, expected replies, and outcomes. No I/O, no clock.
+//! The commands of one connection and its successors: bytes to write, expected replies, and outcomes. No I/O, no clock.
 //!
 //! Commands have positions in one endless stream of bytes. When a connection breaks:
 //! - A command whose first byte was not written has never left. It stays for the next connection.
@@ -15,11 +15,13 @@ use crate::{Fault, FaultKind};
 /// Outcome of a command: the server's answer, or the reason why there is none.
 pub(super) type Outcome = Result<Answer, Fault>;
 
-/// Number of entries, and of bytes below, that are kept after a crowd of commands.
+/// An empty list with room for more than this many entries gives its memory back. `BYTES_KEPT`: for how many bytes
+/// `out` keeps room when it is empty.
 const KEPT: usize = 1024;
 const BYTES_KEPT: usize = 64 << 10;
 
-/// A command whose caller waits for the outcome.
+/// A caller's handle of its command: the index of an entry. Valid until the outcome is returned or the command is
+/// abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(usize);
 
@@ -41,12 +43,12 @@ pub(super) enum Look {
 /// A command that the server has not answered.
 #[derive(Debug)]
 struct Sent {
-    /// The caller that waits; `None` if there is none any more.
+    /// The caller that waits; `None` once no caller waits.
     ticket: Option<Ticket>,
     /// Position of the first byte in the stream.
     start: u64,
     deadline: Instant,
-    /// False once the deadline has passed without an answer.
+    /// True while an answer would be in time.
     is_due: bool,
 }
 
@@ -72,8 +74,8 @@ impl Pipeline {
         self.enter(start, deadline, waker)
     }
 
-    /// Adds commands that must share one connection, or not be sent. They count as one command, which begins with the
-    /// first. `wakers` has one for each.
+    /// Adds commands that are sent on one connection, all or none. All of them get the start of the first, so all count
+    /// as written once its first byte is written. `wakers` has one waker per command.
     pub(super) fn push_together(
         &mut self,
         deadline: Instant,
@@ -144,13 +146,14 @@ impl Pipeline {
                     self.free_entry(ticket);
                     Look::Done(outcome)
                 }
-                // Not reached: a caller discards its ticket with the outcome.
+                // Not reached: a caller that got the outcome does not use its ticket again.
                 _ => Look::Done(Err(Fault::new(FaultKind::Lost, "asked for twice"))),
             },
         }
     }
 
-    /// Replaces the waker of a waiting command. Returns the unneeded waker, to drop it outside of any lock.
+    /// Replaces the waker of a waiting command. Returns the waker that is no longer needed, so that the caller drops it
+    /// while it holds no mutex.
     pub(super) fn wake_instead(&mut self, ticket: Ticket, waker: Waker) -> Waker {
         match &mut self.entries[ticket.0] {
             Entry::Waiting(known) => std::mem::replace(known, waker),
@@ -158,8 +161,8 @@ impl Pipeline {
         }
     }
 
-    /// Notes that no caller waits for this command any more. The answer is still expected. Returns a waker, to drop it
-    /// outside of any lock.
+    /// Notes that no caller waits for this command any more. The answer is still expected. Returns a waker, so that the
+    /// caller drops it while it holds no mutex.
     pub(super) fn abandon(&mut self, ticket: Ticket) -> Option<Waker> {
         let entry = std::mem::replace(&mut self.entries[ticket.0], Entry::Free);
         let mut waker = None;
@@ -181,8 +184,8 @@ impl Pipeline {
         }
     }
 
-    /// Takes the server's answer to the next command. Returns whether it came in time, or `None` if there is no such
-    /// command.
+    /// Assigns an answer to the oldest written command. Returns whether the answer is in time, or `None` if no written
+    /// command waits for an answer.
     pub(super) fn answer(&mut self, answer: Answer, wakers: &mut Vec<Waker>) -> Option<bool> {
         // A reply cannot answer a command that was not written.
         let written = self.base + self.written as u64;

@@ -12,7 +12,7 @@ use rustls::ClientConnection;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::tls::{PLAIN, SILENT, Secured, quoted, speaks_plain};
+use crate::tls::{PLAIN, SILENT, Secured, accepts_without_tls, quoted};
 
 /// Maximum number of bytes passed to rustls at a time: one record. So at most one record counts as sent without being
 /// in the socket.
@@ -57,7 +57,7 @@ impl Secure {
         match tokio::time::timeout(within / 2, secure.shake_hands()).await {
             Ok(outcome) => outcome.map(|()| secure),
             Err(_) => {
-                let is_plain = speaks_plain(place.0, place.1, within / 4).await;
+                let is_plain = accepts_without_tls(place.0, place.1, within / 4).await;
                 let (kind, what) =
                     if is_plain { (io::ErrorKind::InvalidData, PLAIN) } else { (io::ErrorKind::TimedOut, SILENT) };
                 Err(io::Error::new(kind, quoted(what)))

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 /// Number of timeouts in a row after which a silent connection is dead.
 const TIMEOUTS_TOLERATED: usize = 2;
 
-/// Silence of a connection. The connection is dead after two timeouts in a row and a whole command timeout without an
-/// answer in time. A connection that answered other commands meanwhile is slow, not dead, even if many commands time
-/// out together.
+/// Silence of a connection. The connection is dead if at least two commands in a row timed out, and the last answer in
+/// time is at least one command timeout ago. A connection that answered any command in time within the last command
+/// timeout is slow, not dead, even if many commands time out together.
 #[derive(Debug)]
 pub(super) struct Silence {
     /// Number of timeouts since the last answer in time.
@@ -18,8 +18,8 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    /// A connection that is new, or has answered in time. Late answers do not count: if one answer is missing for good,
-    /// all answers behind it are late.
+    /// A connection that is new, or has answered in time. Late answers do not count. Answers are assigned to commands
+    /// in order, so after one lost answer every further answer looks late.
     pub(super) const fn heard(now: Instant) -> Self {
         Self { timeouts: 0, since: now }
     }

@@ -48,9 +48,9 @@ pub async fn within_of<T>(limit: Duration, overdue: Duration, work: impl Future<
     }
 }
 
-/// Runs work with a timeout of its own. If the work is still pending after `overdue`, there was a standstill: it is
-/// then not polled for `RECOVERY`, because it would find its own timer expired before it reads the reply.
-pub async fn unhurried<T>(work: impl Future<Output = T>, overdue: Duration) -> T {
+/// Runs work with a timeout of its own. If the work is still pending after `overdue`, there was a standstill: the work
+/// is then not polled for `RECOVERY`, because a poll would find the work's timer expired before the reply is read.
+pub async fn without_standstill<T>(work: impl Future<Output = T>, overdue: Duration) -> T {
     let (mut work, due) = (std::pin::pin!(work), Instant::now() + overdue);
     let mut recovery: Option<Pin<Box<Sleep>>> = None;
     std::future::poll_fn(|cx| {

@@ -1,7 +1,7 @@
 //! TLS: the configuration of connections, and the meaning of TLS failures.
 //!
-//! A client has one configuration for its whole life. The files of certificates are read at each handshake. Sessions are
-//! never resumed, because resumption would skip that.
+//! A client has one configuration for its whole life. The files of certificates are read at each handshake. Sessions
+//! are never resumed, because a resumed session would skip the files.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,9 +62,9 @@ impl Tls {
         self
     }
 
-    /// Sets the name that is checked against the server's certificate and sent to the server (SNI). Needed if it is
-    /// not the host of the connection: for a tunnel, or a cluster whose servers report each other by address. It
-    /// applies to every server of a cluster. Defaults to the host.
+    /// Sets the name that is checked against the server's certificate and sent to the server (SNI). Needed if the
+    /// certificate does not name the host of the connection: for a tunnel, or a cluster whose servers report each other
+    /// by address. It applies to every server of a cluster. Defaults to the host.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self
@@ -83,7 +83,7 @@ pub fn quoted(text: &str) -> String {
 pub const PLAIN: &str =
     "the server does not speak TLS at this port: name its port for TLS, or use redis:// without the second s";
 
-/// Hint for a server that breaks off a plain connection at the first command.
+/// Hint for a server that closes a plain connection at the first command.
 pub const IS_TLS: &str = "as a port for TLS does when it is spoken to in plain; where it is one, use rediss://";
 
 /// Alerts by which a server refuses a client's certificate, and what they mean.
@@ -165,7 +165,7 @@ fn words(text: &str) -> Option<String> {
 /// # Cancel safety
 ///
 /// Dropping the future closes the connection.
-pub async fn speaks_plain(host: &str, port: u16, within: Duration) -> bool {
+pub async fn accepts_without_tls(host: &str, port: u16, within: Duration) -> bool {
     let answer = async {
         let mut stream = TcpStream::connect((host, port)).await?;
         stream.write_all(b"PING\r\n").await?;

@@ -1,7 +1,6 @@
--- Shared head of the renewal scripts. The build puts it in front of each of them, so that none omits the check of the last
--- moment.
+-- Shared head of the renewal scripts. The build puts it in front of each of them, so that all of them check the last moment.
 -- KEYS   None if the keys are in several slots of a cluster's server. ARGV then starts with their number and the keys.
--- ARGV   [1] lease in ms. Negative = `exactly`: set it even if the current lease is longer. 0 = change no lease, only
+-- ARGV   [1] lease in ms. Negative = `exactly`: the lease may also become shorter. 0 = change no lease, only
 --            confirm the holds.
 --        [2] last moment in ms of the server's time; 0 = none.
 
@@ -13,7 +12,7 @@ if #KEYS == 0 then
   KEYS, ARGV = keys, args
 end
 
--- The same as text, because passing a number to the server costs more.
+-- `lease_text`: the lease as text, because passing a number to the server costs more.
 local lease, lease_text = tonumber(ARGV[1]), ARGV[1]
 local exactly = lease < 0
 if exactly then lease, lease_text = -lease, string.sub(lease_text, 2) end

@@ -1,8 +1,8 @@
 
 end
 
--- Sets the lease of a hash that readers have left, as the last of them alone would have set it. If no reader in it is alive,
--- the lock is freed.
+-- Sets the lease of a hash that readers have left, as a release by the last of these readers would have set it. If no
+-- reader in it is alive, the lock is freed.
 local function settle(left)
   local hash = left.hash
   if redis.call('hget', hash, 'mode') ~= 'read' then return end

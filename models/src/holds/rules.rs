@@ -2,7 +2,7 @@
 
 use super::world::CLIENTS;
 
-/// Number of ticks, after the tick of sending, in which a command still has an effect.
+/// Number of ticks after sending in which a command still has an effect.
 pub(super) const LAWFUL: u8 = 1;
 
 /// A step of a client's program. Slots number the client's guards.
@@ -34,7 +34,7 @@ pub(super) enum Switch {
     ExtendTwice,
     /// The server records only extends that did shorten the lease.
     ExtendUnnoted,
-    /// An extend shortens the lease even if other clients hold the lock too.
+    /// An extend shortens the lease even if another client of the owner also has a hold.
     ExtendOthers,
     /// An extend shortens the lease if the number of holds equals the number of the caller's holds. Ids are not
     /// compared.

@@ -15,7 +15,8 @@ const fn extend(slot: u8, lease: u8) -> Op {
     Op::Extend { slot, lease }
 }
 
-/// Asserts that the search finds no violation with all rules, and these violations without one of them.
+/// Asserts that the search finds no violation with all rules. For each pair in `broken`, it must find this violation
+/// without this rule.
 fn holds(ticks: u8, programs: [&[Op]; 3], broken: &[(Switch, &str)]) {
     let programs = programs.map(<[Op]>::to_vec);
     let play = |switch| Play { programs: programs.clone(), ticks, switch };
@@ -35,7 +36,7 @@ fn holds(ticks: u8, programs: [&[Op]; 3], broken: &[(Switch, &str)]) {
 }
 
 #[test]
-fn a_release_takes_away_its_own_and_an_acquire_counts_once() {
+fn release_removes_own_hold_and_acquire_counts_once() {
     let broken = [
         (Switch::ReleaseAny, "the server does not have it"),
         (Switch::CountAgain, "the count is 2"),
@@ -45,27 +46,27 @@ fn a_release_takes_away_its_own_and_an_acquire_counts_once() {
 }
 
 #[test]
-fn what_was_given_back_does_not_come_back() {
+fn released_hold_does_not_come_back() {
     let broken = [(Switch::AcquireLate, "there again")];
     holds(3, [&[acquire(0, 2), release(0)], &[], &[acquire(0, 1)]], &broken);
 }
 
 #[test]
-fn a_lease_is_as_long_as_it_was_promised_last() {
+fn lease_lasts_as_last_extend_promised() {
     let broken =
         [Switch::ExtendLate, Switch::ExtendAtOnce, Switch::ExtendTwice].map(|switch| (switch, "the server until"));
     holds(5, [&[acquire(0, 4), extend(0, 3), extend(0, 4)], &[], &[acquire(0, 2)]], &broken);
 }
 
 #[test]
-fn an_extend_that_met_others_is_carried_out_all_the_same() {
+fn extend_beside_other_holders_is_recorded() {
     let broken = [(Switch::ExtendUnnoted, "the server until")];
     let programs: [&[Op]; 3] = [&[acquire(0, 4), extend(0, 3), extend(0, 4)], &[acquire(0, 2), release(0)], &[]];
     holds(2, programs, &broken);
 }
 
 #[test]
-fn a_lease_is_as_long_as_any_client_was_promised() {
+fn lease_lasts_as_long_as_any_client_was_promised() {
     let broken = [(Switch::ExtendOthers, "the server until")];
     holds(2, [&[acquire(0, 2), extend(0, 1)], &[acquire(0, 3)], &[]], &broken);
     let broken = [(Switch::ExtendByNumber, "the server until")];
@@ -73,7 +74,7 @@ fn a_lease_is_as_long_as_any_client_was_promised() {
 }
 
 #[test]
-fn a_release_leaves_a_lease_as_it_is() {
+fn release_does_not_shorten_lease() {
     let broken = [(Switch::ReleaseByNumber, "the server until")];
     holds(1, [&[acquire(0, 2), acquire(1, 3), release(0)], &[acquire(0, 3)], &[]], &broken);
     let broken = [(Switch::ReleaseShortens, "the server until")];
@@ -81,13 +82,13 @@ fn a_release_leaves_a_lease_as_it_is() {
 }
 
 #[test]
-fn a_force_takes_away_what_was_held_until_its_last_moment() {
+fn forced_release_has_no_effect_after_its_last_moment() {
     let broken = [(Switch::ForceLate, "the server does not have it")];
     holds(3, [&[acquire(0, 4)], &[Op::Force], &[acquire(0, 2)]], &broken);
 }
 
 #[test]
-fn who_comes_in_again_beside_a_hold_that_is_gone_is_told() {
+fn reentry_beside_lost_hold_is_reported() {
     let broken = [(Switch::NoWitness, "came in again beside")];
     holds(2, [&[acquire(0, 3), acquire(1, 3)], &[Op::Force], &[]], &broken);
 }
@@ -95,7 +96,7 @@ fn who_comes_in_again_beside_a_hold_that_is_gone_is_told() {
 /// Several million states, so it runs only on request and optimised.
 #[test]
 #[ignore = "takes minutes: cargo test --release -p distlock-models -- --ignored"]
-fn all_of_it_together() {
+fn combined_programs_violate_no_rule() {
     let programs: [&[Op]; 3] =
         [&[acquire(0, 2), acquire(1, 3), release(0)], &[acquire(0, 2), release(0)], &[acquire(0, 2)]];
     holds(3, programs, &[(Switch::ReleaseAny, "the server does not have it")]);

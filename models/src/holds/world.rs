@@ -22,7 +22,7 @@ struct Client {
     at: u8,
     waits: bool,
     guards: [Option<Guard>; SLOTS],
-    /// Until this tick an own extend that shortens the lease may still arrive.
+    /// Last tick at which a shortening extend of this client may still arrive.
     cut_until: u8,
     /// The number of shortening extends that the client has sent.
     cuts: u8,
@@ -119,7 +119,7 @@ impl World {
 
     fn send(&mut self, client: usize, what: What) {
         let step = self.clients[client].at;
-        // The other owner's client has a network without copies, which keeps the number of states small.
+        // Commands of the other owner have no copies, which keeps the number of states small.
         let copies = if client == CLIENTS - 1 { 1 } else { 2 };
         self.wire.push(Sent { client: client as u8, step, what, sent: self.now, copies });
         // Sorted, so that two orders of the same commands are one state.

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_wait_of_java_that_cannot_be_is_refused() {
+fn zero_or_maximal_java_fair_wait_is_refused() {
     for java_fair_wait in [Duration::ZERO, Duration::MAX] {
         let refused = Options { java_fair_wait, ..Options::default() }.validate();
         assert!(matches!(&refused, Err(Error::Config { what }) if what.contains("Java's wait")), "{refused:?}");
@@ -9,7 +9,7 @@ fn a_wait_of_java_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_watchdog_too_short_for_the_timeouts_is_refused_with_a_reason() {
+fn watchdog_too_short_for_timeouts_is_refused_with_reason() {
     let options = Options { watchdog: Duration::from_secs(2), ..Options::default() };
     let Err(Error::Config { what }) = options.validate() else { panic!("accepted") };
     assert!(what.contains("too short for the command timeout") && what.contains("at least 9s"), "{what}");
@@ -19,7 +19,7 @@ fn a_watchdog_too_short_for_the_timeouts_is_refused_with_a_reason() {
 }
 
 #[test]
-fn leases_that_redis_would_misread_are_refused() {
+fn lease_out_of_bounds_is_refused() {
     let (short, long) = (Duration::from_micros(2_999), LONGEST_LEASE + Duration::from_nanos(1));
     for lease in [Duration::ZERO, Duration::from_micros(999), short, long, Duration::MAX] {
         assert!(check_lease(lease).is_err(), "{lease:?}");
@@ -30,7 +30,7 @@ fn leases_that_redis_would_misread_are_refused() {
 }
 
 #[test]
-fn times_without_an_end_are_ten_years() {
+fn maximal_durations_are_capped() {
     let span = Duration::MAX;
     let options = Options {
         connect_timeout: span,

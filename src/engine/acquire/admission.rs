@@ -2,8 +2,8 @@
 //! about 2 KB per attempt until its reply. A waiter that queues here takes a tenth of that.
 //!
 //! 1. Up to [`MOST`] attempts per connection are admitted directly, whatever their names.
-//! 2. At that limit a name gets a *crowd*: a semaphore with as many permits, which admits its further attempts in
-//!    order.
+//! 2. At that limit a name gets a *crowd*: a semaphore with as many permits, which admits the name's further attempts
+//!    in order.
 //! 3. The crowd ends with its last attempt.
 //!
 //! Each crowd has its own limit, so a name with a silent server does not delay other names. Single attempts, and
@@ -59,10 +59,10 @@ impl Admission {
         Arc::new(Self { most, under_way: AtomicUsize::new(0), crowds: Mutex::default(), crowded: AtomicUsize::new(0) })
     }
 
-    /// Admits an attempt, in order of arrival among those for one name.
+    /// Admits an attempt. A crowd admits the attempts for its name in order of arrival.
     ///
-    /// `within` returns how long to wait for a turn. It is called again after each such wait, and the place is kept.
-    /// If it returns None, the attempt is not admitted.
+    /// `within` returns how long to wait for admission. After each such wait it is called again, and the attempt keeps
+    /// its place. If `within` returns None, the attempt is not admitted.
     ///
     /// # Cancel safety
     ///
@@ -77,7 +77,7 @@ impl Admission {
         {
             return Some(admitted);
         }
-        // Boxed because it is rare, and would make every acquire larger.
+        // Boxed because a crowd is rare, and this future would make every acquire larger.
         Box::pin(self.admit_from_crowd(name, within)).await
     }
 
@@ -126,7 +126,7 @@ impl Drop for Admitted {
 
 impl Drop for Crowder {
     fn drop(&mut self) {
-        // The permit keeps the semaphore alive, so drop it before counting its users.
+        // The permit counts as a user of the semaphore, so drop the permit before counting.
         self.permit = None;
         let mut crowds = self.admission.crowds.lock();
         if crowds.get(&self.name).is_some_and(|crowd| Arc::strong_count(crowd) == 1) {
@@ -139,7 +139,7 @@ impl Drop for Crowder {
     }
 }
 
-/// A single wait of this length, for [`Admission::admit`].
+/// For [`Admission::admit`]: waits once, for this long.
 pub(crate) fn once(most: Duration) -> impl FnMut() -> Option<Duration> {
     let mut left = Some(most);
     move || left.take()
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowded_name_does_not_delay_other_names() {
+    async fn crowded_name_does_not_delay_other_names() {
         let (admission, crowded, other) = (Admission::of(2), name("a"), name("b"));
         let mut all = Vec::new();
         for _ in 0..4 {

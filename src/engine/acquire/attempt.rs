@@ -1,4 +1,4 @@
-//! One attempt to acquire: a command, its reply, and what both mean for the book.
+//! One attempt to acquire: sends a command, reads the reply and updates the owner's book.
 
 mod answer;
 mod request;
@@ -23,21 +23,21 @@ use crate::world::Moment;
 
 pub(super) enum Tried {
     Held(Grant),
-    /// Held, because the server had passed the lock on to this owner before.
+    /// Held. The server had passed the lock on to this owner before this attempt.
     Passed(Grant),
     Busy(Busy),
     /// Busy, and the owner has a queue entry.
     Queued(InQueue),
-    /// Busy, and the owner has left a mark in Redis that it waits.
+    /// Busy. A mark in Redis now shows that this owner waits.
     Marked(Busy, Undo),
-    /// The lock could be acquired, but waiters of the other half come first.
+    /// The lock could be acquired, but this reader yields to waiting writers.
     HeldBack,
     /// The owner's earlier hold is ending or gone: retry.
     Gone,
     /// The owner's queue entry is lost.
     Displaced,
-    /// Another client holds the lock as this reused owner. It must have read the owner in Redis. The acquire needs
-    /// another owner.
+    /// Another client has read this reused owner in Redis, and holds the lock as that owner. The acquire needs a new
+    /// owner.
     OwnerTaken,
 }
 
@@ -46,14 +46,14 @@ pub(super) struct InQueue {
     pub(super) undo: Undo,
 }
 
-/// A failed attempt. If the command may have run, dropping this undoes it.
+/// A failed attempt. If the command may have run, dropping `doubt` undoes it.
 pub(super) struct Failed {
     pub(super) error: Error,
     pub(super) doubt: Option<Undo>,
     /// True if a retry would fail in the same way.
     pub(super) would_repeat: bool,
-    /// True if the hold is being released because the lock was granted too late or to too few replicas. A retry needs
-    /// a hold with another number.
+    /// True if the hold is being released because the grant came too late, or too few replicas acknowledged it. A retry
+    /// needs a hold with another number.
     pub(super) spent: bool,
     /// True if the wait ended before the command was sent or answered, while the server still answers others.
     pub(super) cut_off: bool,
@@ -65,9 +65,9 @@ impl From<Error> for Failed {
     }
 }
 
-/// The outcome of an attempt, with the owner's order. An outcome that nobody takes is dropped before the order.
-/// Otherwise the owner's next command would find a hold without a guard in the book, and report a deadlock of the
-/// owner with itself.
+/// The outcome of an attempt, with the owner's order. An outcome that no caller takes is dropped before the order is
+/// released. Otherwise the owner's next command would find a hold without a guard in the book, and report a deadlock of
+/// the owner with itself.
 pub(super) struct Attempted {
     // Dropped in this order.
     outcome: Result<Tried, Failed>,
@@ -80,13 +80,12 @@ impl EndsWithRuntime for Attempted {
     }
 }
 
-/// How an attempt queues and yields, and what its refusal must report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
     pub(super) queueing: Queueing,
-    /// False if this waiter has yielded to waiters of the other half for long enough.
+    /// False if this reader has yielded to waiting writers for long enough.
     pub(super) gives_way: bool,
-    /// True if a refusal must report how long the lock is held.
+    /// True if a refusal must report how long the holder's lease still runs.
     pub(super) looks: bool,
 }
 
@@ -130,9 +129,9 @@ impl Attempt {
         let hold = Arc::clone(&self.target.hold);
         self.check_flavour()?;
         let cut_until = Moment::from_nanos(hold.book().cut_until());
-        // A late command may still shorten the lease. Wait until it can no longer run after this acquire.
+        // An earlier command may still arrive and shorten the lease. Wait until that command can no longer run.
         self.target.engine.after(cut_until).await;
-        let Some(before) = self.look_into_book() else { return Ok(Tried::Gone) };
+        let Some(before) = self.read_book() else { return Ok(Tried::Gone) };
         self.check_reentry(&before)?;
         let (sent, answer) = self.send(&before).await?;
         let passed = match answer {
@@ -170,8 +169,8 @@ impl Attempt {
         Err(Error::Config { what }.into())
     }
 
-    /// Returns None if the owner's earlier hold is ending. Its release waits for the order, and must run first.
-    fn look_into_book(&self) -> Option<Before> {
+    /// Returns None if the owner's earlier hold is ending. The hold's release waits for the order, and must run first.
+    fn read_book(&self) -> Option<Before> {
         let book = self.target.hold.book();
         if book.is_closed() || book.end().is_some() || (book.is_idle() && book.count() > 0) {
             return None;
@@ -205,13 +204,14 @@ impl Attempt {
     fn fault(&self, fault: &Fault) -> Failed {
         let doubt = fault.in_doubt().then(|| Undo::new(&self.target, true).leased(self.lease));
         let error = Error::of_fault(fault, &self.protocol().name().as_written);
-        // The lock is held, but too few replicas have the hold. It is undone at once, so that other clients may acquire.
+        // The lock was granted, but too few replicas have the hold. Dropping `doubt` here releases the hold at once, so
+        // that other clients may acquire.
         let spent = matches!(fault.kind, FaultKind::Unacknowledged { .. });
         Failed { doubt: doubt.filter(|_| !spent), spent, ..error.into() }
     }
 
-    /// Sends the acquire, and retries it if the estimate of the server's clock was too inaccurate. Returns when it was
-    /// sent.
+    /// Sends the acquire, and retries it if the estimate of the server's clock was too inaccurate. Returns the answer,
+    /// and when the answered command was sent.
     async fn send(&self, before: &Before) -> Result<(Moment, Answer), Failed> {
         let Target { engine, hold, .. } = &*self.target;
         let protocol = self.protocol();
@@ -219,8 +219,8 @@ impl Attempt {
         // Re-entry never shortens the lease that earlier holds count on.
         let comes_in = before.count > 0 && !protocol.nature().leases_apart;
         let hold_id = self.target.id();
-        // A last moment costs nothing if the server's clock is known. Without it, a late copy may take a free lock,
-        // which is undone, or join a queue.
+        // If the server's clock is known, a last moment costs nothing. Without a last moment, a late copy may join a
+        // queue, or take a free lock, which is then undone.
         let leaves_traces = hold_id != HoldId::Only || protocol.queue().is_some();
         let must_end = hold_id != HoldId::Only && !self.first;
         let is_limited = must_end || (leaves_traces && engine.clock(protocol.name()).is_known(engine.now()));
@@ -236,7 +236,7 @@ impl Attempt {
                     hold: &hold_id,
                     earlier: before.last.map(|number| engine.hold_id(&hold.owner, number)),
                     last_ms: if is_limited { clock.last(sent, engine.options.command_timeout) } else { 0 },
-                    // No other client has a hold of a reused owner, unless it read the owner in Redis.
+                    // A reused owner has no other hold, unless another client has read the owner in Redis and uses it.
                     alone: self.not_reentrant || self.used_again,
                     queueing: self.manner.queueing,
                     gives_way: self.manner.gives_way,
@@ -248,10 +248,10 @@ impl Attempt {
             let answered = engine.topology.run_timed(protocol.name(), call).await;
             let Answered { reply, placement, clock } = answered.map_err(|fault| self.fault(&fault))?;
             match protocol.acquired(&reply).map_err(|error| self.odd(error))? {
-                // The command did nothing: the server's clock was unknown, or it stepped.
+                // The command did nothing: the server's clock was unknown or had jumped.
                 Answer::TooLate(at) => refusals.add(&clock, at, engine.now())?,
                 _ if engine.topology.placement(protocol.name()) != placement => {
-                    // The server may have lost the name before it answered, so its answer does not count.
+                    // The name may have moved away from this server before the answer, so the answer does not count.
                     let doubt = Some(Undo::new(&self.target, true).leased(self.lease));
                     return Err(Failed { doubt, ..Error::moved().into() });
                 }

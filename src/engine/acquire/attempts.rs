@@ -1,4 +1,4 @@
-//! The attempts of one acquire, with what is known between them: errors, doubts, the queue entry.
+//! The attempts of one acquire, and the state kept between attempts: errors, doubts, the queue entry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::engine::wait::{News, Patience, Pause};
 use crate::error::{Error, Result};
 use crate::topology::Placement;
 
-/// Longest pause before a retry at the name's new server. Random below that, because other waiters retry at the same
+/// Longest pause before a retry at the name's new server. The pause is random, because other waiters retry at the same
 /// time.
 const ELSEWHERE: Duration = Duration::from_millis(10);
 
@@ -21,12 +21,12 @@ pub(super) struct Attempts<'a> {
     request: &'a Request,
     pub(super) target: Arc<Target>,
     pause_for: Duration,
-    /// An earlier attempt that may have run. The retry is made as the same owner, so it counts once.
+    /// An earlier attempt that may have run. A retry uses the same owner and hold id, so the acquire counts once.
     pub(super) doubt: Option<Undo>,
-    /// Removes the mark in Redis that shows that this owner waits.
+    /// Undo of the mark in Redis that shows that this owner waits.
     mark: Option<Undo>,
-    /// How the next attempt is made. The first attempt of a waiter that knows of no holder does not ask for the
-    /// remaining lease.
+    /// How the next attempt is made. The first attempt does not ask for the remaining lease, unless the waiter already
+    /// receives messages.
     pub(super) manner: Manner,
     /// True if the current holder's release will be announced by a message.
     pub(super) announced: bool,
@@ -36,7 +36,7 @@ pub(super) struct Attempts<'a> {
     failed: Option<Error>,
     /// True once an answer reported that another owner holds the lock or is ahead in the queue.
     pub(super) has_seen_busy: bool,
-    /// True if the last busy answer reported a client of Java as the holder.
+    /// True if the last busy answer reported a Java client as the holder.
     pub(super) by_java: bool,
 }
 
@@ -62,8 +62,7 @@ impl<'a> Attempts<'a> {
             doubt: None,
             mark: None,
             manner: Manner { queueing: Queueing::Join, gives_way: true, looks: false },
-            // The first answer of a lock taken by `SET` does not say whether the release will be announced. Only a
-            // look does.
+            // A lock acquired by `SET`: only the reply to a look says whether the release will be announced.
             announced: request.protocol.backoff().is_none() || request.protocol.nature().by_set,
             entry: None,
             found: Found::Usual,
@@ -79,15 +78,15 @@ impl<'a> Attempts<'a> {
         self.found = Found::Usual;
         let held_back = self.held_back();
         if held_back == Some(Duration::ZERO) {
-            // This waiter has yielded to the waiters of the other half for `hold_back`. It yields no more.
+            // This reader has yielded to waiting writers for `hold_back`, and no longer yields.
             self.manner.gives_way = false;
         }
         let asked_at = self.placement();
         let tried = self.attempt().await;
         self.manner.looks = true;
         match tried {
-            Ok(tried) => Ok(self.answered(tried, held_back)),
-            Err(failed) => self.failed(failed, asked_at).map(|()| None),
+            Ok(tried) => Ok(self.note_reply(tried, held_back)),
+            Err(failed) => self.note_failure(failed, asked_at).map(|()| None),
         }
     }
 
@@ -97,15 +96,15 @@ impl<'a> Attempts<'a> {
 
     async fn attempt(&self) -> std::result::Result<Tried, Failed> {
         let request = self.request;
-        // Admission limits only newcomers. An owner that has a queue entry or holds the lock must not wait for it,
-        // because others may wait for that owner.
+        // Admission limits only newcomers. An owner that has a queue entry or holds the lock must not wait for
+        // admission, because other waiters may wait for that owner.
         let joins = self.manner.queueing == Queueing::Join && self.entry.is_none() && !request.is_in();
         let admitted = if joins { request.admitted().await? } else { None };
         request.bounded(request.attempt(&self.target, self.doubt.is_some(), self.manner, admitted)).await
     }
 
-    /// The server has answered. Returns the grant if the lock was acquired.
-    fn answered(&mut self, tried: Tried, held_back: Option<Duration>) -> Option<Grant> {
+    /// Returns the grant if the lock was acquired.
+    fn note_reply(&mut self, tried: Tried, held_back: Option<Duration>) -> Option<Grant> {
         let request = self.request;
         if !matches!(tried, Tried::Gone) {
             // A lost queue entry is no evidence of a holder.
@@ -140,7 +139,7 @@ impl<'a> Attempts<'a> {
                 self.found = Found::Displaced;
             }
             Tried::OwnerTaken => {
-                // This gives up the queue entry.
+                // Dropping the handle gives up the queue entry.
                 self.entry = None;
                 self.found = Found::Displaced;
             }
@@ -150,8 +149,8 @@ impl<'a> Attempts<'a> {
                 self.pause_for = request.until_free(busy.ttl);
             }
             Tried::Gone => {
-                // The release of the earlier hold may still be in flight. So the next attempt uses the hold in the
-                // table, even for a fresh owner.
+                // The release of the earlier hold may still be in flight. So the next attempt uses the table's entry,
+                // even for a fresh owner.
                 let hold = Hold::new(Arc::clone(&request.protocol), request.owner.clone());
                 let (number, nonce) = (self.target.number, self.target.nonce.clone());
                 self.target = Target::reserve(&request.engine, hold, number, nonce);
@@ -162,8 +161,8 @@ impl<'a> Attempts<'a> {
         None
     }
 
-    /// The attempt has failed. An error if the acquire ends with it.
-    fn failed(
+    /// Handles a failed attempt. Returns its error if the acquire ends with it.
+    fn note_failure(
         &mut self,
         Failed { error, doubt, would_repeat, spent, cut_off }: Failed,
         asked_at: Placement,
@@ -185,8 +184,8 @@ impl<'a> Attempts<'a> {
             self.manner.queueing = Queueing::Stay;
         }
         if cut_off {
-            // The error of an earlier attempt says more than "cut off". Without an earlier error, this counts as a
-            // wait that ran out if another holder was seen.
+            // The error of an earlier attempt says more than "cut off". Without an earlier error, the wait has run out
+            // if another holder was seen.
             let earlier = self.failed.take();
             let ran_out = earlier.is_none() && self.has_seen_busy;
             request.ran_out.store(ran_out, Ordering::Relaxed);
@@ -196,15 +195,15 @@ impl<'a> Attempts<'a> {
             // The name has moved to another server. Retry there soon.
             ELSEWHERE - request.engine.jitter(ELSEWHERE * 9 / 10)
         } else if matches!(error, Error::Replicas { .. }) {
-            // After this pause the grant is undone, and other waiters have had their chance.
+            // The pause gives time to undo the grant, and other waiters a chance to acquire.
             request.engine.pause(self.patience.failures().max(1))
         } else {
             request.engine.pause(self.patience.failures())
         };
         let now = request.deadline.elapsed();
         let enough = match error {
-            Error::Replicas { .. } => self.patience.came_undone(now),
-            _ if error.is_too_late() => self.patience.came_late(now),
+            Error::Replicas { .. } => self.patience.grant_was_undone(now),
+            _ if error.is_too_late() => self.patience.reply_was_late(now),
             _ => self.patience.failed(now),
         };
         if would_repeat || enough || !error.is_retryable() || request.deadline.is_over() {
@@ -214,14 +213,13 @@ impl<'a> Attempts<'a> {
         Ok(())
     }
 
-    /// Remaining time in which waiters of the other half come first. None if the lock has no halves.
+    /// Remaining time in which this reader yields to waiting writers. None if this is not a read lock.
     pub(super) fn held_back(&self) -> Option<Duration> {
         let engine = &self.request.engine;
         let left = || engine.options.hold_back.saturating_sub(self.request.deadline.waited());
         self.request.protocol.nature().shared.then(left)
     }
 
-    /// The events that end a pause early.
     pub(super) const fn news(&self) -> News {
         if self.is_failing() { News::Connection } else { News::Announced }
     }
@@ -235,7 +233,7 @@ impl<'a> Attempts<'a> {
         self.entry.is_some()
     }
 
-    /// The server has confirmed that the owner is in the queue.
+    /// Records that the server has confirmed the owner's queue entry.
     pub(super) fn entered(&mut self, queued: InQueue) {
         self.manner.queueing = Queueing::Stay;
         if let Some(InQueue { undo, .. }) = self.entry.replace(queued) {
@@ -244,7 +242,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// The queue entry is gone, and nothing is held. Returns the undo of an attempt whose copy may arrive late.
+    /// Forgets the queue entry, which is gone. Returns the undo of an attempt whose late copy may still arrive.
     pub(super) fn displaced(&mut self) -> Option<Undo> {
         if let Some(InQueue { undo, .. }) = self.entry.take() {
             undo.disarm();
@@ -262,7 +260,7 @@ impl<'a> Attempts<'a> {
         self.failed.is_some()
     }
 
-    /// The wait is over. An error if the last attempt failed, or if no other holder was seen.
+    /// Ends the wait. Returns an error if the last attempt failed, or if no other holder was seen.
     pub(super) fn give_up(&mut self) -> Result<Option<Grant>> {
         match self.failed.take() {
             Some(error) => Err(error),
@@ -279,7 +277,7 @@ impl<'a> Attempts<'a> {
 }
 
 impl Request {
-    /// Sleep on a busy lock: until its lease ends, but at most `poll_cap` and at least 1 ms.
+    /// Pause while the lock is busy: until the holder's lease ends, but at most `poll_cap` and at least 1 ms.
     fn until_free(&self, ttl: Option<u64>) -> Duration {
         let cap = self.engine.options.poll_cap;
         match ttl {

@@ -1,4 +1,4 @@
-//! Acquires many locks of one client at one server by one command: all or none.
+//! Acquires several locks at one server with one command: all or none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ static ALL: Script = Script::new("multi/acquire", include_str!("../../../lua/mul
 
 pub(crate) enum Batch {
     Held(Vec<Grant>),
-    /// No lock is held. The index is that of the first lock with another holder.
+    /// No lock was acquired. Contains the index of the first lock that has a holder.
     Busy(usize),
 }
 
@@ -59,7 +59,6 @@ pub(crate) fn batch(
         let call = Call { script: &ALL, keys: protocols.len(), words };
         let targets: Vec<Arc<Target>> =
             protocols.into_iter().map(|protocol| Target::fresh(&engine, Hold::new(protocol, owner.clone()))).collect();
-        // Undoes the command, whether or not it ran.
         let undo = || targets.iter().for_each(|target| drop(Undo::new(target, true).leased(lease)));
         let sent = engine.now();
         let (reply, asked_at) = engine.topology.run_placed(&name, call).await.map_err(|fault| {
@@ -69,7 +68,7 @@ pub(crate) fn batch(
             Error::of_fault(&fault, &name.as_written)
         })?;
         if placements().iter().any(|placement| *placement != asked_at) {
-            // The server may have lost one of the names before it answered, so its answer does not count.
+            // A name may have moved away from the server before the answer, so the answer does not count.
             undo();
             return Err(Error::moved());
         }
@@ -86,7 +85,6 @@ pub(crate) fn batch(
     })
 }
 
-/// Why a batch was not acquired.
 enum Refusal {
     Busy(usize),
     Failed(Error),
@@ -113,14 +111,14 @@ fn refusal(reply: &Reply, targets: &[Arc<Target>]) -> Option<Refusal> {
     Some(read.unwrap_or(Refusal::Odd))
 }
 
-/// Books the holds of a batch that was acquired. The command was sent at `sent`.
+/// Enters the holds of an acquired batch into their books. The command was sent at `sent`.
 fn granted(engine: &Arc<Engine>, targets: &[Arc<Target>], lease: Option<Duration>, sent: Moment) -> Result<Vec<Grant>> {
     let until = valid_until(sent, lease.unwrap_or(engine.options.watchdog));
     let grants: Vec<Grant> = targets.iter().map(|target| target.granted(lease, sent, until, false)).collect();
-    // Closing ends all holds in the table. Holds granted later are released here, by the drop of `grants`.
+    // A shutdown ends all holds in the table. Holds granted later are released here, by the drop of `grants`.
     engine.check_open()?;
     if engine.now() >= until {
-        // The grants came after their lease. Their drop releases them.
+        // The grants arrived after the end of their lease. This drop releases the holds.
         drop(grants);
         return Err(Error::too_late());
     }

@@ -1,4 +1,5 @@
-//! The wait for a lock whose waiters queue in this process. Only the contender, the first of them, talks to Redis.
+//! The wait for a lock whose waiters queue in this process. Usually only the first waiter, the contender, talks to
+//! Redis.
 
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ impl Request {
     pub(super) async fn wait(&self) -> Result<Option<Grant>> {
         let mut awaited = LockWait { request: self, attempts: Attempts::new(self), looks: 0 };
         if !self.holds_nothing {
-            // An owner that holds the lock already must not queue behind waiters that wait for it. So it asks once
-            // before it queues.
+            // An owner that already holds the lock must not queue behind waiters that wait for its release. So a given
+            // owner tries before it queues.
             let attempts = &mut awaited.attempts;
             let mut closing = self.engine.closing();
             loop {
@@ -64,8 +65,8 @@ impl Request {
             Waited::Over | Waited::Displaced => {
                 let is_known = awaited.attempts.has_seen_busy || awaited.attempts.is_failing();
                 if !is_known && !waiter.knows_busy(self.deadline.began()) {
-                    // The contender's reply counts for the same grace time as this task's own reply would. A wait
-                    // shorter than a timer tick has not requested a look yet.
+                    // A busy reply to the contender counts until `GRACE` after the wait, like a reply to this task. If
+                    // the wait was shorter than a timer tick, no look has been requested yet.
                     waiter.request_look(self.deadline.began());
                     tokio::time::sleep(GRACE).await;
                 }
@@ -77,7 +78,7 @@ impl Request {
 }
 
 impl LockWait<'_> {
-    /// The pause before the next look. If the release is not announced, the lock's back-off limits it.
+    /// The pause before the next look. If the release is not announced, the lock's back-off limits the pause.
     fn backed_off(&mut self, pause: Pause) -> Pause {
         let request = self.request;
         let unannounced = !self.attempts.announced && !pause.news.is_of_failure();
@@ -93,7 +94,7 @@ impl Awaited for LockWait<'_> {
 
     async fn ask_beside(&mut self, waiter: &mut Waiter) -> Result<Beside<Grant>> {
         let joins = waiter.joins();
-        // The owner may have acquired the lock by another acquire since this one asked.
+        // Since the last attempt, the owner may have acquired the lock through another acquire.
         let again = !joins && self.request.is_in();
         let held_back = self.attempts.held_back();
         let mut most = held_back.filter(|left| !left.is_zero()).unwrap_or(Duration::MAX);
@@ -107,12 +108,12 @@ impl Awaited for LockWait<'_> {
                 waiter.rejoin();
                 return Ok(Beside::Again);
             } else {
-                // Refused although it no longer yields, so another owner holds the lock.
+                // The server refused although this waiter no longer yields, so another owner holds the lock.
                 waiter.note_held_back(false);
                 return Ok(Beside::Again);
             }
         }
-        // The contender asks rarely. A shorter wait behind it requests a look at half its time, early enough for a
+        // The contender asks rarely. So a waiter behind it requests a look at half of its own wait, early enough for a
         // reply.
         if let Some(left) = self.request.deadline.left_to_half() {
             if left.is_zero() {
@@ -139,7 +140,7 @@ impl Awaited for LockWait<'_> {
     async fn ask(&mut self, waiter: &mut Waiter, listening: bool) -> Result<Asked<Grant>> {
         // A listening waiter makes no second attempt after a subscribe, so this attempt must report the lease.
         self.attempts.manner.looks |= listening;
-        // If this attempt is cut off, a holder that the contender saw during this wait counts.
+        // If this attempt is cut off, a holder that any contender of this process saw during this wait counts.
         self.attempts.has_seen_busy |= waiter.knows_busy(self.request.deadline.began());
         if let Some(grant) = self.attempts.ask().await? {
             return Ok(Asked::Done(grant));

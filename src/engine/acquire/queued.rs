@@ -28,8 +28,8 @@ impl Request {
                 QueueWait { request: self, attempts: Attempts::new(self), is_first: true, has_asked_beside: false };
             let attempts = &mut awaited.attempts;
             (attempts.doubt, attempts.patience, attempts.has_seen_busy) = (doubt.take(), patience, has_seen_busy);
-            // A fresh owner without an inbox asks before it enters the registry and subscribes. If the lock is free, it
-            // needs neither.
+            // A fresh owner without an inbox tries once before it enters the registry and subscribes. If the lock is
+            // free, neither is needed.
             if self.fresh && self.inbox.is_none() {
                 if let Some(grant) = attempts.ask().await? {
                     return Ok(Some(grant));
@@ -106,8 +106,8 @@ impl Awaited for QueueWait<'_> {
     fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause> {
         let pause = self.attempts.pause();
         if std::mem::take(&mut self.is_first) {
-            // The entry was made before the inbox was subscribed. Once messages arrive, the waiter asks what happened
-            // in between. A failed attempt is retried like any other.
+            // The queue entry is older than the subscription to the inbox. So the waiter first subscribes, then asks
+            // what happened in between. A failed attempt is retried after its usual pause.
             let is_entered = self.attempts.is_queued() && !waiter.is_listening();
             return (is_entered || self.attempts.is_failing()).then_some(pause);
         }
@@ -130,8 +130,8 @@ impl Awaited for QueueWait<'_> {
         }
         let mut pause = self.attempts.pause();
         if !listening {
-            // Without messages, the waiter must find out by asking, within the grace time, that the lock was passed on
-            // to it.
+            // Without messages, only an attempt shows that the lock was passed on to this waiter. The waiter must
+            // notice that within `fair_grace`.
             pause.most = pause.most.min(self.request.engine.options.fair_grace / 2);
         }
         Ok(Asked::Busy(pause))
@@ -147,23 +147,23 @@ impl QueueWait<'_> {
         confirmed.is_some_and(|confirmed| now.since(confirmed) < engine.options.poll_cap)
     }
 
-    /// Returns the lock if the server has passed it on to this waiter. Only for a fresh owner and the watchdog's
-    /// lease. In all other cases the waiter asks, and the reply is in order with the owner's other commands.
+    /// Returns the lock if the server has passed it on to this waiter. Only for a fresh owner without an explicit
+    /// lease. In all other cases the waiter must ask, so that the reply is in order with the owner's other commands.
     fn passed(&mut self, waiter: &Waiter) -> Option<Grant> {
         let passed = waiter.passed()?;
         let (request, attempts) = (self.request, &mut self.attempts);
         let engine = &request.engine;
         let entry = attempts.entry.as_ref()?.entry.entry();
-        // In the strict modes the waiter also asks: its command is acknowledged by replicas, which may not have the
-        // grant yet.
+        // In the strict modes the waiter asks too, because replicas may not have the grant yet. They acknowledge the
+        // waiter's command.
         if engine.options.acks.is_strict() || !request.fresh || request.lease.is_some() || engine.check_open().is_err()
         {
             return None;
         }
         let since = passed.since.unwrap_or_else(|| entry.confirmed());
         let until = valid_until(since, passed.lease.min(engine.options.watchdog));
-        // The next beat renews the lease. If a beat is in flight, that takes up to two beats, and the lease must last
-        // until the reply.
+        // The next beat renews the lease. If a beat is in flight, the renewal takes up to two beats. The lease must
+        // last until the reply.
         if until.since(engine.now()) < engine.options.beat() * 2 {
             return None;
         }
@@ -171,7 +171,7 @@ impl QueueWait<'_> {
         let grant = attempts.target.granted(None, since, until, doubted);
         attempts.disarm_all();
         if engine.check_open().is_err() {
-            // Closing ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
+            // A shutdown ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
             return None;
         }
         engine.queues.note_passed();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::engine::hold::Target;
 use crate::engine::release;
 
-/// Something to undo: an acquire that may have run, a queue entry, or a mark. Dropping this undoes it.
-/// [`Self::disarm`] prevents that once the outcome is known or used.
+/// An undo that runs when dropped, of an acquire that may have run, a queue entry or a mark. [`Self::disarm`] cancels
+/// the undo once the outcome is known or used.
 pub(super) struct Undo {
     target: Arc<Target>,
     armed: bool,
@@ -19,7 +19,6 @@ pub(super) struct Undo {
 }
 
 impl Undo {
-    /// `doubted`: the attempt was sent, and not answered.
     pub(super) fn new(target: &Arc<Target>, doubted: bool) -> Self {
         Self { target: Arc::clone(target), armed: true, doubted, marks: false, lease: None }
     }
@@ -29,7 +28,7 @@ impl Undo {
         self
     }
 
-    /// For a mark in Redis. It is registered, so that closing removes it too.
+    /// For a mark in Redis. Registers the mark, so that a shutdown removes it too.
     pub(super) fn mark(target: &Arc<Target>) -> Self {
         target.engine.queues.mark(target);
         Self { target: Arc::clone(target), armed: true, doubted: false, marks: true, lease: None }
@@ -39,7 +38,7 @@ impl Undo {
         self.armed = false;
     }
 
-    /// A later attempt has left the same mark again. It must be removed only once.
+    /// Replaces the undo after a later attempt has set the same mark again. The mark must be removed only once.
     pub(super) fn replace_mark(mark: &mut Option<Self>, again: Self) {
         // The drop of the old undo unregisters the mark, so the mark is registered again afterwards.
         if let Some(old) = mark.take() {

@@ -1,16 +1,16 @@
-//! The deadlines of a book: what acquires, renewals and extensions change.
+//! The deadlines of a book, as acquires, renewals and extensions change them.
 
 use super::{Book, Cap, Level};
 
 impl Book {
-    /// The full lease that the key needs for the remaining guards: the longest explicit one, or the watchdog's if it
-    /// is longer and the watchdog renews for any guard.
+    /// The full lease that the key needs for the remaining guards: their longest explicit lease, or `watchdog` if it is
+    /// longer and any guard is watched. `watchdog` if no guard is left.
     pub(crate) fn lease_left(&self, watchdog: u64) -> u64 {
         self.levels.iter().map(|level| level.lease.unwrap_or(watchdog)).max().unwrap_or(watchdog)
     }
 
     /// Books that a command sent at `sent`, answered at `now`, restarted the key's lease. Explicit leases restart too.
-    /// Leases that were over stay over: an end is final.
+    /// Expired leases stay expired, because an end is final.
     pub(crate) fn rearmed(&mut self, now: u64, sent: u64, until: impl Fn(u64) -> u64, watchdog: u64) {
         if self.is_watched() && self.watched > now {
             self.watched = self.watched.max(until(watchdog));
@@ -34,15 +34,15 @@ impl Book {
         before
     }
 
-    /// Restores a cap: the command was not executed, as known at `now`. A guard that was over by then stays over,
-    /// because its end was reported.
+    /// Restores a cap: at `now` it is known that the command was not executed. A guard that had expired before `now`
+    /// stays expired, because its end was reported.
     pub(crate) fn uncapped(&mut self, now: u64, id: u32, before: Cap) {
         if let Some(level) = self.levels.iter_mut().find(|level| level.id == id && level.cap.until > now) {
             level.cap = before;
         }
     }
 
-    /// Books a guard's new explicit lease, confirmed at `now`. False if the guard was over by then, which is final.
+    /// Books a guard's new explicit lease, confirmed at `now`. False if the guard had expired before, which is final.
     pub(crate) fn extended(&mut self, now: u64, id: u32, lease: u64, until: u64) -> bool {
         if self.until(id).is_none_or(|until| until <= now) {
             return false;
@@ -53,8 +53,8 @@ impl Book {
         true
     }
 
-    /// Books the watchdog's renewal, sent at `sent` and confirmed at `now`. False if it came too late: the watched
-    /// lease had ended by the local clock, which is final.
+    /// Books the watchdog's renewal, sent at `sent` and confirmed at `now`. False if the reply came too late: the
+    /// watched lease had ended by the local clock, which is final.
     pub(crate) fn renewed(&mut self, now: u64, sent: u64, until: u64) -> bool {
         if !self.is_watched() {
             return true;
@@ -67,12 +67,11 @@ impl Book {
         true
     }
 
-    /// Notes that the server confirmed the hold, in reply to a command sent at `sent`.
     pub(crate) fn confirm(&mut self, sent: u64) {
         self.confirmed = sent.max(self.confirmed);
     }
 
-    /// When the last acquire or confirmation was sent. For holds that are not renewed.
+    /// When the last acquire or confirmation was sent. Used for holds that are not renewed.
     pub(crate) fn confirmed_at(&self) -> u64 {
         self.confirmed
     }

@@ -1,26 +1,25 @@
-//! A book's notes next to its levels: unanswered commands, and holds without a guard.
+//! A book's notes about unanswered commands, and about holds without a guard.
 
 use super::Book;
 
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Holds whose acquires had no reply at first. A late copy of them may still arrive.
+    /// Holds whose acquires had no reply at first. A late copy of such an acquire may still arrive.
     doubts: Vec<u64>,
-    /// Holds whose releases failed. The owner's next release includes them. Each has the latest end of its lease on
+    /// Holds whose releases failed. The owner's next release includes them. With each, the latest end of its lease on
     /// the server.
     owed: Vec<(u64, u64)>,
-    /// Holds whose guards were given up, and that are not yet marked as such in Redis.
+    /// Holds whose guards were given up. Redis does not list them as holds without a guard yet.
     given_up: Vec<u64>,
-    /// Until then, an unanswered `extend` or release may still arrive and shorten the lease.
+    /// Time until which an unanswered `extend` or release may still arrive and shorten the lease.
     cut_until: u64,
-    /// Until then, the server may keep the hold because of an `extend` that no guard counts on.
+    /// Time until which the server may keep the hold because of an `extend` that no guard counts on.
     unseen: u64,
-    /// Number of the last `extend` that was to shorten the lease.
+    /// Number of the last `extend` that could shorten the lease.
     cuts: u64,
 }
 
 impl Book {
-    /// True if an acquire in this book had no reply, so that a late copy may still arrive.
     pub(crate) fn doubted(&self) -> bool {
         !self.notes.doubts.is_empty()
     }
@@ -31,7 +30,7 @@ impl Book {
         }
     }
 
-    /// Takes the note of an unanswered acquire. True if there was one.
+    /// Removes the note of an unanswered acquire. True if the note existed.
     pub(crate) fn undoubt(&mut self, hold: u64) -> bool {
         let before = self.notes.doubts.len();
         self.notes.doubts.retain(|doubt| *doubt != hold);
@@ -47,34 +46,32 @@ impl Book {
         self.notes.owed.extend(holds);
     }
 
-    /// Takes the holds whose releases failed.
     pub(crate) fn owed(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.notes.owed)
     }
 
-    /// Notes a hold whose guard was given up. The next release by owner takes it first.
+    /// Notes a hold whose guard was given up. The next release by owner releases this hold first.
     pub(crate) fn give_up(&mut self, hold: u64) {
         self.notes.given_up.push(hold);
     }
 
-    /// Takes one hold whose guard was given up.
     pub(crate) fn given_up(&mut self) -> Option<u64> {
         self.notes.given_up.pop()
     }
 
-    /// Takes this hold from those without a guard. False if it was taken before.
-    pub(crate) fn take_given_up(&mut self, hold: u64) -> bool {
+    /// Removes this hold's note of a given-up guard. False if the note was taken before.
+    pub(crate) fn remove_given_up(&mut self, hold: u64) -> bool {
         let before = self.notes.given_up.len();
         self.notes.given_up.retain(|other| *other != hold);
         self.notes.given_up.len() != before
     }
 
-    /// Notes an unanswered command that may still arrive and shorten the lease, until then.
+    /// Notes that an unanswered command may still arrive before `until` and shorten the lease.
     pub(crate) fn may_be_cut(&mut self, until: u64) {
         self.notes.cut_until = self.notes.cut_until.max(until);
     }
 
-    /// Notes an `extend` to `until` that was unanswered, or whose guard was gone when the reply came.
+    /// Notes an `extend` to `until` that had no reply, or whose guard was gone when the reply arrived.
     pub(crate) fn note_unseen(&mut self, until: u64) {
         self.notes.unseen = self.notes.unseen.max(until);
     }
@@ -83,7 +80,7 @@ impl Book {
         self.notes.unseen
     }
 
-    /// Until when the server may keep the lock, even if no guard counts on it.
+    /// Time until which the server may keep the lock, even if no guard counts on that.
     pub(crate) fn until_in_server(&self) -> u64 {
         self.until_all().max(self.notes.unseen)
     }

@@ -31,7 +31,7 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         &self.shards[(hash >> 48) as usize % self.shards.len()]
     }
 
-    /// Returns the hold of `key`, or inserts `fresh`. The hold stays in the table until [`Table::unreserve`], even if
+    /// Returns the hold of `key`, or inserts `fresh`. The entry stays in the table until [`Table::unreserve`], even if
     /// it is empty.
     pub(crate) fn reserve(&self, key: K, fresh: Arc<E>) -> Arc<E> {
         let mut shard = self.shard(&key).lock();
@@ -40,7 +40,6 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         Arc::clone(entry)
     }
 
-    /// Number of holds of a key that this client knows of.
     pub(crate) fn count(&self, key: &K) -> u32 {
         self.shard(key).lock().get(key).map_or(0, |entry| entry.book().count())
     }
@@ -62,14 +61,14 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         let mut shard = self.shard(key).lock();
         let mut book = entry.book();
         book.reserved = book.reserved.saturating_sub(1);
-        // A hold that has ended and was cleaned up may still have guards that do not know yet.
+        // A hold that has ended and was cleaned up may still have guards that were not notified yet.
         if book.count == 0 && book.reserved == 0 && (book.is_idle() || book.end.is_some()) {
-            Self::drop_out(&mut shard, key, entry, book);
+            Self::remove_if_unused(&mut shard, key, entry, book);
         }
     }
 
-    /// Adds a guard to a hold, and the hold to the table if it is new. One step, so that a held lock is always in the
-    /// table. Returns the guard's id.
+    /// Adds a guard to a hold, and the hold to the table if it is new. Both happen under the shard's lock, so a held
+    /// lock is always in the table. Returns the guard's id.
     pub(crate) fn open(&self, key: K, entry: &Arc<E>, open: impl FnOnce(&mut Book) -> u32) -> u32 {
         let mut shard = self.shard(&key).lock();
         let id = open(&mut entry.book());
@@ -77,18 +76,18 @@ impl<K: Hash + Eq + Clone, E: Entry, S: BuildHasher + Default + Clone> Table<K, 
         id
     }
 
-    /// Removes a hold that the server no longer has, so that a released lock is not in the table. A hold that is
-    /// reserved for another acquire stays, empty, unless it has ended.
+    /// Removes a hold that the server no longer has, so that a released lock is not in the table. An entry that another
+    /// acquire has reserved stays without holds, unless it has ended.
     pub(crate) fn released(&self, key: &K, entry: &Arc<E>) {
         let mut shard = self.shard(key).lock();
         let mut book = entry.book();
         book.count = 0;
         if book.end.is_some() || (book.is_idle() && book.reserved == 0) {
-            Self::drop_out(&mut shard, key, entry, book);
+            Self::remove_if_unused(&mut shard, key, entry, book);
         }
     }
 
-    fn drop_out(shard: &mut HashMap<K, Arc<E>, S>, key: &K, entry: &Arc<E>, mut book: MutexGuard<'_, Book>) {
+    fn remove_if_unused(shard: &mut HashMap<K, Arc<E>, S>, key: &K, entry: &Arc<E>, mut book: MutexGuard<'_, Book>) {
         book.closed = true;
         drop(book);
         if shard.get(key).is_some_and(|found| Arc::ptr_eq(found, entry)) {

@@ -12,16 +12,16 @@ pub(crate) struct Ask<'a> {
     pub(crate) owner: &'a Owner,
     pub(crate) lease_ms: i64,
     pub(crate) hold: &'a HoldId,
-    /// For a re-entry: a hold that the owner must still have.
+    /// For a re-entry: an earlier hold that the owner must still have.
     pub(crate) earlier: Option<HoldId>,
     /// The server's time, in ms, after which the command has no effect; 0 = no limit.
     pub(crate) last_ms: i64,
-    /// True if the owner must have no other hold.
+    /// True if the attempt must fail while the owner has another hold.
     pub(crate) alone: bool,
-    /// True if a busy reply must include the time left even where that costs the server extra work.
+    /// True if a busy reply must include the time left, even if that costs the server extra work.
     pub(crate) looks: bool,
     pub(crate) queueing: Queueing,
-    /// False if the waiter has yielded to others for long enough, and now competes with them.
+    /// True if this attempt yields to waiters of the other half. False once the waiter has yielded for long enough.
     pub(crate) gives_way: bool,
     /// Registration of the waiter, if the flavour keeps a queue in Redis.
     pub(crate) nonce: &'a Bytes,
@@ -32,7 +32,7 @@ pub(crate) struct Ask<'a> {
 impl Ask<'_> {
     /// The first arguments of every acquire script.
     pub(crate) fn words(&self) -> [Arg; 6] {
-        // The first hold of a fresh owner is never listed, even if the owner became known since.
+        // The acquire of a fresh owner's first hold lists no id, even if the owner became known since.
         let hold = if *self.hold == HoldId::Unlisted { &HoldId::Only } else { self.hold };
         [
             Arg::Text(self.owner.bytes()),
@@ -48,11 +48,11 @@ impl Ask<'_> {
 /// How an attempt treats the flavour's queue in Redis. No effect without a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queueing {
-    /// Tries without queueing.
+    /// Does not join the queue.
     Ask,
     /// Joins the queue if the lock is busy.
     Join,
-    /// Keeps the place that the owner has.
+    /// Keeps the owner's place in the queue.
     Stay,
 }
 
@@ -61,20 +61,20 @@ pub(crate) enum Queueing {
 pub(crate) enum Answer {
     /// The owner holds the lock.
     Held,
-    /// The owner holds the lock. It had been passed on before this attempt.
+    /// The owner holds the lock, which the server passed on before this attempt.
     Passed,
     /// The owner holds the lock, with this fencing token for its section.
     Fenced(u64),
     Busy(Busy),
-    /// A re-entry, but the owner's earlier hold is gone.
+    /// For a re-entry: the owner's earlier hold is gone.
     Gone,
     /// The owner lost its place in the queue.
     Displaced,
-    /// The lock is free, but waiters of its other half come first.
+    /// The other half does not hold the lock, but its waiters come first.
     HeldBack,
-    /// The owner holds the lock or its other half, and would wait for itself.
+    /// The owner would wait for itself, because it holds the lock or the other half.
     Deadlock,
-    /// The command arrived after its last moment and did nothing. Contains the server's time, in ms.
+    /// The command arrived after its last moment and did nothing. The value is the server's time, in ms.
     TooLate(i64),
 }
 
@@ -87,6 +87,6 @@ pub(crate) struct Busy {
     pub(crate) at: i64,
     /// True if the release will be announced by a message.
     pub(crate) announced: bool,
-    /// True if a client of Java was seen to hold the lock.
+    /// True if a Java client was seen to hold the lock.
     pub(crate) by_java: bool,
 }

@@ -11,13 +11,14 @@ use crate::transport::{Arg, Call};
 pub(crate) struct Renewed<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) owner: &'a Owner,
-    /// The holds that guards rely on, one `,id` each; empty if the owner has only one.
+    /// The holds that guards rely on, one `,id` each. Empty if the owner never has more than one hold.
     pub(crate) holds: Bytes,
-    /// True to extend the hold's own lease. False only protects that lease from changes by other clients.
+    /// True to extend the hold's own lease. False leaves that lease unchanged, and only protects it from changes by
+    /// other clients.
     pub(crate) extend: bool,
 }
 
-/// Renews a flavour's holds: one script for many locks of any name.
+/// A flavour's renewal: one script for many locks of any name.
 #[derive(Debug)]
 pub(crate) struct Renewal {
     /// - Keys: each lock, with the keys that `about` adds.
@@ -26,14 +27,14 @@ pub(crate) struct Renewal {
     /// - Reply: as `lua/common/renew.lua`.
     pub(crate) script: &'static Script,
     pub(crate) about: fn(&Renewed<'_>, About<'_>),
-    /// True if the server notes the number of a command that shortens a lease, so that a copy of the command does
+    /// True if Redis stores the number of a command that shortens a lease, so that a late copy of the command does
     /// nothing.
     pub(crate) notes_cuts: bool,
 }
 
 /// Collects a flavour's keys and arguments for one hold of a renewal, after the name of its lock.
 pub(crate) struct About<'a> {
-    /// True if the lease is set even if it is longer now.
+    /// True if the lease is set even if the current lease is longer.
     pub(crate) exactly: bool,
     pub(crate) keys: &'a mut Vec<Arg>,
     pub(crate) words: &'a mut Vec<Arg>,

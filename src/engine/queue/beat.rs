@@ -1,4 +1,4 @@
-//! The beat: one command for many queue entries. It refreshes the entries, and serves queues whose locks are free.
+//! The beat: commands that each refresh many queue entries, and serve queues whose locks are free.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -39,12 +39,12 @@ pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: 
         let Some(engine) = engine.upgrade() else { return };
         let now = engine.now();
         if kicked {
-            // A new entry is refreshed within a beat, even if the last reply put the next beat further off. After an
-            // idle period, the next beat is one beat away.
+            // A new entry is refreshed within a beat, even if the last reply postponed the next refresh. After an idle
+            // period, the next refresh is one beat away.
             let soon = now + engine.options.beat();
             let due = next.filter(|_| pause.is_some()).map_or(soon, |next: Moment| next.min(soon));
             next = Some(due);
-            // Frequent kicks must not postpone work that has fallen due.
+            // Frequent kicks must not postpone overdue work.
             if engine.queues.idle_for(now, due.since(now)).is_none_or(|idle| !idle.is_zero()) {
                 continue;
             }
@@ -57,10 +57,10 @@ pub(crate) async fn run(engine: Weak<Engine>, queues: Arc<Queues>, mut closing: 
     }
 }
 
-/// The pause until the next beat. `quiet`: no waiter's deadline ends in any queue within this time.
+/// The pause until the next refresh. `quiet`: time in which no waiter's deadline ends in any queue.
 ///
-/// A dead waiter must be found within a beat of its deadline. While all waiters live, no deadline is near, and the
-/// next beat may come later.
+/// A dead waiter must be found within a beat of its deadline. While all waiters live, no deadline is near, and the next
+/// refresh may come later.
 fn pause_after(engine: &Engine, quiet: Duration) -> Duration {
     let (beat, longest) = (engine.options.beat(), engine.options.longest_beat());
     // Jitter, so that clients that saw the same dead waiter do not all check at the same moment.
@@ -68,10 +68,10 @@ fn pause_after(engine: &Engine, quiet: Duration) -> Duration {
     if quiet < longest { (quiet + apart).max(beat) } else { longest - apart }
 }
 
-/// The content of one command: locks, each with the waiters to refresh.
+/// The locks of one command, each with the waiters to refresh.
 type Batch = Vec<(Arc<dyn Protocol>, Vec<Arc<QueueEntry>>)>;
 
-/// Checks the locks that are due and, if `whole`, refreshes every queue entry. Returns the known time in which no
+/// Checks the locks of [`Queues::due`] and, if `whole`, refreshes every queue entry. Returns the time in which no
 /// deadline ends in any queue.
 async fn beat(engine: &Arc<Engine>, now: Moment, whole: bool) -> Duration {
     let mut locks: Batch = engine.queues.due(now).into_iter().map(|protocol| (protocol, Vec::new())).collect();
@@ -107,7 +107,8 @@ async fn renew_short(engine: &Arc<Engine>, renews: bool) {
     }
 }
 
-/// A beat over several servers. A server that is down delays no other: its commands continue alongside the next beats.
+/// A beat over several servers. A server that is down does not delay the others: its commands continue during the next
+/// beats.
 async fn beat_at_each(engine: &Arc<Engine>, renews: bool, batches: Vec<Batch>) -> Duration {
     if renews {
         let engine = Arc::clone(engine);
@@ -119,7 +120,7 @@ async fn beat_at_each(engine: &Arc<Engine>, renews: bool, batches: Vec<Batch>) -
             let (done, quiet) = oneshot::channel();
             let of_batch = Arc::clone(engine);
             engine.reaper.finish_uncounted(Box::pin(async move {
-                // Fails if the beat no longer waits.
+                // Fails if `beat_at_each` no longer waits for the reply.
                 let _ = done.send(refresh(&of_batch, batch).await);
             }));
             quiet
@@ -162,7 +163,7 @@ fn batches(engine: &Engine, mut locks: Batch) -> Vec<Batch> {
     batches
 }
 
-/// Sends one command. Returns the time in which no deadline ends in its queues; zero if unknown.
+/// Sends one command. Returns the time in which no deadline ends in the command's queues; zero if unknown.
 async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     let queues = |(protocol, _): &(Arc<dyn Protocol>, Vec<_>)| protocol.queue().map(|queue| queue.keys.clone());
     let Some(((first, _), queue)) = batch.first().and_then(|first| Some((first, first.0.queue()?))) else {
@@ -186,7 +187,7 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     outcome.unwrap_or_else(|error| {
         tracing::debug!(locks = batch.len(), %error, "places in queues could not be refreshed");
         for entry in batch.iter().flat_map(|(_, entries)| entries) {
-            // After this long without a confirmation, the waiter asks for itself and finds out what is wrong.
+            // After `poll_cap` without a confirmation, the waiter makes its own attempt, whose error it can report.
             if engine.now().since(entry.confirmed()) > engine.options.poll_cap {
                 engine.registry.wake(&entry.inbox);
             }
@@ -195,21 +196,22 @@ async fn refresh(engine: &Arc<Engine>, batch: Batch) -> Duration {
     })
 }
 
-/// Notifies a waiter that the lock was passed on to it with this first lease. `sent`: when the refresh was sent that
-/// says so.
+/// Notifies a waiter that the lock was passed on to it with this first lease. `sent`: when the refresh was sent whose
+/// reply reported that.
 fn was_passed_on(engine: &Engine, one: &Arc<QueueEntry>, sent: Moment, lease: Duration) {
     let mut wakes = None;
     let entries = engine.queues.entries.lock();
-    // Under the lock, and only for the same entry: the owner may have held the lock and joined the queue again since.
+    // Only for the same entry, and with the entries locked: the owner may have held the lock and joined the queue again
+    // since.
     if entries.get(&one.target.hold.key()).is_some_and(|found| Arc::ptr_eq(found, one)) {
         wakes = Some(engine.registry.passed_on(&one.inbox, Passed { lease, since: Some(sent) }));
     }
     drop(entries);
-    // Dropped after the entries are unlocked, because a waker may lock them.
+    // Dropped after the entries are unlocked, because a waker may lock the entries.
     drop(wakes);
 }
 
-/// Books the reply to a refresh. Returns the time in which no deadline ends in its queues.
+/// Books the reply to a refresh. Returns the time in which no deadline ends in the batch's queues.
 fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: &Reply) -> Result<Duration, Error> {
     let odd = || Error::odd_reply(queue.refresh.name, reply);
     let Reply::List(answers) = reply else { return Err(odd()) };
@@ -231,7 +233,8 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
         match (served, left) {
             (Some(Reply::Int(passed @ 1..)), _) => engine.queues.check_passed(protocol, *passed, now),
             (Some(Reply::Int(0)), Some(Reply::Int(left))) => {
-                // The end of a lease is not announced. If it lies beyond the next beat, that beat schedules the check.
+                // The end of a lease is not announced. If it comes after the next refresh, that refresh schedules the
+                // check.
                 let next = engine.options.longest_beat();
                 let left = u64::try_from(*left).ok().filter(|left| Duration::from_millis(*left) < next);
                 if let Some(left) = left {
@@ -254,7 +257,7 @@ fn answered(engine: &Engine, batch: &Batch, queue: &Queue, sent: Moment, reply: 
         for (n, one) in entries.iter().enumerate() {
             match of_waiters.map_or(Some(&Reply::Int(1)), |each| each.get(n)) {
                 Some(Reply::Int(1)) => one.confirm(sent, *at),
-                // The entry is gone. Its waiter finds that out by asking, in order with its other commands.
+                // The entry is gone. The waiter learns this by its own attempt, in order with its other commands.
                 Some(Reply::Int(0)) => engine.registry.wake(&one.inbox),
                 Some(Reply::Int(left)) => was_passed_on(engine, one, sent, Duration::from_millis(left.unsigned_abs())),
                 _ => return Err(odd()),

@@ -1,31 +1,32 @@
 //! The waiters of this process, by lock name (Redisson's pub/sub semaphores). Each name has one local FIFO queue and
-//! one shared subscription.
+//! one subscription, which all its waiters share.
 //!
-//! Of all tasks of this process that want a name, only the *contender* talks to Redis: it has the *turn*. The others
-//! queue behind it, so a thousand waiters cost Redis as much as one.
+//! Of all tasks of this process that want a name, only the *contender* sends commands: it has the *turn*. The other
+//! tasks queue behind the contender, so a thousand waiters cost Redis as much as one.
 //!
-//! 1. [`Registry::enter`] gives the first task of a name the turn, and queues the others. A name has a [`Slot`] while
-//!    a task has its turn, waits or may hand its lock over, or while the name is subscribed. The first task has no
-//!    seat, so a free lock costs one table entry.
-//! 2. Every other waiter has a [`Seat`]: flags under a lock, and a `Notify`. Events set flags. A notification is only
-//!    a reason to look at the flags, so an early, late or repeated one does no harm.
-//! 3. A waiter that leaves passes the turn on, with the wake-ups that it has not answered.
+//! 1. [`Registry::enter`] gives the first task of a name the turn, and queues the others. A name has a [`Slot`] while a
+//!    task has the turn, waits or may hand the lock over, and while the name is subscribed or this process yields. The
+//!    first task has no seat, so a free lock costs one table entry.
+//! 2. Every other waiter has a [`Seat`]: flags under a lock, and a `Notify`. Events set flags. A notified waiter checks
+//!    the flags, so an early, late or repeated notification does no harm.
+//! 3. A waiter that stops waiting passes on the turn, and the wake-ups after which it made no attempt.
 //! 4. A lock that this process holds may be handed to the contender without a command, a bounded number of times
-//!    (cohort locking: Dice, Marathe and Shavit, PPoPP 2012). Then other processes come first (`turns`).
+//!    (cohort locking: Dice, Marathe and Shavit, PPoPP 2012). Then this process yields to other processes (`turns`).
 //!
 //! # Why no wake-up is lost
 //!
-//! - The contender asks, subscribes, and asks again once the subscription is confirmed. The first or the second
-//!   attempt sees a release before that. A later release sends a message.
-//! - A waiter that leaves passes on its unanswered wake-ups with the turn. A lock that it was handed is released.
+//! - The contender attempts the acquire, subscribes, and attempts again once the subscription is confirmed. The first
+//!   or the second attempt sees a release before the confirmation. A later release sends a message.
+//! - Rule 3 keeps the wake-ups of a waiter that stops waiting. A lock that was handed to such a waiter is released.
 //! - One task at a time changes a subscription (`Listening::Changing`). Other tasks wait for the end of the change,
-//!   then check again. Names may share a channel (`a` and `{a}`) and its subscription, so a change needs
-//!   [`Channels::change`].
+//!   then check the state again. Several names may share a channel and its subscription (`a` and `{a}`), so every
+//!   change also takes [`Channels::change`].
 //!
 //! # Locks
 //!
-//! Slots lie in [`SHARDS`] tables. A table's lock is held for a few instructions and never across an await. No waker
-//! is called under it ([`Wakes`]), because a waker is the executor's code. Lock order: `src/engine/mod.rs`.
+//! The slots are divided among [`SHARDS`] tables. A table's lock is held for a few instructions and never across an
+//! await. No waker is called under it ([`Wakes`]), because a waker is the executor's code. Lock order:
+//! `src/engine/mod.rs`.
 //!
 //! Checked by `models/src/registry.rs`, which runs this source under loom, and by `src/engine/tests/seats.rs` and
 //! `registry.rs`.
@@ -67,7 +68,8 @@ pub(crate) use waiter::{HeldAs, Waiter};
 
 const SHARDS: usize = 16;
 
-/// After this many names in a row whose first yielding nobody used, only one in `TRIED` new names yields at once.
+/// After this many new names in a row for which no other process took a turn, a process yields for a new name only at
+/// every `TRIED`th release.
 const LONELY: u32 = 8;
 const TRIED: u32 = 16;
 
@@ -85,14 +87,14 @@ pub(crate) struct Registry {
     limit: u32,
     time: Duration,
     take_turns: bool,
-    /// Number of names in a row whose first yielding nobody used, and a counter of releases for `TRIED`.
+    /// Counters for `LONELY` and `TRIED`.
     untaken: AtomicU32,
     releases: AtomicU32,
     linger: Duration,
     waiting: AtomicUsize,
     kick: Arc<Kick>,
     closing: watch::Receiver<bool>,
-    /// True once held locks are no longer renewed. Then subscriptions do not linger.
+    /// True once held locks are no longer renewed. From then on, subscriptions do not linger.
     ended: watch::Receiver<bool>,
 }
 
@@ -132,8 +134,8 @@ impl Registry {
         &self.shards[shard(name, SHARDS)]
     }
 
-    /// Enters the local queue of a name. The first waiter gets the turn at once. `takes`: the flavour of a lock that
-    /// may be handed over to this waiter.
+    /// Adds a waiter to the local queue of a name. The first waiter gets the turn at once. `takes`: the flavour of a
+    /// lock that may be handed over to this waiter.
     pub(crate) fn enter(self: &Arc<Self>, name: &Arc<LockName>, takes: Option<&'static str>) -> Waiter {
         let mut shard = self.shard(name).lock();
         let mut waiter = Waiter {
@@ -164,10 +166,10 @@ impl Registry {
         waiter
     }
 
-    /// Hands over a hold that no guard relies on any more. This needs a contender that takes it, and time left in this
-    /// process's turn. `open` creates the grant, under the registry's lock.
+    /// Hands over a hold that no guard relies on any more. Conditions: the contender takes this flavour, and neither
+    /// the hand-offs nor the time of this process's turn are used up. `open` creates the grant, under the shard's lock.
     ///
-    /// Returns true if the hold was handed over. Otherwise the registry forgets it, because its release begins.
+    /// Returns true if the hold was handed over. Otherwise the registry forgets the hold, because its release begins.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>, now: Moment, open: impl FnOnce() -> Option<Grant>) -> bool {
         let (name, mut wakes) = (hold.name(), Wakes::default());
         let mut shard = self.shard(name).lock();
@@ -199,7 +201,6 @@ impl Registry {
         if yields {
             slot.turns.release_begins(true, now);
         }
-        // This process held the lock until now.
         slot.seen_busy = Some(now);
         slot.local = None;
         if slot.is_vacant() {
@@ -225,8 +226,8 @@ impl Registry {
         }
     }
 
-    /// Handles a release by this process. `receivers`: number of clients that received its message, 0 if unknown.
-    /// `courtesy` says how other processes are let first. Wakes the contender, unless the release's own message will.
+    /// Handles a release by this process. `receivers`: number of clients that received its message, 0 if unknown. Wakes
+    /// the contender, unless the message of the release will wake it.
     pub(crate) fn released(self: &Arc<Self>, name: &Arc<LockName>, receivers: u32, courtesy: Courtesy) {
         let courtesy = if self.take_turns { courtesy } else { Courtesy::None };
         let mut wakes = Wakes::default();
@@ -248,7 +249,7 @@ impl Registry {
         self.settle(shard, name);
     }
 
-    /// Records whether another process took the lock while this one yielded.
+    /// Records whether other processes took the lock while this process yielded.
     fn note_way(&self, taken: Taken) {
         if taken.by_others {
             self.untaken.store(0, Ordering::Relaxed);
@@ -257,16 +258,15 @@ impl Registry {
         }
     }
 
-    /// True if a new name need not yield at its first release: the last `LONELY` new names yielded for nobody,
-    /// probably because a subscriber only watches. False for every `TRIED`th release, to notice a process that wants
-    /// the lock.
+    /// True if this process need not yield at the first release of a new name: subscribers probably only watch. False
+    /// for every `TRIED`th release, to notice a process that wants the lock.
     fn is_lonely(&self) -> bool {
         self.untaken.load(Ordering::Relaxed) >= LONELY
             && !self.releases.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIED)
     }
 
-    /// Tells the waiter of an inbox that the server has passed the lock on to it. The waiter is notified when the
-    /// returned value is dropped, so that the caller can release its own locks first.
+    /// Records that the server has passed the lock on to the waiter of an inbox. The waiter is notified when the
+    /// returned value is dropped, so that the caller can unlock its own mutexes first.
     pub(crate) fn passed_on(&self, inbox: &LockName, passed: Passed) -> Wakes {
         let mut wakes = Wakes::default();
         if let Some(seat) = self.shard(inbox).lock().get(inbox).and_then(|slot| slot.contender.as_ref()) {
@@ -276,8 +276,8 @@ impl Registry {
         wakes
     }
 
-    /// Wakes the waiters of an owner that has acquired the lock. They may re-enter it, whatever their place in the
-    /// queue.
+    /// Wakes the waiters of an owner that has acquired the lock. These waiters may re-enter the lock, whatever their
+    /// place in the queue.
     pub(crate) fn wake_same_owner(&self, name: &LockName, owner: &Owner) {
         let mut wakes = Wakes::default();
         if let Some(slot) = self.shard(name).lock().get(name) {
@@ -285,7 +285,7 @@ impl Registry {
         }
     }
 
-    /// Makes the contender of a name look.
+    /// Wakes the contender of a name, so that it makes an attempt.
     pub(crate) fn wake(&self, name: &LockName) {
         self.seat(name, Seat::wake);
     }
@@ -321,12 +321,12 @@ impl Registry {
         }
     }
 
-    /// Number of acquires that wait: the contenders and the queues behind them.
+    /// Number of acquires that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Number of places in the queue of a name, including abandoned ones.
+    /// Number of seats in the queue of a name, including abandoned seats.
     #[cfg(test)]
     pub(crate) fn queued(&self, name: &LockName) -> usize {
         self.shard(name).lock().get(name).map_or(0, |slot| slot.queue.len())

@@ -1,4 +1,4 @@
-//! How a waiter sleeps: until its turn, until a subscription, while it yields, until news.
+//! How a waiter sleeps: until its turn, a subscription, the end of a way, or a wake-up.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ pub(crate) enum Parked {
     TimedOut,
 }
 
-/// The events that end a waiter's sleep. A hand-off always does.
+/// The events that end a waiter's sleep. A hand-off always ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// The turn, permission to ask without it, or a wake-up.
+    /// The turn, permission to attempt without the turn, or a wake-up.
     Turn,
     /// A change of the subscription, or a wake-up.
     Change,
-    /// The end of yielding, or a change of the subscription.
+    /// The end of a way, or a change of the subscription.
     Way,
     /// A wake-up, for example by a message.
     Message,
@@ -28,8 +28,8 @@ pub(crate) enum Until {
 }
 
 impl Waiter {
-    /// Subscribes, so that messages reach this waiter. Returns once they do, or on a wake-up, a hand-off, a failure or
-    /// after `limit`. The subscribe continues in the background.
+    /// Subscribes, so that messages reach this waiter. Returns after the confirmation, a wake-up, a hand-off, a failure
+    /// or `limit`. The subscribe continues in the background.
     pub(crate) async fn listen(&self, limit: Duration) {
         let Some(seat) = &self.seat else { return };
         let settled = async {
@@ -54,15 +54,14 @@ impl Waiter {
                 }
             }
         };
-        // A timeout is treated like a failure: the caller polls. Boxed because a wait does this once, and it would
-        // make every wait larger.
+        // A timeout is treated like a failure: the caller polls. Boxed because an inline future would make every wait
+        // larger.
         let _ = timeout(limit, Box::pin(settled)).await;
     }
 
-    /// Yields to other processes for at most `limit`, if this process held the lock last and its release was announced
-    /// to them.
+    /// Yields to other processes for at most `limit`, while a way is in progress or a release is in flight.
     pub(crate) async fn give_way(&self, limit: Duration) {
-        // A waiter without a seat found no slot, so this process knows of no others.
+        // A waiter without a seat found no slot, so this process knows no competitors.
         let Some(seat) = &self.seat else { return };
         let Some((mut left, mut heard)) = self.way() else { return };
         let waited = async {
@@ -96,8 +95,8 @@ impl Waiter {
         let _ = timeout(limit, Box::pin(waited)).await;
     }
 
-    /// The longest pause before the next attempt, so that clients of Java have an equal chance; None if there are none.
-    /// `woken`: the attempt answers a message.
+    /// Upper limit of the random pause before the next attempt, so that Java clients have an equal chance. None without
+    /// a pause. `woken`: the attempt follows a message.
     pub(crate) fn window(&self, woken: bool) -> Option<Duration> {
         self.seat.as_ref().filter(|_| self.registry.take_turns)?;
         let shard = self.registry.shard(&self.name).lock();
@@ -109,7 +108,7 @@ impl Waiter {
         shard.get(&self.name)?.turns.way(self.registry.topology.now())
     }
 
-    /// Sleeps until the event `until`, but at most `limit`.
+    /// Sleeps until one of the events in `until`, for at most `limit`.
     pub(crate) async fn park(&self, limit: Duration, until: Until) -> Parked {
         let Some(seat) = &self.seat else { return Parked::Woken };
         let woken = async {
@@ -117,8 +116,8 @@ impl Waiter {
                 {
                     let mut state = seat.state.lock();
                     let come = match until {
-                        // Cleared, because the caller looks once per wake-up. If the flag stayed set, the caller would
-                        // spin.
+                        // Cleared, because the caller makes one attempt per wake-up. If the flag stayed set, the caller
+                        // would spin.
                         Until::Turn => state.turn || state.joins || std::mem::take(&mut state.woken),
                         Until::Change => state.changed || state.woken,
                         Until::Message => state.woken,

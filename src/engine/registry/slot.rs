@@ -1,4 +1,4 @@
-//! The state of one name: its turn, its queue, its subscription. And the seats of its waiters.
+//! The state of one name (turn, queue, subscription), and the seats of its waiters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,36 +16,36 @@ pub(super) struct Slot {
     pub(super) turn: bool,
     pub(super) contender: Option<Arc<Seat>>,
     pub(super) queue: VecDeque<Arc<Seat>>,
-    /// Number of seats in the queue whose waiter has left.
+    /// Number of seats in the queue whose task no longer waits.
     pub(super) departed: usize,
-    /// The waiters of shared owners, sorted by owner and arrival. Includes the contender and waiters that ask without
-    /// a turn. They are woken when their owner acquires the lock.
+    /// The waiters whose owner may have several waiters, sorted by owner and arrival. Includes the contender and
+    /// waiters that attempt without the turn. An acquire by the owner wakes them.
     pub(super) by_owner: BTreeMap<Ticket, Arc<Seat>>,
     pub(super) tickets: u64,
     pub(super) listening: Listening,
-    /// True if the subscription was lost after the last subscribe, so that it must be repeated.
+    /// True if the subscription was lost since the last subscribe. The contender then subscribes again.
     pub(super) is_lost: bool,
     /// True while a job waits to end the subscription.
     pub(super) retiring: bool,
     pub(super) idle_since: Option<Moment>,
     pub(super) local: Option<Local>,
-    /// True if the last answer to the contender was that other waiters come first.
+    /// True if the contender's last attempt was refused because waiters of the other half come first.
     pub(super) held_back: bool,
-    /// When this process last knew of a holder.
+    /// When this process last saw the lock held.
     pub(super) seen_busy: Option<Moment>,
     pub(super) turns: Turns,
-    /// True while a job waits to forget `turns`.
+    /// True while a job waits to end the way.
     pub(super) forgetting: bool,
 }
 
-/// Key of a waiter of a shared owner: the owner's text and a number.
+/// Key in `by_owner`: the owner's text and a number.
 pub(super) type Ticket = (Bytes, u64);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Listening {
     #[default]
     Off,
-    /// A subscribe or unsubscribe is in flight. The contender is notified when it is done.
+    /// A subscribe or unsubscribe is in flight. Its end notifies the contender.
     Changing,
     Live,
 }
@@ -69,26 +69,26 @@ pub(super) struct Seat {
 #[derive(Debug, Default)]
 pub(super) struct SeatState {
     pub(super) turn: bool,
-    /// True if another task of this process just acquired a share. This waiter may ask without a turn until it rejoins
-    /// the queue.
+    /// True if another task of this process just acquired a share. This waiter may attempt without the turn until it
+    /// rejoins the queue.
     pub(super) joins: bool,
-    /// Set by a message, a release here, the end of a hold, a reconnect, or an acquire of the same owner. Cleared by the
-    /// waiter before it asks, so that news that arrives meanwhile is kept.
+    /// Set by a message, a release in this process, the end of a hold, a reconnect, or an acquire by the same owner.
+    /// The waiter clears the flag before its attempt, so that a wake-up during the attempt is kept.
     pub(super) woken: bool,
-    /// True once the wait is over. Later wake-ups are for the next waiter, so this one does not clear `woken`.
+    /// True once the wait has ended. Later wake-ups are for the next waiter, so this waiter does not clear `woken`.
     pub(super) leaves_wakeups: bool,
-    /// True after a change of the subscription, or the end of yielding. Set and cleared under the shard's lock.
+    /// True after a change of the subscription, or the end of a way. Set and cleared under the shard's lock.
     pub(super) changed: bool,
-    /// True once the waiter has left. Its seat is then skipped.
+    /// True once the task no longer waits. The queue skips its seat.
     pub(super) departed: bool,
     /// Set by a task that hands the lock over. Taken by the waiter or by its `Drop`.
     pub(super) handed: Option<Grant>,
-    /// Set when the server passed the lock on, by a message or an answer. If the waiter does not take it, the undo of
-    /// its queue entry releases it.
+    /// Set when a message or a refresh reports that the server passed the lock on to this waiter. If the waiter does
+    /// not take the lock, the undo of the queue entry releases it.
     pub(super) passed: Option<Passed>,
-    /// True if a message said so.
+    /// True if a message set `passed`.
     pub(super) heard: bool,
-    /// The nonce that such a message must carry.
+    /// The nonce that a message must carry to set `passed`.
     pub(super) nonce: Bytes,
 }
 
@@ -122,8 +122,8 @@ impl Slot {
         ticket
     }
 
-    /// Wakes the first waiter of this owner, because the owner acquired the lock or a woken waiter left. Each waiter
-    /// wakes the next one when it leaves, so all are woken, once each.
+    /// Wakes the first waiter of this owner, after the owner acquired the lock. A waiter of the owner that stops
+    /// waiting wakes the next one, so all are woken in turn.
     pub(super) fn wake_same_owner(&self, owner: &Bytes, wakes: &mut Wakes) {
         if self.by_owner.is_empty() {
             return;
@@ -142,7 +142,7 @@ impl Slot {
         }
     }
 
-    /// Lets the whole queue ask at once, because a task of this process acquired a share.
+    /// Lets all waiters in the queue attempt at once, because a task of this process acquired a share.
     pub(super) fn let_in(&mut self, wakes: &mut Wakes) {
         self.contender = None;
         self.turn = false;
@@ -154,7 +154,7 @@ impl Slot {
         }
     }
 
-    /// Gives the turn to the first waiter in the queue that has not left.
+    /// Gives the turn to the first task in the queue that still waits.
     pub(super) fn pass_turn(&mut self, wakes: &mut Wakes) {
         self.contender = None;
         self.turn = false;
@@ -181,8 +181,8 @@ impl Seat {
     }
 }
 
-/// Seats to notify when this is dropped. Created before a shard is locked, so it is dropped after the lock. A waker is
-/// the executor's code, and may call the registry.
+/// Seats that are notified when this value is dropped. Callers create the value before they lock a shard, so it is
+/// dropped after the unlock. A waker is the executor's code, and may call the registry.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Wakes {

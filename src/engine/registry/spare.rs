@@ -12,7 +12,7 @@ use crate::slim::slim;
 
 pub(crate) type Spare = (Owner, Arc<LockName>);
 
-/// Reusable owners, by lock. The last use of each ended cleanly, so no message for it can be in flight.
+/// Reusable owners, by lock. Each owner's last use ended cleanly, so no message for the owner is in flight.
 #[derive(Debug, Default)]
 pub(super) struct Spares(Mutex<HashMap<Arc<LockName>, Vec<Spare>, ReadyHash>>);
 
@@ -32,7 +32,7 @@ impl Spares {
 }
 
 impl Registry {
-    /// Takes an owner for a lock whose inbox is still subscribed, if there is one.
+    /// Takes a reusable owner of a lock, if there is one whose inbox is still subscribed.
     pub(crate) fn spare(&self, name: &Arc<LockName>) -> Option<Spare> {
         loop {
             let found = {
@@ -58,7 +58,7 @@ impl Registry {
         {
             self.spares.0.lock().entry(Arc::clone(name)).or_default().push((owner.clone(), Arc::clone(inbox)));
             if !self.is_spare(inbox) {
-                // The subscription ended in between, when there was no owner to forget yet.
+                // The subscription ended before the push, so its end did not remove this owner.
                 self.spares.forget(inbox);
             }
         }

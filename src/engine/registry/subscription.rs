@@ -1,5 +1,5 @@
-//! The subscription of a name, and its messages. A contender begins it, the waiters behind it share it, and it ends
-//! after it was unused for the linger time.
+//! The subscription of a name, and its messages. A contender begins the subscription, and all waiters of the name share
+//! it. The subscription ends after the linger time without a waiter.
 //!
 //! ```text
 //! Off ─ subscribe ─► Changing ─ confirmed ─► Live ─ idle for the linger time ─► Changing ─► Off
@@ -19,16 +19,16 @@ use crate::slim::slim;
 use crate::topology::{MemberId, MemberListener};
 
 pub(super) enum Subscribing {
-    /// Subscribed already, or the name has no slot any more.
+    /// The name is subscribed already, or has no slot any more.
     Done,
-    /// Another task is changing the subscription. The contender is notified of every change from now on.
+    /// Another task is changing the subscription. The contender is notified when that change ends.
     Elsewhere,
-    /// This job subscribes. It is completed in any case.
+    /// This job subscribes. It is completed even if the waiter stops waiting.
     Begun(Finished<()>),
 }
 
 impl Registry {
-    /// Subscribes to a name's channel, unless that has been done. The contender is notified when the subscribe
+    /// Subscribes to a name's channel, unless it is subscribed already. The contender is notified when the subscribe
     /// succeeds or fails.
     pub(super) fn subscribe(self: &Arc<Self>, name: &Arc<LockName>, seat: &Seat) -> Subscribing {
         {
@@ -37,7 +37,7 @@ impl Registry {
             match slot.listening {
                 Listening::Live if !slot.is_lost => return Subscribing::Done,
                 Listening::Changing => {
-                    // `changed` is set under the same lock, so no later change is lost.
+                    // `changed` is set under the shard's lock too, so no later change is lost.
                     seat.state.lock().changed = false;
                     return Subscribing::Elsewhere;
                 }
@@ -53,7 +53,7 @@ impl Registry {
                     Ok(()) => Listening::Live,
                     Err(fault) => {
                         tracing::debug!(lock.name = %name.as_written, ?fault, "cannot subscribe: waiters poll");
-                        // The subscription may exist in spite of the failure.
+                        // The server may have subscribed in spite of the failure.
                         registry.unsubscribe(&name).await;
                         // Other names of the channel may have lost their subscription too.
                         registry.lose_subscription(&name.channel);
@@ -73,17 +73,17 @@ impl Registry {
         }
     }
 
-    /// Marks the subscription to a channel as lost. Its waiters poll and subscribe again.
+    /// Marks the subscription to a channel as lost. The contenders of its names poll and subscribe again.
     fn lose_subscription(&self, channel: &[u8]) {
         for name in self.channels.names(channel).iter().flat_map(|names| names.iter()) {
             let mut wakes = Wakes::default();
             let mut shard = self.shard(name).lock();
             let Some(slot) = shard.get_mut(name) else { continue };
             let was_live = slot.is_live();
-            // Even while a subscribe is in flight, because the loss may be newer than its reply.
+            // Set even while a subscribe is in flight, because the loss may be newer than the reply to the subscribe.
             slot.is_lost = true;
             if was_live {
-                // Turns are counted by messages.
+                // Without messages, turns cannot be counted.
                 slot.turns.forget();
                 slot.change(&mut wakes);
                 if let Some(seat) = &slot.contender {
@@ -100,7 +100,7 @@ impl Registry {
         let Some(slot) = shard.get_mut(name) else { return };
         slot.listening = listening;
         if listening == Listening::Off {
-            // Turns are counted by messages.
+            // Without messages, turns cannot be counted.
             slot.turns.forget();
         }
         slot.change(&mut wakes);
@@ -119,7 +119,7 @@ impl Registry {
             return;
         }
         if *self.ended.borrow() {
-            // The connections are closing, and no task is left that would end the subscription.
+            // The connections are closing, so no task needs to end the subscription.
             shard.remove(name);
             drop(shard);
             self.channels.remove(name);
@@ -142,7 +142,7 @@ impl Registry {
         }
     }
 
-    /// Forgets the yielding state of a name after no task came for that long.
+    /// Ends the way of an idle name without a subscription, once no message has arrived for the way's length.
     async fn forget_turns(self: Arc<Self>, name: Arc<LockName>) {
         let mut ended = self.ended.clone();
         let (mut rest, mut before) = (WAY, None);
@@ -156,7 +156,7 @@ impl Registry {
             let mut shard = self.shard(&name).lock();
             let Some(slot) = shard.get_mut(&name) else { return };
             match slot.turns.way(now) {
-                // Other processes keep their turns while messages arrive.
+                // The way continues while messages arrive.
                 Some((left, heard)) if !closed && slot.is_idle() && before != Some(heard) => {
                     (rest, before) = (left, Some(heard));
                 }
@@ -225,8 +225,8 @@ impl MemberListener for Registry {
                 slot.change(&mut wakes);
             }
             let Some(seat) = &slot.contender else { continue };
-            // Any other payload is only a hint, for example Redisson's 0 and 1. Anyone with the publish permission can
-            // send it.
+            // A payload without the nonce only wakes the waiter, for example Redisson's 0 and 1. Any client with the
+            // publish permission can send such a payload.
             let mut state = seat.state.lock();
             if let Some(lease) = passed(payload, &state.nonce) {
                 state.passed = Some(Passed { lease, since: None });
@@ -265,8 +265,8 @@ impl MemberListener for Registry {
     }
 }
 
-/// Parses a message that passes the lock on: the lease in ms and the nonce. Returns the lease if the nonce is that of
-/// this waiter.
+/// Parses a message that passes the lock on: the lease in ms and the nonce. Returns the lease if the message carries
+/// `nonce`.
 fn passed(payload: &[u8], nonce: &[u8]) -> Option<Duration> {
     let (lease, proof) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
     let lease = lease.parse().ok().map(Duration::from_millis)?;

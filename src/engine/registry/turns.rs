@@ -1,23 +1,27 @@
 //! Turns among processes: after a release, the process that held the lock yields to the others.
 //!
-//! All contenders hear of a release at the same time, and the fastest acquires the lock. Without turns that would be the
-//! releasing process, again and again, and a process with a slower client would starve. A *way* is a pause in which this
-//! process yields.
+//! All contenders receive the message of a release at the same time, and the fastest acquires the lock. Without turns,
+//! the releasing process would win every time, and a process with a slower client would starve. A *way* is a pause in
+//! which this process yields.
 //!
-//! Reentrant, fenced and plain locks count turns by messages:
+//! Reentrant and fenced locks count turns by messages:
 //!
-//! 1. A release that n other clients heard starts a way: this process waits for n more releases before it asks.
-//! 2. If no release is heard for [`WAY`], it asks anyway. Later messages still count.
-//! 3. Not every receiver competes, because subscriptions linger. So each way records how many turns the others took. The
-//!    next way waits for that many, and for new receivers. From time to time a *trial* waits for all receivers again.
-//!    After each trial the pause before the next one doubles, up to [`RAREST`].
+//! 1. If n other clients received the message of a release, a way starts: this process waits for n more releases before
+//!    its next attempt.
+//! 2. If no message arrives for [`WAY`], the process attempts anyway. Until it acquires the lock, later messages still
+//!    count as turns.
+//! 3. Not every receiver competes, because subscriptions linger. So each way records how many turns the others took.
+//!    The next way waits for that many turns, plus one for each new receiver. From time to time a *trial* waits for all
+//!    receivers again. After each trial the pause before the next trial doubles, up to [`RAREST`].
 //!
-//! Spin locks send no messages: while another holder was seen lately, the lock is left free for a random time.
+//! Waiters for spin and plain locks poll. If another holder was seen within [`SEEN`], this process leaves the lock free
+//! for a random time.
 //!
 //! Read-write locks count no turns. While Java competes, two kinds of attempt first pause for a random part of a
-//! [`WINDOW`]: an attempt after a message, and a writer's attempt right after a release of this process. Java is noticed
-//! when it holds the lock. Until then a Java waiter could lose every race. So while a lock is busy, all our processes
-//! yield at the first message of each [`PERIOD`]. They agree on the moment by the server's clock, without messages.
+//! [`WINDOW`]: an attempt after a message, and a writer's attempt right after a writer's release in this process. A
+//! Java client is noticed only while it holds the lock. A Java waiter that loses every race would never be noticed. So
+//! while a lock is busy, all our processes yield at the first message of each [`PERIOD`]. The server's clock defines
+//! the periods, so the processes yield at the same time.
 //!
 //! Correctness does not depend on turns, because any client can send a message.
 
@@ -28,18 +32,19 @@ use std::time::Duration;
 use crate::world::Moment;
 use way::{Learnt, Way};
 
-/// A process that yields asks anyway after this long without a message. Doubled while fewer turns were taken than last
-/// time. A message and an attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with Redisson's client. On a busy machine
-/// they take several times as long.
+/// A process that yields makes an attempt after this long without a message. Doubled while fewer turns were taken than
+/// in the last way. A message and an attempt take 0.3 ms on a quiet machine, and 2 to 5 ms with Redisson's client. On a
+/// busy machine both take several times as long.
 pub(super) const WAY: Duration = Duration::from_millis(10);
 
-/// How long the lock is handed over inside this process while other processes compete. Short, to be fair to
-/// Redisson, where each thread competes for itself and no lock is handed over.
+/// Time limit for hand-overs inside this process while other processes compete. Short, to be fair to Redisson, where
+/// each thread competes for itself and no lock is handed over.
 const SHARED_TURN: Duration = Duration::from_millis(4);
-/// The same if the others poll. Longer, because this process polls with one contender, and Java with every thread.
+/// The same limit if the other processes poll. Longer, because this process polls with one contender, and Java with
+/// every thread.
 const SHARED_TURN_POLLING: Duration = Duration::from_millis(8);
-/// Length of this process's turn if the lock is not handed over. Longer than [`SHARED_TURN`], because each acquire in the
-/// turn must win a race.
+/// Length of this process's turn if the lock is not handed over. Longer than [`SHARED_TURN`], because each acquire must
+/// win a race.
 const CONTESTED_TURN: Duration = Duration::from_millis(12);
 
 /// For how long another holder that was seen counts as a competitor, if releases of the lock send no message.
@@ -48,70 +53,71 @@ const SEEN: Duration = Duration::from_secs(1);
 /// For how long a Java client that was seen to hold a lock counts as a competitor.
 const JAVA_STAYS: Duration = Duration::from_secs(5);
 
-/// A task that races clients of Java for a lock pauses for a random part of this time before it asks, because it answers
-/// a message faster than they do.
+/// A task that competes with Java clients for a lock pauses for a random part of this time before its attempt, because
+/// our client reacts to a message faster than Java's.
 const WINDOW: Duration = Duration::from_millis(1);
 
-/// While no Java client was seen, our processes yield once in this much of the server's time, in ms. A Java waiter that
-/// loses every race can acquire the lock in that pause, and is then seen.
+/// While no Java client is seen, our processes yield once per period of this length, in ms of the server's time. A Java
+/// waiter that loses every race can acquire the lock in that pause, and is then seen.
 const PERIOD: i64 = 640;
 
-/// If a period has at least this many messages, processes yield at the start of the next one. Between rarer releases,
-/// Java has time enough to acquire the lock.
+/// If a period has at least this many messages, processes yield at the start of the next one. If releases are rarer,
+/// Java has enough time to acquire the lock between them.
 const BUSY: u32 = 2;
 
 /// Longest pause between two trials.
 const RAREST: Duration = WAY.saturating_mul(64);
-/// Longest way, however many messages arrive.
+/// Longest way, even if messages keep arriving.
 const LONGEST: Duration = WAY.saturating_mul(20);
 
-/// How this process yields to others after a release. It depends on how they learn of the release.
+/// How this process yields to others after a release. Depends on how the others learn of the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Courtesy {
-    /// Not at all: waiters enter together, or queue in Redis.
+    /// Not at all: holders share the lock, or waiters queue in Redis.
     None,
     /// By taking turns. Each message counts as one turn.
     ByMessage,
-    /// By leaving the lock free for a random time, from half of this to all of it, because the others poll. Random, so
-    /// that several processes do not ask again at the same moment.
+    /// By leaving the lock free, because the others poll. The pause is random, from half of this duration to all of it,
+    /// so that several processes do not attempt at the same moment.
     ByPolling(Duration),
-    /// By a short random pause before an attempt, if clients of Java compete.
+    /// By a short random pause before an attempt if Java clients compete, and by a way once per [`PERIOD`] if none was
+    /// seen.
     ByWindow,
 }
 
-/// A release that was answered.
+/// A release whose reply has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReleaseInfo {
-    /// Number of clients that received its message; 0 if unknown.
+    /// Number of clients that received the release's message; 0 if unknown.
     pub(super) receivers: u32,
-    /// True if this client is one of them.
+    /// True if this client is one of the receivers.
     pub(super) listens: bool,
     /// True if other tasks of this process want the lock.
     pub(super) wanted: bool,
     pub(super) courtesy: Courtesy,
 }
 
-/// What a process knows about its competitors for a lock.
+/// The knowledge of a process about its competitors for a lock.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// Number of messages so far.
     heard: u64,
     releasing: Option<Releasing>,
-    /// True if others compete, by the answer to the last release.
+    /// True if other processes compete, judged at the last release.
     shared: bool,
-    /// True if the others poll for the lock.
+    /// True if the other processes poll for the lock.
     is_polled_for: bool,
     /// When the current turn of this process began.
     began: Option<Moment>,
     /// When another holder was last seen.
     seen: Option<Moment>,
-    /// When a client of Java was last seen to hold the lock.
+    /// When a Java client was last seen to hold the lock.
     java: Option<Moment>,
-    /// When this process last released it; only for [`Courtesy::ByWindow`].
+    /// When this process last released the lock; only for [`Courtesy::ByWindow`].
     left: Option<Moment>,
-    /// True if other clients heard that release.
+    /// True if other clients received the message of the last release by this process.
     has_others: bool,
-    /// Number of the [`PERIOD`] in which the last message arrived, and how many have arrived in it.
+    /// Number of the [`PERIOD`] in which the last message arrived, and the number of messages in that period.
     period: (i64, u32),
     /// Boxed, because most names have one process only.
     way: Option<Box<Way>>,
@@ -121,11 +127,11 @@ pub(super) struct Turns {
 /// A release in flight.
 #[derive(Clone, Copy, Debug)]
 struct Releasing {
-    /// [`Turns::heard`] when it was sent.
+    /// [`Turns::heard`] when the release was sent.
     heard: u64,
-    /// When it was sent.
+    /// When the release was sent.
     since: Moment,
-    /// True if this process's turn is not over, so its next task may ask already.
+    /// True if this process's turn continues, so its next task may attempt before the reply.
     goes_on: bool,
 }
 
@@ -137,7 +143,8 @@ pub(super) struct Taken {
 }
 
 impl Turns {
-    /// A release is about to be sent. `is_over`: this process has used its hand-offs.
+    /// A release is about to be sent. `is_over`: this process has used up its hand-offs, or no task of it could take
+    /// the lock over.
     pub(super) fn release_begins(&mut self, is_over: bool, now: Moment) {
         let goes_on = !is_over && self.has_turn(now);
         self.releasing = Some(Releasing { heard: self.heard, since: now, goes_on });
@@ -146,8 +153,8 @@ impl Turns {
         }
     }
 
-    /// A release was answered. Returns true if this process need not yield. `lonely`: for the last few new names no other
-    /// process took a turn, so this process does not yield for a new name at first.
+    /// The reply to a release has arrived. Returns true if this process need not yield. `lonely`: this process does not
+    /// yield at the first release of a new name ([`Registry::is_lonely`](super::Registry)).
     pub(super) fn released(&mut self, given: ReleaseInfo, lonely: bool, now: Moment) -> bool {
         let before = self.releasing.take().map_or(self.heard, |releasing| releasing.heard);
         let end = now + LONGEST;
@@ -189,7 +196,7 @@ impl Turns {
         self.shared = way.is_some() || given.courtesy == Courtesy::ByWindow && self.races_java(now);
         self.is_polled_for = matches!(given.courtesy, Courtesy::ByPolling(_));
         self.way = None;
-        // The pause for an unseen Java waiter counts also in this process's own turn: all processes keep it.
+        // All processes keep the pause for an unseen Java waiter, even in their own turn.
         let is_for_java = given.courtesy == Courtesy::ByWindow && way.is_some();
         if given.wanted && self.has_turn(now) && !is_for_java {
             return true;
@@ -199,18 +206,16 @@ impl Turns {
         self.way.is_none()
     }
 
-    /// True if the turn of this process is not over.
     fn has_turn(&self, now: Moment) -> bool {
         self.began.is_some_and(|began| now.since(began) < CONTESTED_TURN)
     }
 
-    /// True if [`Self::heard`] needs the server's time.
     pub(super) const fn needs_time(&self) -> bool {
         self.left.is_some() && self.has_others
     }
 
     /// A message has arrived. `at`: the server's time in ms, if needed and known. Returns true if the message ends the
-    /// last turn of the others.
+    /// way.
     pub(super) fn heard(&mut self, at: Option<i64>, now: Moment) -> bool {
         self.heard += 1;
         if let Some(at) = at {
@@ -228,36 +233,33 @@ impl Turns {
             return false;
         }
         if way.is_trial {
-            // The trial reached its full count: all receivers compete, so the learnt number is dropped.
+            // The trial reached its full count: all receivers compete, so the learnt number is outdated.
             self.learnt = None;
         }
         self.way = None;
         true
     }
 
-    /// Another holder was seen.
     pub(super) fn note_other_holder(&mut self, now: Moment) {
         self.seen = Some(now);
     }
 
-    /// A client of Java was seen to hold the lock.
     pub(super) const fn note_java(&mut self, now: Moment) {
         self.java = Some(now);
     }
 
-    /// Upper limit of the random pause before an attempt. None unless Java held the lock lately, and the attempt follows a
-    /// message (`woken`) or a release of this process.
+    /// Upper limit of the random pause before an attempt. None unless a Java client held the lock lately, and the
+    /// attempt follows a message (`woken`) or a release by this process.
     pub(super) fn window(&self, woken: bool, now: Moment) -> Option<Duration> {
         let has_just_left = self.left.is_some_and(|left| now.since(left) < WINDOW);
         (self.races_java(now) && (woken || has_just_left)).then_some(WINDOW)
     }
 
-    /// True if a client of Java was seen to hold the lock lately.
     fn races_java(&self, now: Moment) -> bool {
         self.java.is_some_and(|seen| now.since(seen) < JAVA_STAYS)
     }
 
-    /// For how long this process still yields if no message arrives, and the number of messages so far. None if it does
+    /// Remaining time of the pause if no message arrives, and the number of messages so far. None if this process does
     /// not yield.
     pub(super) fn way(&self, now: Moment) -> Option<(Duration, u64)> {
         let left = match (self.releasing, &self.way) {
@@ -272,12 +274,12 @@ impl Turns {
         (!left.is_zero()).then_some((left, self.heard))
     }
 
-    /// True if the turns of others are counted by messages.
+    /// True if a way is in progress that counts messages as turns.
     pub(super) fn counts_messages(&self) -> bool {
         self.way.as_ref().is_some_and(|way| way.counts_messages())
     }
 
-    /// A task of this process acquired the lock. Returns the outcome of the way.
+    /// A task of this process acquired the lock. Returns the outcome of a way that counted messages.
     pub(super) fn acquired(&mut self, now: Moment) -> Option<Taken> {
         self.releasing = None;
         self.began.get_or_insert(now);
@@ -295,7 +297,7 @@ impl Turns {
         Some(taken)
     }
 
-    /// True while this process yields. The slot must not be removed then.
+    /// True while a way is in progress. Meanwhile the slot must not be removed.
     pub(super) const fn is_giving_way(&self) -> bool {
         self.way.is_some()
     }
@@ -305,7 +307,7 @@ impl Turns {
         self.way = None;
     }
 
-    /// Time for which the lock may be handed over inside this process, at most `most`.
+    /// Time limit for hand-overs inside this process, at most `most`.
     pub(super) fn turn(&self, most: Duration) -> Duration {
         if !self.shared {
             most

@@ -21,21 +21,24 @@ pub(crate) enum HeldAs {
     Alone,
     /// Exclusively, and its release may hand the lock to the next waiter.
     MayHandOver,
-    /// A share. The waiters behind it may acquire shares too.
+    /// A share. The queued waiters may acquire shares too.
     Shared,
 }
 
-/// A waiter in the local queue of a name. Its drop leaves the queue, and passes on the turn if it had it.
+/// A waiter in the local queue of a name. Its `Drop` removes it from the queue and passes on its turn.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) registry: Arc<Registry>,
     pub(super) name: Arc<LockName>,
-    /// None for the first waiter of a name, which has the turn.
+    /// None for the first waiter of a name, which has the turn, until [`Waiter::sit`] creates its seat.
     pub(super) seat: Option<Arc<Seat>>,
+    /// The flavour of a lock that may be handed over to this waiter.
     pub(super) takes: Option<&'static str>,
-    /// Its key among the waiters of its owner, if the owner may have several.
+    /// Key in `Slot::by_owner`, if the owner may have several waiters.
     pub(super) ticket: Option<Ticket>,
+    /// True once this waiter is included in [`Registry::waiting`].
     pub(super) counted: bool,
+    /// True once this waiter has stopped waiting ([`Waiter::leave`]).
     pub(super) left: bool,
     /// The nonce that a message must carry to pass the lock on to this waiter.
     pub(super) nonce: Bytes,
@@ -53,18 +56,19 @@ impl Waiter {
         &self.name
     }
 
-    /// True if this waiter is the contender, which talks to Redis.
+    /// True if this waiter is the contender.
     pub(crate) fn has_turn(&self) -> bool {
         self.seat.as_ref().is_none_or(|seat| seat.state.lock().turn)
     }
 
-    /// True if this waiter may ask without a turn: another task of this process just acquired a share.
+    /// True if this waiter may attempt without the turn, because another task of this process just acquired a share.
     pub(crate) fn joins(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().joins)
     }
 
-    /// Records whether the last answer was that other waiters come first. If so, the queue is woken: waiters behind
-    /// the contender may have waited for longer than it, and look for themselves.
+    /// Records whether the last attempt was refused because waiters of the other half come first. When the flag becomes
+    /// true, all queued waiters are woken. A waiter that has already yielded to the other half for long enough then
+    /// makes its own attempt.
     pub(crate) fn note_held_back(&self, held_back: bool) {
         let mut wakes = Wakes::default();
         let mut shard = self.registry.shard(&self.name).lock();
@@ -76,12 +80,12 @@ impl Waiter {
         }
     }
 
-    /// True if the last answer to the contender was that other waiters come first.
     pub(crate) fn is_held_back(&self) -> bool {
         self.registry.shard(&self.name).lock().get(&self.name).is_some_and(|slot| slot.held_back)
     }
 
-    /// Rejoins the queue after it could not acquire a share. Takes the turn if no other waiter has it.
+    /// Puts this waiter back into the queue after it could not acquire a share. If no waiter has the turn, this waiter
+    /// becomes the contender instead.
     pub(crate) fn rejoin(&self) {
         let Some(seat) = &self.seat else { return };
         let mut shard = self.registry.shard(&self.name).lock();
@@ -104,7 +108,7 @@ impl Waiter {
         &self.name
     }
 
-    /// Sets the nonce. Only a message that carries it passes the lock on to this waiter.
+    /// Sets the nonce that a message must carry to pass the lock on to this waiter.
     pub(crate) fn expects(&mut self, nonce: &Bytes) {
         self.nonce = nonce.clone();
         if let Some(seat) = &self.seat {
@@ -127,18 +131,21 @@ impl Waiter {
         }
     }
 
-    /// Creates a seat that is woken when this owner acquires the lock by another acquire. An owner that holds the lock
-    /// must not queue behind waiters that wait for it. The caller must check what happened before.
+    /// Registers this waiter's seat under its owner, and creates the seat if there is none. Then the waiter is woken
+    /// when another acquire of this owner gets the lock. Without that wake-up, this waiter could queue behind waiters
+    /// that wait for a release by its own owner. An acquire that got the lock before this call sends no wake-up, so
+    /// after this call the caller checks whether the owner already holds the lock.
     pub(crate) fn sit_as(&mut self, owner: &Owner) {
         self.sit();
         let Some(seat) = self.seat.as_ref().filter(|_| self.ticket.is_none()) else { return };
         let mut shard = self.registry.shard(&self.name).lock();
-        // If this waiter may ask without a turn, the slot may have been removed meanwhile.
+        // A waiter that may attempt without the turn does not keep the slot in the table, so the slot may be missing
+        // here.
         self.ticket = Some(shard.entry(Arc::clone(&self.name)).or_default().sit_as(owner.bytes(), seat));
     }
 
-    /// Takes the lock that was handed over, if any. Clears earlier wake-ups, because the next step answers them. A
-    /// waiter that has stopped looking keeps them for the next waiter.
+    /// Takes the lock that was handed over, if any. Clears the wake-up flag, because the caller makes an attempt next.
+    /// After [`Self::stops_looking`] the wake-ups are kept for the next waiter.
     pub(crate) fn handed(&self) -> Option<Grant> {
         let mut state = self.seat.as_ref()?.state.lock();
         state.woken &= state.leaves_wakeups;
@@ -152,23 +159,25 @@ impl Waiter {
         state.passed.take()
     }
 
-    /// Leaves further wake-ups to the next waiter, because this wait is over.
+    /// Keeps further wake-ups for the next waiter, because this wait has ended.
     pub(crate) fn stops_looking(&self) {
         if let Some(seat) = &self.seat {
             seat.state.lock().leaves_wakeups = true;
         }
     }
 
-    /// True if something has arrived since the last look.
+    /// True if a wake-up has arrived since the last attempt.
     pub(crate) fn is_woken(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().woken)
     }
 
-    /// True if a message passed the lock on to this waiter.
+    /// True if a message passed the lock on to this waiter, even if [`Self::passed`] has already taken the lock.
     pub(crate) fn has_heard(&self) -> bool {
         self.seat.as_ref().is_some_and(|seat| seat.state.lock().heard)
     }
 
+    /// True if messages about this lock reach this process: the subscription is confirmed, and the server's connection
+    /// for messages has not been down for a while.
     pub(crate) fn is_listening(&self) -> bool {
         let shard = self.registry.shard(&self.name).lock();
         shard.get(&self.name).is_some_and(Slot::is_live) && self.registry.topology.hears(&self.name)
@@ -182,21 +191,21 @@ impl Waiter {
         }
     }
 
-    /// True if this process holds the lock and may hand it over, or has seen a holder since `since`. False for a
-    /// waiter without a seat, which came first.
+    /// True if this process holds the lock and may hand it over, or saw the lock held at or after `since`. False for a
+    /// waiter without a seat.
     pub(crate) fn knows_busy(&self, since: Moment) -> bool {
         let knows = |slot: &Slot| slot.local.is_some() || slot.seen_busy.is_some_and(|seen| seen >= since);
         self.seat.is_some() && self.registry.shard(&self.name).lock().get(&self.name).is_some_and(knows)
     }
 
-    /// Makes the contender look, unless this process has seen a holder since `since`.
+    /// Wakes the contender for an attempt, unless [`Self::knows_busy`] is true.
     pub(crate) fn request_look(&self, since: Moment) {
         if !self.knows_busy(since) {
             self.registry.wake(&self.name);
         }
     }
 
-    /// Records a holder of another process. Used if the lock is polled for.
+    /// Records that another process holds the lock. Used for locks whose waiters poll.
     pub(crate) fn note_other_holder(&self) {
         let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
@@ -204,7 +213,7 @@ impl Waiter {
         }
     }
 
-    /// Records that a client of Java was seen to hold the lock.
+    /// Records that a Java client holds the lock.
     pub(crate) fn note_java(&self) {
         let now = self.registry.topology.now();
         if let Some(slot) = self.registry.shard(&self.name).lock().get_mut(&self.name) {
@@ -212,8 +221,8 @@ impl Waiter {
         }
     }
 
-    /// Remaining lease of a hold of this process that may be handed over to this waiter. Until its end there is no
-    /// need to ask Redis.
+    /// If this process has a hold that may be handed over to this waiter, returns the hold's remaining lease. Until the
+    /// lease ends, the waiter needs no attempt of its own.
     pub(crate) fn held_here(&self, now: Moment) -> Option<Duration> {
         self.seat.as_ref().and(self.takes)?;
         let shard = self.registry.shard(&self.name).lock();
@@ -237,7 +246,8 @@ impl Waiter {
         drop(stray);
     }
 
-    /// Leaves the queue. Returns a lock that was handed over meanwhile, to be dropped outside the registry's lock.
+    /// Removes this waiter from the queue. If the lock was handed to this waiter and not taken yet, returns its grant.
+    /// The caller drops the grant after the shard's mutex is unlocked.
     fn leave(&mut self, shared: bool, before: impl FnOnce(&mut Slot)) -> Option<Grant> {
         if std::mem::replace(&mut self.left, true) {
             return None;
@@ -252,8 +262,8 @@ impl Waiter {
         before(slot);
         if let Some(ticket) = self.ticket.take() {
             slot.by_owner.remove(&ticket);
-            // The owner holds the lock, so its next waiter may re-enter. Or this waiter was woken, and leaves without
-            // asking.
+            // If the owner holds the lock, its next waiter may re-enter. If this waiter was woken and made no attempt,
+            // the owner's next waiter must make the attempt.
             slot.wake_same_owner(&ticket.0, &mut wakes);
         }
         let (turn, joins, woken, handed) = match &self.seat {
@@ -268,14 +278,13 @@ impl Waiter {
             slot.let_in(&mut wakes);
         } else if turn {
             slot.pass_turn(&mut wakes);
-            // This waiter was woken and has not asked since, so the next one must.
+            // This waiter was woken and made no attempt since, so the next waiter must.
             if let Some(seat) = slot.contender.as_ref().filter(|_| woken) {
                 seat.wake(&mut wakes);
             }
         } else if !joins {
             slot.departed += 1;
-            // Seats of waiters that have left are skipped when their turn comes. If too many accumulate, they are
-            // removed earlier.
+            // Abandoned seats are skipped when their turn comes. If too many accumulate, they are removed earlier.
             if slot.departed > 32 && slot.departed * 2 > slot.queue.len() {
                 slot.queue.retain(|seat| !seat.state.lock().departed);
                 slot.departed = 0;

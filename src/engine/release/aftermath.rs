@@ -1,4 +1,4 @@
-//! Effects of a hold's end on the table, on guards and on waiters.
+//! Updates the table of holds, guards and waiters when a hold has ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::engine::protocol::Protocol;
 use crate::engine::registry::Courtesy;
 use crate::names::LockName;
 
-/// Most time that a lock is left free for clients that poll.
+/// Longest time that a lock is left free for clients that poll.
 const LEFT_FREE: Duration = Duration::from_millis(1);
 
 impl dyn Protocol {
-    /// How other processes are let first after a release.
+    /// How this process yields to other processes after a release.
     pub(in crate::engine) fn courtesy(&self) -> Courtesy {
         if self.nature().shared || self.queue().is_some() {
             return Courtesy::None;
@@ -32,16 +32,18 @@ impl dyn Protocol {
     }
 }
 
-/// Books that the lock is free. `receivers`: number of clients that received the message; 0 if unknown.
+/// Records that the lock is free, and wakes this process's waiters. `receivers`: number of clients that received the
+/// release's message; 0 if unknown.
 pub(super) fn lock_is_free(engine: &Arc<Engine>, hold: &Arc<Hold>, receivers: u32) {
-    nothing_is_left(engine, hold);
+    owner_has_nothing(engine, hold);
     notify_waiters(engine, &hold.protocol, receivers);
 }
 
-/// Books that the server has nothing left of this hold.
-pub(super) fn nothing_is_left(engine: &Arc<Engine>, hold: &Arc<Hold>) {
+/// Records that this owner's holds are gone from the server: the entry leaves the table, and acquires in doubt are
+/// checked again.
+pub(super) fn owner_has_nothing(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     if !hold.book().is_idle() {
-        // The hold was removed elsewhere as a whole. Guards that still rely on it must be notified.
+        // The hold is gone from the server, but guards still rely on it and must be notified.
         engine.lose(hold, End::Gone);
     }
     engine.holds.released(&hold.key(), hold);
@@ -51,8 +53,8 @@ pub(super) fn nothing_is_left(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     }
 }
 
-/// Wakes this process's waiters for a lock that may be free, unless a message will wake them. `receivers`: number of
-/// clients that received the message; 0 if unknown.
+/// Wakes this process's waiters for a lock that may be free, unless a message will wake them. `receivers`: see
+/// [`lock_is_free`].
 pub(super) fn notify_waiters(engine: &Engine, protocol: &Arc<dyn Protocol>, receivers: u32) {
     engine.registry.released(protocol.name(), receivers, protocol.courtesy());
     if let Some(other) = protocol.other() {

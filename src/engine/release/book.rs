@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::aftermath::{lock_is_free, nothing_is_left, warn_unannounced};
+use super::aftermath::{lock_is_free, owner_has_nothing, warn_unannounced};
 use super::send::lease_left;
 use super::{Answered, GuardRelease, Plan};
 use crate::engine::hold::valid_until;
@@ -23,14 +23,14 @@ impl GuardRelease {
             return Err(hold.lost(end.unwrap_or(End::Gone)));
         }
         let (lease_left, cut_until, owed) = (lease_left(engine, hold, &book), book.cut_until(), book.owed());
-        // An `extend` in flight when the guard left may have been answered since.
+        // An `extend` that was in flight when the guard left the book may have set `unseen` since.
         let unseen = Moment::from_nanos(book.unseen());
         drop(book);
         let (id, over) = (engine.hold_id_with(&hold.owner, &owed, Some(*number)), self.over.max(unseen));
         Ok(Plan { id, lease_left, cut_until, owed, over })
     }
 
-    /// Books a failed release. If it is not retried, the owner's next release includes its hold.
+    /// Records a failed release. If the release is not retried, the owner's next release includes this hold.
     pub(super) fn book_failure(&self, mut owed: Vec<(u64, u64)>, over: Moment, error: &Error, goes_on: bool) {
         let Self { engine, hold, number, .. } = self;
         self.note_failed();
@@ -43,21 +43,19 @@ impl GuardRelease {
             tracing::warn!(lock.name = %hold.name().as_written, %error, goes_on, left_out, "release failed");
         }
         if !goes_on && hold.book().counted_down(self.tenure) {
-            // The hold is no longer renewed, so its lease ends it. If guards of this owner remain, the last one
-            // releases it.
+            // No later release can include this hold. The hold is no longer renewed, so it ends with its lease.
             lock_is_free(engine, hold, 0);
         }
     }
 
-    /// Counts a release that failed or found no hold. A guard that was lost before its release counts as lost only:
-    /// whether the server still has its hold depends on the time.
+    /// Counts a release that failed or found no hold. A guard that was lost before its release counts only as lost.
     pub(super) fn note_failed(&self) {
         if self.was_held {
             metrics::release_failed(self.hold.protocol.flavour());
         }
     }
 
-    /// Books the server's answer, updates the table and notifies waiters.
+    /// Records the server's answer in book and table, and notifies waiters.
     pub(super) fn book_answer(&self, answer: Answered) -> Result<Released> {
         let Self { engine, hold, tenure, .. } = self;
         let name = Arc::clone(&hold.name().as_written);
@@ -67,7 +65,7 @@ impl GuardRelease {
                 Ok(Released::StillHeld(left))
             }
             Release::Others => {
-                nothing_is_left(engine, hold);
+                owner_has_nothing(engine, hold);
                 Ok(Released::Free)
             }
             Release::Free(receivers) => {
@@ -83,7 +81,7 @@ impl GuardRelease {
             Release::Unannounced(reason) => {
                 warn_unannounced(engine, hold.name(), &reason);
                 lock_is_free(engine, hold, 0);
-                // The head was not notified, but may have the lock for the grace time.
+                // The queue's head was not notified, but may have the lock for the grace time.
                 engine.queues.check_passed(&hold.protocol, MUST_CONFIRM, engine.now());
                 Ok(Released::Free)
             }
@@ -98,15 +96,15 @@ impl GuardRelease {
                 Err(Error::NotHeld { name, why })
             }
             Release::NotThere(_) => {
-                // The lock was forced open and re-acquired since, or the hold was released elsewhere.
+                // Since then, the lock was released by force and acquired again, or another client released this hold.
                 if hold.book().counted_down(*tenure) {
-                    nothing_is_left(engine, hold);
+                    owner_has_nothing(engine, hold);
                 }
                 self.note_failed();
                 Err(Error::NotHeld { name, why: NotHeld::LeaseOver })
             }
             odd @ (Release::Which(_) | Release::TooLate(_)) => {
-                // Not a reply that our scripts give here. No guard may rely on what this server holds.
+                // Our scripts never give this reply here, so no guard may rely on this server's state.
                 if hold.book().counted_down(*tenure) {
                     lock_is_free(engine, hold, 0);
                 }
@@ -115,7 +113,7 @@ impl GuardRelease {
         }
     }
 
-    /// Books that the owner still has other holds. `rearms`: the release has restarted their lease.
+    /// Records that the owner still has other holds. `rearms`: true if the release has restarted their lease.
     fn count_down(&self, sent: Moment, rearms: bool) {
         let Self { engine, hold, tenure, .. } = self;
         let mut book = hold.book();
@@ -129,7 +127,7 @@ impl GuardRelease {
         hold.changed.notify_waiters();
         if none_left {
             // The remaining holds belong to other clients under the same owner.
-            nothing_is_left(engine, hold);
+            owner_has_nothing(engine, hold);
         }
     }
 }

@@ -53,18 +53,18 @@ pub(crate) fn give_up(mut grant: Grant) -> Owner {
     owner
 }
 
-/// Marks a hold in Redis as one without a guard. A release by owner then takes this hold, and none that a guard relies
-/// on. `doubted`: a late copy of its acquire may still arrive.
+/// Marks a hold in Redis as one without a guard. A release by owner then releases this hold before any that a guard
+/// relies on. `doubted`: a late copy of the hold's acquire may still arrive.
 fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
     let HoldId::Listed(id) = engine.hold_id(&hold.owner, number) else { return };
     if !hold.protocol.nature().reentrant {
-        // Nothing is listed: the owner has no other hold that could be confused with this one.
+        // Redis lists no holds of such a lock: the owner has no other hold that could be confused with this one.
         if doubted {
             look_again(engine, hold, number, &Bytes::new());
         }
         return;
     }
-    // Noted at once, so that a later release by owner takes this hold.
+    // Noted at once, so that a later release by owner releases this hold first.
     hold.book().give_up(number);
     let target = Target::reserve(engine, Arc::clone(hold), number, Bytes::new());
     engine.reaper.finish(Box::pin(async move {
@@ -72,12 +72,13 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         let _order = hold.in_order().await;
         let look = || {
             if doubted {
-                // The marked hold has another id. So this finds only a copy that arrived after the release.
+                // The mark changes the hold's id, so `look_again` spares the marked hold. It finds only a copy of the
+                // acquire that arrived after the hold's release.
                 look_again(engine, hold, number, &Bytes::new());
             }
         };
-        if !hold.book().take_given_up(number) {
-            // The hold was released before.
+        if !hold.book().remove_given_up(number) {
+            // A release by owner has taken the hold already.
             return look();
         }
         let until = engine.now() + engine.options.watchdog;
@@ -87,17 +88,17 @@ fn disown(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, doubted: bool) {
         let (reply, _) = until_answered(engine, hold.name(), false, until, call, |_| false).await;
         look();
         if let Err(fault) = reply {
-            // A release by owner may take another hold first.
+            // A release by owner may release another hold first.
             tracing::debug!(lock.name = %hold.name().as_written, ?fault, "a hold without a guard stays listed");
         }
     }));
 }
 
-/// Number of times that a release by owner asks for a hold without a guard, before it takes any hold. The mark of a
-/// hold that has just lost its guard may still be in flight.
+/// Number of times that a release by owner asks for a hold without a guard. The last time, the release takes any hold.
+/// The mark of a hold that has just lost its guard may still be in flight.
 const LOOKS: u32 = 8;
 
-/// Number of times that another client may release the named hold first.
+/// Number of retries after another client has released the named hold first.
 const RACES: u32 = 16;
 
 /// Releases one hold of an owner, preferably one without a guard.
@@ -112,9 +113,8 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
         let (mut looks, mut races) = (0, 0);
         loop {
             let release = {
-                // After the earlier commands of this owner.
                 let _order = target.hold.in_order().await;
-                give_any(&target, looks + 1 < LOOKS).await?
+                release_any_hold(&target, looks + 1 < LOOKS).await?
             };
             match release {
                 // Sleeps without the order, so that the mark can be sent meanwhile.
@@ -132,18 +132,18 @@ pub(crate) async fn by_owner(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>,
 }
 
 /// Releases any hold of an owner: one that lost its guard, else the unlisted one, else the newest. If `choosy`, the
-/// newest is only named.
-async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
+/// newest is named but not released.
+async fn release_any_hold(target: &Target, choosy: bool) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let given_up = hold.book().given_up();
     if let Some(number) = given_up {
-        // This hold lost its guard, but its mark in Redis is not set yet.
-        let sent = give_named(target, &engine.hold_id(&hold.owner, number)).await;
+        // This hold lost its guard, but is not marked in Redis yet.
+        let sent = release_named_hold(target, &engine.hold_id(&hold.owner, number)).await;
         if sent.is_err() {
             hold.book().give_up(number);
         }
         return sent.map(|release| match release {
-            // The hold ended with its lease: asks for any other.
+            // The hold ended with its lease: the caller asks for any other hold.
             Release::NotHeld(_) => Release::NotThere(0),
             release => release,
         });
@@ -176,7 +176,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
     if choosy && !id.starts_with(b"+") {
         return Ok(Release::Which(id));
     }
-    let release = give_named(target, &HoldId::Listed(id.clone())).await?;
+    let release = release_named_hold(target, &HoldId::Listed(id.clone())).await?;
     if !matches!(release, Release::NotThere(_)) {
         if !hold.protocol.nature().reentrant {
             // The hold was the owner's only one, whatever its id.
@@ -189,7 +189,7 @@ async fn give_any(target: &Target, choosy: bool) -> Result<Release> {
 }
 
 /// Releases the owner's hold with this id. A repeat changes nothing.
-async fn give_named(target: &Target, id: &HoldId) -> Result<Release> {
+async fn release_named_hold(target: &Target, id: &HoldId) -> Result<Release> {
     let Target { engine, hold, .. } = target;
     let lease_left = {
         let book = hold.book();

@@ -18,13 +18,13 @@ use crate::error::Result;
 use crate::topology::ServerClock;
 use crate::world::Moment;
 
-/// Undoes an acquire that may have been executed: releases its hold and removes its queue entry. `doubted`: a late
-/// copy of the acquire may still arrive. `lease`: the explicit lease that the acquire asked for.
+/// Undoes an acquire that may have run: releases its hold and removes its queue entry. `doubted`: a late copy of the
+/// acquire may still arrive. `lease`: the explicit lease that the acquire asked for.
 pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) {
     let reaper = target.engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let Target { engine, hold, .. } = &*target;
-        // Many waiters may leave at once, so undos are limited. After a command timeout, the undo starts anyway.
+        // Many waiters may give up at once, so undos are limited. After a command timeout, the undo starts anyway.
         let _admitted = engine.undos.admit(hold.name(), once(engine.options.command_timeout)).await;
         let order = hold.in_order().await;
         let (held, lease_left) = {
@@ -36,8 +36,8 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) 
             hold.book().doubt(target.number);
             return;
         }
-        // At least the watchdog, even if the lease is shorter: an acquire without a last moment may run late, and its
-        // lease starts then.
+        // At least the watchdog's lease, even if the acquire's lease is shorter: an acquire without a last moment may
+        // run late, and its lease starts then.
         let until = engine.now() + engine.options.watchdog.max(lease_left.span()).max(lease.unwrap_or_default());
         let undone = undo_once(&target, lease_left, until).await;
         tracing::debug!(lock.name = %hold.name().as_written, ?undone, doubted, "undid an acquire");
@@ -52,13 +52,14 @@ pub(crate) fn undo(target: Arc<Target>, doubted: bool, lease: Option<Duration>) 
     }));
 }
 
-/// Sends the undo of an acquire. A mark has no nonce, so it stays if another waiter of this client uses the same
-/// owner. The mark of another client's waiter is removed; that waiter's next attempt sets it again.
+/// Sends the undo of an acquire. A mark names an owner, not a waiter. So the mark stays if another waiter of this
+/// client waits as the same owner. If a waiter of another client does, the mark is removed, and that waiter's next
+/// attempt sets the mark again.
 async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -> Result<Release> {
     let Target { engine, hold, nonce, .. } = &**target;
     let id = target.id();
     let call = |_: &ServerClock| {
-        let waiter = (!engine.queues.is_marked_by_another(target)).then_some(nonce);
+        let waiter = (!engine.queues.is_awaited_by_another(target)).then_some(nonce);
         let publish = engine.topology.publish();
         let giving =
             Giving { owner: &hold.owner, hold: &id, lease_left, mine: Bytes::new(), last_ms: 0, publish, waiter };
@@ -67,13 +68,14 @@ async fn undo_once(target: &Arc<Target>, lease_left: LeaseLeft, until: Moment) -
     send_release(engine, &hold.protocol, false, until, call, |_| false).await.outcome
 }
 
-/// True if a waiter leaves something in Redis. Then even a waiter that was never granted the lock may need an undo.
+/// True if a waiter leaves a queue entry or a mark in Redis. Then even a waiter that was never granted the lock may
+/// need an undo.
 pub(crate) fn waits_in_redis(protocol: &Arc<dyn Protocol>) -> bool {
     protocol.queue().is_some() || protocol.nature().marks
 }
 
-/// Looks a second time, after a command's longest life: did a late copy of the acquire take the lock again, or join
-/// the queue under this nonce? If so, undoes it.
+/// Checks a second time, once no late copy of the acquire can run any more. Undoes a copy that took the lock again, or
+/// joined the queue under this nonce.
 pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, nonce: &Bytes) {
     let (engine, hold, nonce) = (Arc::clone(engine), Arc::clone(hold), nonce.clone());
     let reaper = engine.reaper.clone();
@@ -85,8 +87,8 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
             () = tokio::time::sleep(harmless_in) => {}
             _ = ended.wait_for(|ended| *ended) => {}
         }
-        // Uses a new table entry. The owner may have another hold by now, and the ended one must not return to the
-        // table: a task that waits as this owner would find it again and again.
+        // Uses the table's present entry, or a new one. The ended hold must not return to the table: a task that waits
+        // as this owner would find it again and again.
         let fresh = Hold::new(Arc::clone(&hold.protocol), hold.owner.clone());
         let target = Target::reserve(&engine, fresh, number, nonce);
         let Target { engine, hold, .. } = &*target;
@@ -104,15 +106,15 @@ pub(super) fn look_again(engine: &Arc<Engine>, hold: &Arc<Hold>, number: u64, no
     }));
 }
 
-/// Cleans up after holds that ended without a release. Releases them on the server, unless it reported them gone,
-/// together with holds whose earlier releases failed.
-pub(crate) fn give_back_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
+/// Cleans up after holds that ended without a release. Releases them on the server, unless the server reported them
+/// gone. Also releases holds whose earlier releases failed.
+pub(crate) fn release_ended(engine: &Arc<Engine>, hold: &Arc<Hold>, end: End, lost: Vec<u64>, tenure: u32) {
     let (engine, hold) = (Arc::clone(engine), Arc::clone(hold));
     let reaper = engine.reaper.clone();
     reaper.finish(Box::pin(async move {
         let _order = hold.in_order().await;
         for number in lost {
-            // A hold that is gone needs no command.
+            // A hold that is gone needs no release.
             let mine = (end != End::Gone).then_some(number);
             let (lease_left, in_server, mut owed) = {
                 let mut book = hold.book();

@@ -10,14 +10,14 @@ use crate::engine::protocol::{Forced, MUST_CONFIRM, Protocol};
 use crate::error::Result;
 use crate::runtime::reaper::Finished;
 
-/// Releases the lock whoever holds it. Guards of this client are notified at once.
+/// Releases the lock, and notifies this client's guards.
 pub(crate) async fn force(engine: &Arc<Engine>, protocol: &Arc<dyn Protocol>) -> Result<bool> {
     engine.check(protocol.name())?;
     let (engine, protocol) = (Arc::clone(engine), Arc::clone(protocol));
     let reaper = engine.reaper.clone();
     Finished::new(&reaper, async move {
-        // Only holds from before the command: a waiter may acquire the lock before the reply arrives. A hold that is
-        // being handed over between two guards counts too.
+        // Collected before the command, because a waiter may acquire the lock before the reply arrives. Includes a hold
+        // that is being handed over between two guards.
         let mut holds = engine.holds.collect(|book| book.count() > 0);
         holds.retain(|hold| hold.name().key == protocol.name().key);
         let tenures: Vec<u32> = holds.iter().map(|hold| hold.book().tenure()).collect();

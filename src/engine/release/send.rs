@@ -17,8 +17,7 @@ use crate::topology::ServerClock;
 use crate::transport::{Call, Fault, FaultKind, Reply};
 use crate::world::{Moment, nanos};
 
-/// The lease to leave to the remaining holds. It is the full lease, because a renewal in flight may have promised
-/// that.
+/// The lease to leave to the remaining holds: the full lease, because a renewal in flight may have promised that much.
 pub(super) fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> LeaseLeft {
     let watchdog = engine.options.watchdog;
     if !hold.protocol.nature().leases_apart {
@@ -29,24 +28,22 @@ pub(super) fn lease_left(engine: &Engine, hold: &Hold, book: &Book) -> LeaseLeft
     LeaseLeft { least: millis(promised), lease: millis(lease) }
 }
 
-/// The lease to leave to holds that the owner may have elsewhere.
+/// The lease to leave to holds that the owner may have through other clients.
 pub(super) fn lease_left_to_others(engine: &Engine) -> LeaseLeft {
     LeaseLeft { least: 0, lease: millis(engine.options.watchdog) }
 }
 
-/// Result of a release.
 pub(super) struct Sent {
     pub(super) outcome: Result<Release>,
-    /// True if an unanswered copy of the release may have been executed, or may still be.
+    /// True if an unanswered copy of the release may have run, or may still run.
     pub(super) doubted: bool,
 }
 
-/// Sends the release of a hold until it is answered, or until `until`. In doubt it is retried: a repeat changes
-/// nothing.
+/// Sends the release of a hold until it is answered, or until `until`. A release in doubt is retried, because a repeat
+/// changes nothing.
 ///
-/// If the owner has other holds, the server may shorten the lease. It does so only before the command's last moment,
-/// which needs the server's time. `yields`: a failure without doubt is not retried while another command of this owner
-/// waits.
+/// If the owner has other holds, the server may shorten the lease. Then the command carries a last moment, which needs
+/// the server's time. `yields`: a failure without doubt is not retried while another command of this owner waits.
 pub(super) async fn send(
     engine: &Arc<Engine>,
     hold: &Hold,
@@ -98,7 +95,7 @@ pub(super) async fn send_release(
     let (reply, doubted) = until_answered(engine, protocol.name(), timed, until, call, gives_up).await;
     let outcome = match reply {
         Ok(reply) => protocol.released(reply).map(|release| match release {
-            // A repeat finds nothing if the first copy was executed.
+            // A repeat finds nothing if the first copy has run.
             Release::NotThere(others) if doubted => Release::Left(others),
             Release::NotHeld(_) if doubted => Release::Free(0),
             release => release,
@@ -109,8 +106,8 @@ pub(super) async fn send_release(
 }
 
 /// Sends an idempotent command until it is answered or until `until`. Also returns whether an unanswered copy may have
-/// been executed, or may still be. `timed`: the command needs the server's time. `gives_up`: true for faults that are
-/// not retried.
+/// run, or may still run. `timed`: the command needs the server's time. `gives_up`: true for faults that are not
+/// retried.
 pub(super) async fn until_answered(
     engine: &Engine,
     name: &LockName,
@@ -142,8 +139,8 @@ pub(super) async fn until_answered(
     }
 }
 
-/// Sends a command that must count once or not at all. It is repeated while it arrives too late, but never once a copy
-/// may have been executed.
+/// Sends a command that must count once or not at all. A command that arrived too late is sent again, but never once a
+/// copy may have run.
 pub(super) async fn in_time<T>(
     engine: &Arc<Engine>,
     protocol: &Arc<dyn Protocol>,

@@ -9,25 +9,24 @@ use crate::engine::protocol::Renewal;
 use crate::topology::Placement;
 use crate::world::Moment;
 
-/// Selects the holds of a round. A regular round also renews long explicit leases that others may cut short. `Held`
-/// and `Unconfirmed` also confirm holds with explicit leases.
+/// Selects the holds of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Which {
+    /// Watched holds, and long explicit leases that other clients may cut short.
     All,
-    /// `All`, and holds with an explicit lease, because another server may answer for them now.
+    /// All watched holds, and all holds with an explicit lease, because another server may be responsible now.
     Held,
-    /// Watched holds whose last renewal is more than a sixth of the watchdog ago.
+    /// Watched holds whose last renewal was sent at least a sixth of the watchdog ago.
     Due,
-    /// `Due`, and all holds not renewed or confirmed since this time (ns of the local clock), at which another server
-    /// took over.
+    /// `Due`, and all holds that were not renewed or confirmed since another server took over, at this time (ns of the
+    /// local clock).
     Unconfirmed(u64),
-    /// Watched holds with less than half of the watchdog's lease left. A regular round never leaves so little, so
+    /// Watched holds with at most half of the watchdog's lease left. A regular round leaves more than that, so
     /// these locks were passed on with a short first lease.
     Short,
 }
 
 impl Which {
-    /// True if the round includes a hold with this book.
     pub(super) fn includes(self, book: &Book, now: Moment, watchdog: Duration) -> bool {
         let (due, short) = ((now - watchdog / 6).as_nanos(), (now + watchdog / 2).as_nanos());
         let is_leased = || !book.is_watched() && book.lasts(now.as_nanos());
@@ -42,19 +41,20 @@ impl Which {
         }
     }
 
-    /// Whether the round only confirms a hold with this book. `None` if it sends nothing for the hold.
+    /// True if the round only confirms a hold with this book, false if it renews the hold. `None` if the round skips
+    /// the hold.
     pub(super) fn only_confirms(self, book: &Book, leases_apart: bool) -> Option<bool> {
-        // Explicit leases that others may cut short are renewed too.
+        // Explicit leases that other clients may cut short are renewed too.
         let is_renewed = book.is_watched() || leases_apart && !book.is_idle();
         let confirms = matches!(self, Self::Held | Self::Unconfirmed(_));
         (is_renewed || confirms && !book.is_idle()).then_some(!is_renewed)
     }
 }
 
-/// A hold that is due.
+/// A hold to renew or confirm in this round.
 #[derive(Debug)]
 pub(super) struct Due<H = Arc<Hold>, P = Placement> {
-    /// Where the lock lived when the round began. Names may move meanwhile.
+    /// Where the lock lived when the round began. The lock may move during the round.
     pub(super) placement: P,
     pub(super) renewal: &'static Renewal,
     /// True if the command only confirms the hold and leaves its lease unchanged.
@@ -72,10 +72,10 @@ pub(super) struct Batch<H = Arc<Hold>, P = Placement> {
 
 /// Divides the holds of one server into commands of at most `most` holds.
 ///
-/// 1. A command either renews or confirms, and its holds are of one kind.
-/// 2. Its holds have equal placements: one slot, or a server outside a cluster.
-/// 3. Rule 2 does not apply if the server accepts undeclared keys (`spans_slots`), except to scripts that touch other
-///    keys than those of their locks.
+/// 1. A command either renews or confirms, and its holds have the same [`Renewal`].
+/// 2. The holds of a command have equal placements: one slot, or one server outside a cluster.
+/// 3. If the server accepts undeclared keys (`spans_slots`), rule 2 applies only to scripts that touch keys besides the
+///    keys of their locks.
 pub(super) fn plan<H, P: Copy + Ord>(mut due: Vec<Due<H, P>>, most: usize, spans_slots: bool) -> Vec<Batch<H, P>> {
     let kind = |due: &Due<H, P>| (std::ptr::from_ref(due.renewal) as usize, due.only_confirms);
     due.sort_by_key(|due| (kind(due), due.placement));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_gets_one_command_for_a_hundred_holds() {
+    fn plan_makes_one_command_per_hundred_holds() {
         for (holds, commands) in [(1, 1), (100, 1), (101, 2), (1_050, 11)] {
             let due = (0..holds).map(|n| Due { placement: n, renewal: &HASH, only_confirms: false, hold: () });
             let batches = plan(due.collect(), 100, true);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_includes_what_it_is_for() {
+    fn round_includes_only_holds_for_its_purpose() {
         let rounds = [Which::All, Which::Held, Which::Due, Which::Unconfirmed(97 * SEC), Which::Short];
         for (age, lease, expected) in [
             (1, None, [true, true, false, false, false]),

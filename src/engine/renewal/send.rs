@@ -1,4 +1,4 @@
-//! A round at one server: sends the batches of a plan, and sends again what their replies leave open.
+//! A round at one server: sends the batches of a plan, and repeats the holds that a reply leaves open.
 
 use std::sync::Arc;
 
@@ -40,17 +40,20 @@ pub(super) async fn renew(engine: &Arc<Engine>, placed: Part, which: Which) -> R
     round
 }
 
-/// Runs these batches at once. `knowledge`: whether the server accepts undeclared keys, for batches over several slots.
+/// Runs these batches in parallel. `knowledge`: for batches over several slots, whether the server accepts undeclared
+/// keys.
 fn run<'a>(engine: &'a Arc<Engine>, batches: Vec<Batch>, knowledge: Option<&'a Undeclared>) -> BoxFuture<'a, Round> {
     Box::pin(at_once(batches.into_iter().map(move |batch| {
-        let knowledge = knowledge.filter(|_| batch.over_slots);
-        async move { run_batch(engine, batch, knowledge).await }
+        let undeclared = knowledge.filter(|_| batch.over_slots);
+        async move { run_batch(engine, batch, undeclared).await }
     })))
 }
 
-/// Sends a batch, settles each hold that the reply is about, and runs the others again. `knowledge`: set if the command
-/// declares no keys.
-async fn run_batch(engine: &Arc<Engine>, batch: Batch, knowledge: Option<&Undeclared>) -> Round {
+/// Sends a batch, settles each hold that the reply decides, and sends the other holds again. `undeclared`: set if the
+/// command declares no keys.
+///
+/// The recursion ends: a hold that is sent alone is not sent again, and `again` has fewer holds than the batch.
+async fn run_batch(engine: &Arc<Engine>, batch: Batch, undeclared: Option<&Undeclared>) -> Round {
     let sent = engine.now();
     let asked: Vec<Asked> = batch.holds.iter().map(|due| Asked::of(due, sent)).collect();
     let answer = send(engine, &batch, &asked).await;
@@ -59,10 +62,11 @@ async fn run_batch(engine: &Arc<Engine>, batch: Batch, knowledge: Option<&Undecl
     let each = batch.holds.into_iter().zip(asked);
     match answer {
         Answer::Entries(entries, at) => {
-            // Such a reply is only about the holds that are gone (`replies::gone_alone`).
+            // If a hold is gone, the reply may say nothing of the other holds (`replies::gone_alone`). Those are Nil.
             let leaves_open = entries.contains(&Reply::Int(0));
-            let is_elsewhere =
-                |text: &[u8]| knowledge.is_some_and(|knowledge| knowledge.is_elsewhere(&String::from_utf8_lossy(text)));
+            let is_elsewhere = |text: &[u8]| {
+                undeclared.is_some_and(|undeclared| undeclared.is_elsewhere(&String::from_utf8_lossy(text)))
+            };
             for ((due, asked), entry) in each.zip(entries) {
                 match entry {
                     Reply::Text(text) if is_elsewhere(&text) => alone.push(due),
@@ -71,8 +75,8 @@ async fn run_batch(engine: &Arc<Engine>, batch: Batch, knowledge: Option<&Undecl
                     }
                     Reply::Nil if leaves_open => again.push(due),
                     entry => {
-                        if let Some(knowledge) = knowledge {
-                            knowledge.worked();
+                        if let Some(undeclared) = undeclared {
+                            undeclared.worked();
                         }
                         round += asked.settle(engine, &due.hold, asked.read(entry));
                     }
@@ -86,32 +90,32 @@ async fn run_batch(engine: &Arc<Engine>, batch: Batch, knowledge: Option<&Undecl
             }
         }
     }
-    round += run_alone(engine, alone, knowledge).await;
-    round += run(engine, plan(again, engine.options.watchdog_batch, knowledge.is_some()), knowledge).await;
+    round += run_alone(engine, alone, undeclared).await;
+    round += run(engine, plan(again, engine.options.watchdog_batch, undeclared.is_some()), undeclared).await;
     round
 }
 
-/// Renews each of these holds by a command of its own, with declared keys. That reply says where the lock is.
+/// Renews each of these holds with its own command, which declares its keys. Each reply comes with the placement at which
+/// the command ran.
 async fn run_alone(engine: &Arc<Engine>, refused: Vec<Due>, knowledge: Option<&Undeclared>) -> Round {
     let placed: Part = refused.iter().map(|due| (due.placement, Arc::clone(&due.hold))).collect();
     let round = run(engine, plan(refused, 1, false), None).await;
     let has_stayed = |(placement, hold): &(_, Arc<Hold>)| engine.topology.placement(hold.name()) == *placement;
     if let Some(knowledge) = knowledge.filter(|_| round.renewed > 0 && placed.iter().all(has_stayed)) {
-        knowledge.was_in_vain();
+        knowledge.note_needless_refusal();
     }
     round
 }
 
 /// The reply to a batch.
 enum Answer {
-    /// One entry for each hold. Its lock lived at this placement when the command ran; `None`: at the planned one.
+    /// One entry for each hold, and the placement of the locks when the command ran. `None`: the planned placement.
     Entries(Vec<Reply>, Option<Placement>),
     /// The server refused these holds in one command, but may accept each of them alone.
     OnlyAlone,
     Failed(Arc<str>),
 }
 
-/// Sends a batch as one command.
 async fn send(engine: &Arc<Engine>, Batch { holds, over_slots }: &Batch, asked: &[Asked]) -> Answer {
     let first = &holds[0];
     let each = holds.iter().zip(asked).map(|(Due { hold, .. }, asked)| Renewed {
@@ -136,8 +140,8 @@ async fn send(engine: &Arc<Engine>, Batch { holds, over_slots }: &Batch, asked: 
         }
         Err(fault) => Error::of_fault(&fault, &name.as_written),
     };
-    // A proxy in front of a cluster refuses names of several slots in one command. A slot that is being moved has its
-    // names on two servers.
+    // A proxy in front of a cluster refuses names of several slots in one command. While a slot is being moved, its
+    // names are on two servers.
     if holds.len() > 1 && (error.crosses_slots() || error.is_of_half_moved_slot()) {
         return Answer::OnlyAlone;
     }

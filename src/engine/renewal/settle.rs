@@ -1,4 +1,4 @@
-//! What follows from a renewal, for one hold at a time.
+//! Books the outcome of a renewal, for one hold at a time.
 
 use std::sync::Arc;
 
@@ -12,36 +12,36 @@ use crate::engine::ledger::Entry as _;
 use crate::transport::Reply;
 use crate::world::Moment;
 
-/// What the client knows about one hold after its renewal.
+/// The outcome of a renewal for one hold.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The server has the owner's holds, except those with these numbers, which were released elsewhere.
+    /// The server has the owner's holds, except the `gone` ones, which were released elsewhere.
     Renewed { gone: Vec<u64> },
     /// The server has none of the holds. `wrong_type`: the lock's key is not a lock any more.
     Lost { wrong_type: bool },
-    /// The renewal counts for nothing, and is retried soon.
+    /// The renewal is not counted, and is retried soon.
     Unanswered(Cause),
 }
 
-/// Why a renewal counts for nothing.
+/// The reason for [`Outcome::Unanswered`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The whole command failed.
     Failed(Arc<str>),
     /// The server refused to renew this hold.
     Refused(String),
-    /// The lock has moved to another server. The server that replied may have lost the lock before.
+    /// The lock has moved to another server. The reply of the old server proves nothing.
     Moved,
 }
 
-/// State of one hold when a renewal was sent. The reply is about this state: by then, holds may have been released and
-/// acquired again.
+/// State of one hold when a renewal was sent. The reply is about this state, even if holds were released and acquired
+/// since.
 pub(super) struct Asked {
     sent: Moment,
     tenure: u32,
     pub(super) watched: bool,
     numbers: Vec<u64>,
-    /// True if the command names only the owner, which has no other holds.
+    /// True if the command names no hold ids: the owner has one hold and will never have another.
     only: bool,
 }
 
@@ -58,7 +58,6 @@ impl Asked {
         if self.only { Bytes::new() } else { engine.hold_ids(&hold.owner, &self.numbers) }
     }
 
-    /// Reads the hold's entry in a reply.
     pub(super) fn read(&self, entry: Reply) -> Outcome {
         match entry {
             Reply::Int(1) => Outcome::Renewed { gone: Vec::new() },
@@ -79,7 +78,7 @@ impl Asked {
                 round.lost += lost;
                 round
             }
-            // The lease is over by the local clock too, so this is no loss.
+            // The lease has ended by the local clock too, so this is no loss.
             Outcome::Lost { wrong_type: false } if !self.watched && !hold.book().lasts(engine.now().as_nanos()) => {
                 Round::default()
             }
@@ -100,13 +99,12 @@ impl Asked {
         }
     }
 
-    /// Moves the deadline: the server has the hold.
+    /// Books that the server has the hold: moves the deadline of a watched hold.
     fn extend(&self, engine: &Arc<Engine>, hold: &Arc<Hold>) -> Round {
         let mut book = hold.book();
         book.confirm(self.sent.as_nanos());
         let now = engine.now().as_nanos();
-        // Nothing to book if the hold was released or has ended, or if the command extended no lease: a watched guard
-        // may have been added since.
+        // No deadline moves if the command extended no lease, or if no watched guard is left.
         if !self.watched || !book.is_watched() {
             return Round::default();
         }
@@ -123,15 +121,16 @@ impl Asked {
         Round { renewed: 1, ..Round::default() }
     }
 
-    /// Ends these holds, but none that the owner acquired since. Returns how many guards lost their hold.
+    /// Ends these holds, unless the owner's tenure has changed since. Returns the number of guards that lost their
+    /// hold.
     fn lose(&self, engine: &Arc<Engine>, hold: &Arc<Hold>, gone: &[u64]) -> usize {
-        // The book must not be locked while the holds are ended.
+        // Unlocked at once, because `lose_holds` locks the book again.
         let tenure = hold.book().tenure();
         if tenure == self.tenure { engine.lose_holds(hold, gone) } else { 0 }
     }
 }
 
-/// The elements of `numbers` at these positions, counted from 1. A renewal's reply names gone holds by position.
+/// The elements of `numbers` at these positions, counted from 1. The reply to a renewal names gone holds by position.
 pub(crate) fn at_positions(numbers: &[u64], positions: &[Reply]) -> Vec<u64> {
     let at = |position: &Reply| match position {
         Reply::Int(position) => numbers.get(usize::try_from(*position).ok()?.checked_sub(1)?).copied(),
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_of_a_reply_is_read_as_one_of_three_outcomes() {
+    fn reply_entry_is_read_as_renewed_lost_or_unanswered() {
         let asked =
             Asked { sent: Moment::from_nanos(0), tenure: 1, watched: true, numbers: vec![7, 8, 9], only: false };
         let text = |text: &'static str| Reply::Text(Bytes::from_static(text.as_bytes()));

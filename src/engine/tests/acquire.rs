@@ -1,4 +1,4 @@
-//! Acquires that are dropped, in doubt or late, that end with the client, or that run next to a hand-off.
+//! Acquires that are dropped, in doubt or late, that end with the client, or that run next to a hand-over.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{client, done, ms, secs, settle};
 use crate::{Acquire, Error};
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_given_up_never_takes_the_next_one_of_its_owner_with_it() {
+async fn dropped_acquire_does_not_end_next_hold_of_its_owner() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     for slow in [Fate::Slow(ms(50)), Fate::Late(ms(50)), Fate::Ghost(ms(50))] {
@@ -29,7 +29,7 @@ async fn an_acquire_given_up_never_takes_the_next_one_of_its_owner_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_back_after_the_end_of_the_client_is_given_back() {
+async fn acquire_granted_while_client_closes_is_released() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.next("acquire", Fate::Late(ms(500)));
@@ -43,7 +43,7 @@ async fn what_comes_back_after_the_end_of_the_client_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_others_know_is_counted_once_in_doubt() {
+async fn retry_of_acquire_in_doubt_counts_once_for_known_owner() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let me = client.owner();
@@ -61,7 +61,7 @@ async fn an_owner_that_others_know_is_counted_once_in_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_have_happened_unseen_is_undone() {
+async fn acquire_in_doubt_is_undone_unless_its_retry_succeeds() {
     for carried_out in [true, false] {
         let (client, fake) = client(|_| ());
         let lock = client.reentrant("x");
@@ -95,7 +95,7 @@ async fn what_may_have_happened_unseen_is_undone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_in_time_although_a_release_of_the_same_owner_goes_on_and_on() {
+async fn wait_ends_in_time_while_release_of_same_owner_is_retried() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let me = client.owner();
@@ -116,7 +116,7 @@ async fn a_wait_ends_in_time_although_a_release_of_the_same_owner_goes_on_and_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_was_asked_for_comes_in_again_only_where_it_holds() {
+async fn owner_does_not_reenter_after_release_to_next_waiter() {
     let (client, fake) = client(|options| options.handoff_time = secs(3600));
     let lock = client.reentrant("x");
     let first = lock.lock().await.unwrap();
@@ -129,7 +129,7 @@ async fn an_owner_that_was_asked_for_comes_in_again_only_where_it_holds() {
     drop(first);
     let next = next.await.unwrap().unwrap();
     assert!(next.is_held());
-    // The first owner does not hold the lock any more. Another task does.
+    // The first owner no longer holds the lock. Another task does.
     let again = lock.acquire(Acquire::new().owner(&owner).wait(Duration::ZERO)).await.unwrap();
     assert!(again.is_none(), "two tasks hold the lock, as one owner");
     drop(next);
@@ -138,7 +138,7 @@ async fn an_owner_that_was_asked_for_comes_in_again_only_where_it_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_slower_than_the_lease_is_no_hold() {
+async fn reply_slower_than_lease_makes_no_hold() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.next("acquire", Fate::Late(ms(60)));
@@ -152,7 +152,7 @@ async fn a_reply_slower_than_the_lease_is_no_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_is_known_is_told_as_busy() {
+async fn acquire_in_doubt_reports_unknown_outcome_not_busy() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     // Another task of this process is ahead in the queue.
@@ -176,7 +176,7 @@ async fn only_what_is_known_is_told_as_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_poll_calmly_when_subscribing_fails() {
+async fn waiter_polls_slowly_when_subscribing_fails() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(3600));

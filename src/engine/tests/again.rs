@@ -14,7 +14,7 @@ const AT: i64 = 1_700_000_000_000;
 
 /// The retry found the hold of the first attempt, so there is nothing to undo.
 #[tokio::test(start_paused = true)]
-async fn what_was_found_out_is_not_undone() {
+async fn acquire_found_by_its_retry_is_not_undone() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     acquire(&client, &me).await.unlock().await.unwrap();
@@ -31,7 +31,7 @@ async fn what_was_found_out_is_not_undone() {
 /// A grant that came too late is released by its id. The retry uses another id, so that a late copy of this release
 /// cannot remove its hold.
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_came_too_late_is_followed_by_one_for_another_hold() {
+async fn retry_after_late_grant_uses_another_hold_id() {
     let (client, fake) = client(|_| ());
     fake.next("acquire", Fate::Late(ms(60)));
     let guard = client.reentrant("x").lock_leased(ms(50)).await.unwrap();
@@ -45,7 +45,7 @@ async fn an_attempt_that_came_too_late_is_followed_by_one_for_another_hold() {
 
 /// Re-entry shortens no lease. A release names the remaining holds, and has a last moment.
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_for_an_owner_heeds_its_other_holds() {
+async fn reentry_and_release_respect_other_holds_of_owner() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     let leased = |secs_| Acquire::new().owner(&me).lease(secs(secs_));
@@ -59,7 +59,7 @@ async fn what_is_sent_for_an_owner_heeds_its_other_holds() {
     assert_eq!(sent.text(5), format!(",{id}"));
     assert!(sent.text(6).parse::<i64>().unwrap() > AT, "{sent:?}");
     long.unlock().await.unwrap();
-    // No other task knows this owner, so its release needs none of that.
+    // No other task knows this owner, so its release has no list of holds and no last moment.
     lock.lock().await.unwrap().unlock().await.unwrap();
     let sent = fake.sent("release").pop().unwrap();
     assert_eq!([sent.text(4), sent.text(5), sent.text(6)], ["", "", ""]);
@@ -68,7 +68,7 @@ async fn what_is_sent_for_an_owner_heeds_its_other_holds() {
 
 /// A copy of the acquire arrives after the hold has ended.
 #[tokio::test(start_paused = true)]
-async fn a_late_copy_is_looked_for_however_its_hold_ends() {
+async fn late_copy_of_acquire_is_released_however_its_hold_ended() {
     for way in ["given up", "marked", "not marked", "lost"] {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());
@@ -106,7 +106,7 @@ async fn a_late_copy_is_looked_for_however_its_hold_ends() {
 
 /// An owner uses a name as one flavour only. Re-entry of a fenced lock keeps the token of the section.
 #[tokio::test(start_paused = true)]
-async fn a_fenced_lock_gives_tokens_to_its_sections_and_no_others() {
+async fn fenced_reentry_keeps_token_and_second_flavour_is_refused() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let guard = acquire(&client, &me).await;
@@ -129,7 +129,7 @@ async fn a_fenced_lock_gives_tokens_to_its_sections_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_cannot_be_is_not_sent() {
+async fn acquire_is_refused_with_zero_lease_or_closed_client() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     for how in [Acquire::new().lease(ms(0)), Acquire::new().wait(ms(0)).lease(ms(0))] {

@@ -22,7 +22,7 @@ fn list(replies: impl Into<Vec<Reply>>) -> Fate {
 
 /// After a release no guard counts on the hold, whatever the reply. The hold leaves the table, and is not renewed.
 #[tokio::test(start_paused = true)]
-async fn a_hold_leaves_the_table_whatever_its_release_comes_to() {
+async fn hold_leaves_table_whatever_reply_its_release_gets() {
     let refused = || Fate::Refused("NOPERM no right");
     let which = || list([Reply::Int(-8), Reply::Text(Bytes::from_static(b"id"))]);
     let fates: [(_, Told); 5] = [
@@ -51,7 +51,7 @@ async fn a_hold_leaves_the_table_whatever_its_release_comes_to() {
 
 /// A retry could free the lock of the next holder.
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_that_may_have_been_carried_out_is_not_sent_again() {
+async fn forced_release_in_doubt_is_not_retried() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     for (fate, sent) in [(Fate::Lost(true), 1), (Fate::Lost(false), 2)] {
@@ -61,7 +61,7 @@ async fn a_forced_release_that_may_have_been_carried_out_is_not_sent_again() {
         tokio::time::sleep(secs(30)).await;
         assert_eq!(fake.sent("force").len(), sent);
     }
-    // Nor is a command that was refused for good.
+    // A permanently refused command is not retried.
     fake.next("force", Fate::Refused("NOPERM no"));
     assert!(lock.force_unlock().await.is_err());
     assert_eq!(fake.sent("force").len(), 3);
@@ -70,7 +70,7 @@ async fn a_forced_release_that_may_have_been_carried_out_is_not_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_that_was_not_sent_is_sent_again_ever_more_slowly_and_not_for_ever() {
+async fn unsent_forced_release_is_retried_for_limited_time() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(60));
@@ -91,7 +91,7 @@ async fn a_forced_release_that_was_not_sent_is_sent_again_ever_more_slowly_and_n
 
 /// The refusal makes the server's clock known, so the retry has a last moment that has not passed.
 #[tokio::test(start_paused = true)]
-async fn what_must_not_come_late_is_sent_again_with_a_last_moment() {
+async fn late_forced_release_is_retried_with_last_moment() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(60));
@@ -102,9 +102,9 @@ async fn what_must_not_come_late_is_sent_again_with_a_last_moment() {
     done(client, &fake).await;
 }
 
-/// No messages arrive. A waiter is notified by the task of its own process that frees the lock.
+/// No messages arrive. The task that frees the lock notifies the waiter of its own process.
 #[tokio::test(start_paused = true)]
-async fn who_waits_here_is_told_of_what_is_freed_here_without_a_message() {
+async fn release_in_this_process_wakes_waiter_without_message() {
     for way in ["unlock", "drop", "release", "force", "undo"] {
         let (client, fake) = client(|_| ());
         fake.subscribe_fails(true);
@@ -149,7 +149,7 @@ async fn who_waits_here_is_told_of_what_is_freed_here_without_a_message() {
 /// The owner's first acquire was in doubt, and its second guard's release finds nothing. The late copy of the first
 /// acquire is released.
 #[tokio::test(start_paused = true)]
-async fn a_late_copy_is_looked_for_when_the_lock_was_found_to_be_gone() {
+async fn late_copy_of_acquire_is_released_after_lock_was_found_gone() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     // This makes the server's clock known.
@@ -171,7 +171,7 @@ async fn a_late_copy_is_looked_for_when_the_lock_was_found_to_be_gone() {
 
 /// The client knows that the owner holds the lock.
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_does_not_come_in_again_is_told_so_without_asking() {
+async fn not_reentrant_acquire_gets_would_deadlock_without_command() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     let guard = acquire(&client, &me).await;
@@ -190,7 +190,7 @@ async fn an_owner_that_does_not_come_in_again_is_told_so_without_asking() {
 
 /// The hold without a guard is released. The lease of the owner's other guard stays as long as it was.
 #[tokio::test(start_paused = true)]
-async fn a_release_by_owner_shortens_no_lease() {
+async fn release_by_owner_shortens_no_lease() {
     for at_once in [true, false] {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());
@@ -198,7 +198,7 @@ async fn a_release_by_owner_shortens_no_lease() {
         drop(acquire(&client, &me).await.into_owner());
         if !at_once {
             settle().await;
-            // This tells other clients with the same owner that the hold has no guard.
+            // `disown` marks the hold as guardless for other clients with the same owner.
             assert_eq!(fake.sent("disown").len(), 1);
         }
         assert_eq!(lock.release(&me).await.unwrap(), Released::StillHeld(1));
@@ -209,10 +209,10 @@ async fn a_release_by_owner_shortens_no_lease() {
     }
 }
 
-/// A hold that cannot be released lasts as long as the owner's longest lease. Its release is retried for all of that
+/// A hold that cannot be released lasts as long as the owner's longest lease. Its release is retried for this whole
 /// time.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_given_back_is_tried_for_as_long_as_its_owner_has_a_lease() {
+async fn failed_release_is_retried_while_its_owner_has_a_lease() {
     for unseen in [true, false] {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());

@@ -115,73 +115,99 @@ impl Reading {
     }
 }
 
+/// What a random change is about.
+struct Chance {
+    before: Reading,
+    now: u64,
+    /// The send time of the command whose reply arrives now.
+    sent: u64,
+    id: u32,
+    lease: u64,
+}
+
+impl Chance {
+    /// Draws a guard, the time of its command, and a lease.
+    fn draw(history: &[Event], dice: &mut Numbers, now: u64) -> Self {
+        let before = Reading::of(history);
+        let sent = now.saturating_sub(dice.below(2_000));
+        let id = before.guards.len().checked_sub(1).map(|last| dice.below(last as u64 + 1) as usize);
+        let id = id.and_then(|nth| before.guards.keys().nth(nth).copied()).unwrap_or(99);
+        let lease = [5, 1_000, 60_000][dice.below(3) as usize];
+        Self { before, now, sent, id, lease }
+    }
+
+    /// Makes a random change to the book. Returns `None` if nothing changed.
+    fn change(&self, book: &mut Book, dice: &mut Numbers) -> Option<Event> {
+        let &Self { ref before, now, sent, id, lease } = self;
+        Some(match dice.below(12) {
+            0..=2 => self.open(book, dice),
+            3 | 4 => {
+                assert_eq!(book.close(id).is_some(), before.guards.contains_key(&id));
+                Event::Close { id }
+            }
+            5 | 6 => {
+                let in_time = book.renewed(now, sent, sent + WATCHDOG);
+                assert_eq!(in_time, !before.is_watched() || now < before.watched);
+                if !in_time {
+                    book.finish(End::Expired);
+                }
+                Event::Renewed { now, until: sent + WATCHDOG }
+            }
+            7 => {
+                book.rearmed(now, sent, |lease| sent + lease, WATCHDOG);
+                Event::Rearmed { now, sent }
+            }
+            8 => {
+                let held = before.until(id).is_some_and(|until| until > now);
+                assert_eq!(book.extended(now, id, lease, sent + lease), held);
+                Event::Extended { now, id, lease, until: sent + lease }
+            }
+            9 => {
+                book.capped(id, Cap { until: sent + lease, lease });
+                Event::Capped { id, until: sent + lease }
+            }
+            10 if dice.below(2) == 0 => {
+                book.uncapped(now, id, Cap::NONE);
+                Event::Uncapped { now, id }
+            }
+            10 if dice.below(4) == 0 => {
+                let end = [End::Expired, End::Gone, End::Closed][dice.below(3) as usize];
+                assert_eq!(book.finish(end), before.end.is_none() && !before.guards.is_empty());
+                Event::Ended { end }
+            }
+            10 => return self.refute(book, dice),
+            _ => {
+                assert_eq!(book.counted_down(before.tenure), before.count <= 1);
+                Event::CountedDown
+            }
+        })
+    }
+
+    /// Opens a guard, with the lease or with the watchdog's.
+    fn open(&self, book: &mut Book, dice: &mut Numbers) -> Event {
+        let &Self { ref before, now, sent, .. } = self;
+        let lease = (dice.below(2) == 0).then_some(self.lease);
+        let until = sent + lease.unwrap_or(WATCHDOG);
+        let id = book.open(now, 0, lease, sent, until);
+        assert!(!before.guards.contains_key(&id));
+        Event::Open { now, id, lease, until }
+    }
+
+    /// Reports "not held", about this tenure or the previous one.
+    fn refute(&self, book: &mut Book, dice: &mut Numbers) -> Option<Event> {
+        let before = &self.before;
+        let tenure = before.tenure.saturating_sub(dice.below(4).min(1) as u32);
+        let news = book.refuted(tenure);
+        assert_eq!(news, tenure == before.tenure && before.end.is_none() && !before.guards.is_empty());
+        news.then_some(Event::Ended { end: End::Gone })
+    }
+}
+
 /// Makes a random change to the book, and records it.
 fn step(book: &mut Book, history: &mut Vec<Event>, dice: &mut Numbers, now: &mut u64) {
     *now += [0, 1, 900, 11_000, 40_000][dice.below(5) as usize];
-    let before = Reading::of(history);
-    // The time at which the command was sent whose reply arrives now.
-    let sent = now.saturating_sub(dice.below(2_000));
-    let id = before.guards.len().checked_sub(1).map(|last| dice.below(last as u64 + 1) as usize);
-    let id = id.and_then(|nth| before.guards.keys().nth(nth).copied()).unwrap_or(99);
-    let lease = [5, 1_000, 60_000][dice.below(3) as usize];
-    let event = match dice.below(12) {
-        0..=2 => {
-            let lease = (dice.below(2) == 0).then_some(lease);
-            let until = sent + lease.unwrap_or(WATCHDOG);
-            let id = book.open(*now, 0, lease, sent, until);
-            assert!(!before.guards.contains_key(&id));
-            Event::Open { now: *now, id, lease, until }
-        }
-        3 | 4 => {
-            assert_eq!(book.close(id).is_some(), before.guards.contains_key(&id));
-            Event::Close { id }
-        }
-        5 | 6 => {
-            let in_time = book.renewed(*now, sent, sent + WATCHDOG);
-            assert_eq!(in_time, !before.is_watched() || *now < before.watched);
-            if !in_time {
-                book.finish(End::Expired);
-            }
-            Event::Renewed { now: *now, until: sent + WATCHDOG }
-        }
-        7 => {
-            book.rearmed(*now, sent, |lease| sent + lease, WATCHDOG);
-            Event::Rearmed { now: *now, sent }
-        }
-        8 => {
-            let held = before.until(id).is_some_and(|until| until > *now);
-            assert_eq!(book.extended(*now, id, lease, sent + lease), held);
-            Event::Extended { now: *now, id, lease, until: sent + lease }
-        }
-        9 => {
-            book.capped(id, Cap { until: sent + lease, lease });
-            Event::Capped { id, until: sent + lease }
-        }
-        10 if dice.below(2) == 0 => {
-            book.uncapped(*now, id, Cap::NONE);
-            Event::Uncapped { now: *now, id }
-        }
-        10 if dice.below(4) == 0 => {
-            let end = [End::Expired, End::Gone, End::Closed][dice.below(3) as usize];
-            assert_eq!(book.finish(end), before.end.is_none() && !before.guards.is_empty());
-            Event::Ended { end }
-        }
-        10 => {
-            // "Not held", about this tenure or the previous one.
-            let tenure = before.tenure.saturating_sub(dice.below(4).min(1) as u32);
-            let news = book.refuted(tenure);
-            assert_eq!(news, tenure == before.tenure && before.end.is_none() && !before.guards.is_empty());
-            if !news {
-                return;
-            }
-            Event::Ended { end: End::Gone }
-        }
-        _ => {
-            assert_eq!(book.counted_down(before.tenure), before.count <= 1);
-            Event::CountedDown
-        }
-    };
-    history.push(event);
+    let chance = Chance::draw(history, dice, *now);
+    history.extend(chance.change(book, dice));
 }
 
 fn agree(book: &Book, history: &[Event]) {
@@ -217,7 +243,7 @@ fn follows(event: Event, now: u64, before: &[Option<u64>], book: &Book) {
 }
 
 #[test]
-fn a_book_says_what_its_history_says() {
+fn book_agrees_with_model_over_random_histories() {
     let mut ended = [0_u32; 3];
     for seed in 0..1_000 {
         let (mut book, mut history, mut dice, mut now) = (Book::default(), Vec::new(), Numbers::new(seed), 100_000);
@@ -242,7 +268,7 @@ fn a_book_says_what_its_history_says() {
 }
 
 #[test]
-fn what_is_given_back_is_not_lost_and_what_is_over_is_not_renewed() {
+fn released_guard_is_not_lost_and_expired_hold_is_not_renewed() {
     let mut book = Book::default();
     let (released, kept) = (book.open(0, 1, None, 0, 100), book.open(0, 2, None, 0, 100));
     assert!(book.close(released).is_some() && book.close(released).is_none());
@@ -258,7 +284,7 @@ fn what_is_given_back_is_not_lost_and_what_is_over_is_not_renewed() {
 }
 
 #[test]
-fn an_answer_is_about_the_tenure_it_was_asked_in() {
+fn reply_applies_only_to_the_tenure_of_its_command() {
     let mut book = Book::default();
     let first = book.open(0, 1, None, 0, 100);
     let asked = book.tenure();
@@ -271,7 +297,7 @@ fn an_answer_is_about_the_tenure_it_was_asked_in() {
     assert!(!book.refuted(asked) && !book.is_refuted());
     assert!(!book.counted_down(asked), "nor does a release of then count down what was acquired since");
     assert_eq!((book.until(second), book.count()), (Some(150), 1));
-    // Re-entry and a hand-off stay within the tenure.
+    // Re-entry and a hand-over stay within the tenure.
     let asked = book.tenure();
     let third = book.open(60, 2, Some(10), 60, 70);
     book.close(second);

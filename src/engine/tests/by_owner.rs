@@ -15,7 +15,7 @@ fn list<const N: usize>(ints: [i64; N]) -> Fate {
 
 /// The hold of a guard that was given up may not be marked yet.
 #[tokio::test(start_paused = true)]
-async fn a_hold_without_a_guard_is_looked_for_before_one_with_a_guard_is_given_back() {
+async fn release_by_owner_looks_for_hold_without_guard_first() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     let asked = || fake.sent("release").iter().filter(|sent| sent.text(4) == "*").count();
@@ -35,9 +35,9 @@ async fn a_hold_without_a_guard_is_looked_for_before_one_with_a_guard_is_given_b
     done(client, &fake).await;
 }
 
-/// Another client is always faster. After a while the result is that the owner holds nothing.
+/// Another client is always faster. After a while the release reports that the owner holds nothing.
 #[tokio::test(start_paused = true)]
-async fn a_release_by_owner_does_not_race_for_ever() {
+async fn release_by_owner_ends_not_held_after_repeated_races() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     (0..100).for_each(|_| fake.next("release", list([-2, 1])));
@@ -53,7 +53,7 @@ async fn a_release_by_owner_does_not_race_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_that_is_known_to_have_no_guard_is_given_back_by_its_name_until_that_is_done() {
+async fn release_by_owner_names_hold_without_guard_in_every_retry() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     drop(acquire(&client, &me).await.into_owner());
@@ -67,7 +67,7 @@ async fn a_hold_that_is_known_to_have_no_guard_is_given_back_by_its_name_until_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_hold_has_no_guard_is_said_again_for_as_long_as_it_may_have_a_lease() {
+async fn disown_is_retried_until_its_lease_is_over() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let sent = || fake.sent("disown").len();

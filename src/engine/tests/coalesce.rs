@@ -26,9 +26,9 @@ async fn calls_under_load_share_commands_and_each_gets_its_own_answer() {
     done(client, &fake).await;
 }
 
-/// If bare commands are cheap, they are sent alone even under load. Scripts still share one.
+/// If bare commands are cheap, they are sent alone even under load. Scripts still share a command.
 #[tokio::test(start_paused = true)]
-async fn a_bare_command_shares_a_script_only_where_commands_are_costly() {
+async fn bare_command_shares_script_only_where_commands_are_costly() {
     for (prefers_bare, alone, shared) in [(false, 3, 1), (true, 3 + 64, 0)] {
         let (client, fake) = client(|options| options.coalesce = true);
         if prefers_bare {
@@ -46,7 +46,7 @@ async fn a_bare_command_shares_a_script_only_where_commands_are_costly() {
 
 /// Calls of readers and calls with long names are more work, so a shared command has fewer of them.
 #[tokio::test(start_paused = true)]
-async fn a_shared_command_has_fewer_calls_where_each_is_more_work() {
+async fn shared_command_has_fewer_calls_if_each_costs_more() {
     const CALLS: usize = 3 + 64;
     let long = "x".repeat(3_584);
     for (readers, name, commands) in [(false, "", 1), (true, "", 2), (false, &*long, 8)] {
@@ -65,7 +65,7 @@ async fn a_shared_command_has_fewer_calls_where_each_is_more_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acquires_that_are_not_polled_hold_nobody_up() {
+async fn unpolled_acquires_do_not_delay_other_acquires() {
     let (client, fake) = client(|options| options.coalesce = true);
     let locks: Vec<_> = (0..8).map(|n| client.reentrant(&n.to_string())).collect();
     // Started, and then not polled.

@@ -1,5 +1,5 @@
 //! Holds with an explicit lease are confirmed, not renewed. After a reconnect, a promotion or a slot move, the client
-//! asks the server whether it has them.
+//! queries the server for these holds.
 
 use tokio::time::{sleep, timeout};
 
@@ -9,7 +9,7 @@ use crate::transport::Arg;
 use crate::{Acquire, Error, Flavour, Lost};
 
 #[tokio::test(start_paused = true)]
-async fn guard_with_an_explicit_lease_learns_after_a_reconnect_or_slot_move_that_its_lock_is_gone() {
+async fn explicit_lease_guard_reports_loss_after_reconnect_or_slot_move() {
     for by_slot in [false, true] {
         let (client, fake) = client(|_| ());
         for flavour in Flavour::ALL {
@@ -35,7 +35,7 @@ async fn guard_with_an_explicit_lease_learns_after_a_reconnect_or_slot_move_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_confirmation_leaves_every_lease_as_it_is() {
+async fn confirmation_changes_no_lease() {
     let (client, fake) = client(|_| ());
     for flavour in Flavour::ALL.iter().copied() {
         // One lease is shorter than the watchdog's, one is longer.
@@ -56,7 +56,7 @@ async fn a_confirmation_leaves_every_lease_as_it_is() {
                 settle().await;
                 assert_eq!(fake.left("x"), None, "{flavour:?}: a confirmation added a lease");
             }
-            // The key is not deleted either: its release finds it.
+            // The key still exists: the release finds the hold.
             assert!(guard.is_held(), "{flavour:?}");
             guard.unlock().await.unwrap();
             // The fake's fair release frees nothing.
@@ -69,7 +69,7 @@ async fn a_confirmation_leaves_every_lease_as_it_is() {
 /// After a reconnect, one command confirms all explicit leases, of different owners. Another command renews the
 /// watched lock. Regular rounds renew only the watched lock.
 #[tokio::test(start_paused = true)]
-async fn many_explicit_leases_are_confirmed_by_one_command_and_not_by_regular_rounds() {
+async fn explicit_leases_are_confirmed_together_but_not_by_regular_rounds() {
     let (client, fake) = client(|_| ());
     let watched = client.reentrant("w").lock().await.unwrap();
     let mut leased = Vec::new();
@@ -90,7 +90,7 @@ async fn many_explicit_leases_are_confirmed_by_one_command_and_not_by_regular_ro
 
 /// The confirmation is retried until the server answers. Regular rounds renew the watched lock meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_failed_confirmation_is_retried_and_retries_skip_locks_taken_since() {
+async fn failed_confirmation_is_retried_without_locks_acquired_since() {
     let (client, fake) = client(|_| ());
     let watched = client.plain("w").lock().await.unwrap();
     let guard = client.reentrant("x").lock_leased(secs(600)).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_failed_confirmation_is_retried_and_retries_skip_locks_taken_since() {
 
 /// The answer arrives after the lease has ended by the client's clock, so the loss stays `Expired`.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ends_before_its_confirmation_is_answered_is_lost_as_expired() {
+async fn lease_that_ends_before_its_confirmation_is_lost_as_expired() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let guard = lock.acquire(Acquire::new().lease(secs(2))).await.unwrap().unwrap();

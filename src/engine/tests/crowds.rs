@@ -1,4 +1,4 @@
-//! Many tasks of one process that want one name: the number of their attempts in flight is limited.
+//! Many tasks of one process acquire one name. The number of their attempts in flight is limited.
 
 use futures::future::join_all;
 use tokio::time::{Instant, timeout};
@@ -14,7 +14,7 @@ const CROWD: usize = 3_000;
 /// At a silent server every task gets `Timeout`. At a slow server the answered tasks get `Ok(None)`. A task without an
 /// answer, or without an attempt, has seen no holder and gets `Timeout`. Another name does not wait.
 #[tokio::test(start_paused = true)]
-async fn who_did_not_get_to_ask_is_told_no_holder() {
+async fn crowd_waiter_without_answer_gets_timeout_not_busy() {
     for silent in [true, false] {
         let (client, fake) = client(|_| ());
         let busy = || Reply::List(vec![Reply::Int(60_000), Reply::Int(1_700_000_000_000)]);
@@ -49,7 +49,7 @@ async fn who_did_not_get_to_ask_is_told_no_holder() {
 
 /// At a silent server, a task waits for admission for at most one command timeout.
 #[tokio::test(start_paused = true)]
-async fn after_a_command_timeout_all_ask() {
+async fn crowd_sends_all_attempts_after_command_timeout() {
     let (client, fake) = client(|_| ());
     (0..CROWD).for_each(|_| fake.next("fair/acquire", Fate::Late(secs(60))));
     let lock = client.fair("x");

@@ -7,7 +7,7 @@ use crate::engine::wait::{Deadline, GRACE};
 use crate::runtime::standstill::within;
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_is_over_when_it_is_and_answers_count_for_a_moment_longer() {
+async fn wait_ends_on_time_and_replies_count_during_grace() {
     let (client, fake) = client(|_| ());
     let engine = client.engine();
     let new = |wait, before| Deadline::new(engine.topology.world(), wait, before);
@@ -40,10 +40,10 @@ async fn a_wait_is_over_when_it_is_and_answers_count_for_a_moment_longer() {
     done(client, &fake).await;
 }
 
-/// After a standstill of this process or its machine, replies may have arrived unread.
+/// After this process or its machine was suspended, unread replies may wait in the socket.
 #[tokio::test(start_paused = true)]
-async fn after_a_standstill_there_is_a_moment_to_read_what_came() {
-    // Duration of the work, duration of the standstill, expected output.
+async fn standstill_adds_limited_time_to_read_replies() {
+    // Duration of the work, duration of the suspension, expected output.
     let table = [
         (ms(99), ms(0), Some(ms(99))),
         (ms(101), ms(0), None),
@@ -64,10 +64,9 @@ async fn after_a_standstill_there_is_a_moment_to_read_what_came() {
     }
 }
 
-/// A server is silent only if a second check, after reading, finds it silent too. Both checks are as of the end of the
-/// wait.
+/// A server counts as silent only if a second check, after reading, agrees. Both checks refer to the end of the wait.
 #[tokio::test(start_paused = true)]
-async fn silence_is_found_twice() {
+async fn server_is_silent_only_if_second_check_agrees() {
     let (client, fake) = client(|_| ());
     let engine = client.engine();
     for (overdue, takes) in [(ms(0), GRACE), (ms(24), GRACE), (ms(25), ms(60)), (ms(5000), ms(60))] {

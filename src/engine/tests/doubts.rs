@@ -1,4 +1,4 @@
-//! Results and commands after a failure, a late reply, or a reply that a hold is gone.
+//! Results and commands after a failure, a late reply, or a reply that reports a missing hold.
 
 use tokio::time::{Instant, timeout};
 
@@ -10,7 +10,7 @@ use crate::{Acquire, Error, Lost, NotHeld, Released};
 
 /// The retry of a release finds nothing. Whether the first copy renewed the remaining lease is unknown.
 #[tokio::test(start_paused = true)]
-async fn a_release_in_doubt_lengthens_no_lease_and_keeps_nobody_waiting() {
+async fn release_in_doubt_lengthens_no_lease_and_delays_only_if_unanswered() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     let leased = || Acquire::new().owner(&me).lease(secs(10));
@@ -43,7 +43,7 @@ async fn a_release_in_doubt_lengthens_no_lease_and_keeps_nobody_waiting() {
 /// Two guards of one owner are unlocked at once, and the server has neither hold. The first release finds that out, so
 /// the second one sends nothing.
 #[tokio::test(start_paused = true)]
-async fn what_one_release_found_to_be_gone_is_not_asked_about_by_the_next() {
+async fn release_sends_no_command_after_another_found_holds_gone() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let (first, second) = (acquire(&client, &me).await, acquire(&client, &me).await);
@@ -55,10 +55,10 @@ async fn what_one_release_found_to_be_gone_is_not_asked_about_by_the_next() {
     done(client, &fake).await;
 }
 
-/// The owner has one hold in this process and re-enters. Another holder has the lock, so the guard of that hold learns
-/// that it is lost.
+/// The owner has one hold in this process and re-enters. Another owner has the lock, so the guard of the first hold
+/// learns of the loss.
 #[tokio::test(start_paused = true)]
-async fn who_comes_in_again_hears_what_became_of_the_hold_before() {
+async fn reentry_reports_lost_holds_of_its_owner() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     let first = acquire(&client, &me).await;
@@ -69,7 +69,7 @@ async fn who_comes_in_again_hears_what_became_of_the_hold_before() {
     });
     assert!(matches!(timeout(ms(5), first.lost()).await, Ok(Error::Lost { why: Lost::Gone, .. })));
     drop(first);
-    // From here on it waits like any other acquire.
+    // From here on the acquire waits like any other acquire.
     tokio::time::sleep(secs(1)).await;
     assert!(fake.sent("acquire").len() <= 8, "{}", fake.sent("acquire").len());
     fake.delete("x");
@@ -96,7 +96,7 @@ async fn who_comes_in_again_hears_what_became_of_the_hold_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_copy_of_an_acquire_that_failed_is_given_back() {
+async fn late_copy_of_failed_acquire_is_released() {
     for known in [false, true] {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());

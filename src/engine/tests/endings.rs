@@ -11,7 +11,7 @@ use super::{client, done, ms, secs, settle};
 use crate::error::passing::PASSING;
 use crate::{Acquire, Client, Error, Guard, Lost, Released};
 
-/// Gives the next 1000 commands of this script the same fate. [`Fake::calm`] ends that early.
+/// Gives the next 1000 commands of this script the same fate. [`Fake::calm`] clears the remaining fates.
 fn all(fake: &Fake, script: &'static str, fate: impl Fn() -> Fate) {
     (0..1_000).for_each(|_| fake.next(script, fate()));
 }
@@ -25,7 +25,7 @@ fn refusals() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Asserts that the lock stays while the server refuses, and is free soon after.
-async fn freed_once_calm(client: Client, fake: &Fake, held: &str) {
+async fn free_after_faults(client: Client, fake: &Fake, held: &str) {
     tokio::time::sleep(secs(500)).await;
     assert_eq!(fake.held(), [held]);
     fake.calm();
@@ -36,7 +36,7 @@ async fn freed_once_calm(client: Client, fake: &Fake, held: &str) {
 
 /// Acquires, releases and `is_retryable` share one table of refusals.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_waits_is_retried_after_every_refusal_that_passes() {
+async fn waiting_acquire_is_retried_after_every_passing_refusal() {
     for (code, refusal) in refusals() {
         let (client, fake) = client(|_| ());
         (0..3).for_each(|_| fake.next("acquire", Fate::Refused(refusal)));
@@ -53,7 +53,7 @@ async fn an_acquire_that_waits_is_retried_after_every_refusal_that_passes() {
 
 /// The lease may be longer than the watchdog's, as here.
 #[tokio::test(start_paused = true)]
-async fn a_refused_release_is_retried_until_its_lease_is_over() {
+async fn refused_release_is_retried_until_its_lease_is_over() {
     for (code, refusal) in refusals() {
         for dropped in [false, true] {
             let (client, fake) = client(|_| ());
@@ -79,7 +79,7 @@ async fn a_refused_release_is_retried_until_its_lease_is_over() {
 
 /// The first lease is shorter than the watchdog's.
 #[tokio::test(start_paused = true)]
-async fn a_refused_release_is_not_retried_after_its_lease_is_over() {
+async fn refused_release_is_not_retried_after_its_lease_is_over() {
     for lease in [4, 100] {
         let (client, fake) = client(|_| ());
         let guard = leased(&client, lease).await;
@@ -95,16 +95,16 @@ async fn a_refused_release_is_not_retried_after_its_lease_is_over() {
     }
 }
 
-/// The caller of `extend` went away. The command reaches the server nevertheless, and makes the lease longer.
+/// The caller dropped `extend`. The command still reaches the server and lengthens the lease.
 #[tokio::test(start_paused = true)]
-async fn a_refused_release_is_retried_for_a_lease_that_was_extended_meanwhile() {
+async fn refused_release_is_retried_for_an_extended_lease() {
     let (client, fake) = client(|_| ());
     let guard = leased(&client, 4).await;
     fake.next("renew", Fate::Late(secs(1)));
     assert!(guard.extend(secs(600)).now_or_never().is_none());
     all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
     drop(guard);
-    freed_once_calm(client, &fake, "x 1 1").await;
+    free_after_faults(client, &fake, "x 1 1").await;
 }
 
 /// `ReleasePending` promises retries, also if another guard of the owner holds the lock.
@@ -129,7 +129,7 @@ async fn unlock_of_one_of_two_holds_is_retried_in_the_background() {
 
 /// In the background, a retry of a release queues behind the owner's other commands.
 #[tokio::test(start_paused = true)]
-async fn extend_and_acquire_do_not_wait_until_a_refused_release_of_the_owner_is_done() {
+async fn refused_release_does_not_block_extend_or_acquire_of_its_owner() {
     for dropped in [false, true] {
         let (client, fake) = client(|_| ());
         let me = client.owner();
@@ -157,19 +157,19 @@ async fn extend_and_acquire_do_not_wait_until_a_refused_release_of_the_owner_is_
 
 /// The release with the longest lease is the first to wait for the others.
 #[tokio::test(start_paused = true)]
-async fn refused_releases_of_one_owner_are_retried_until_the_longest_lease_is_over() {
+async fn refused_releases_of_owner_are_retried_until_longest_lease_is_over() {
     let (client, fake) = client(|_| ());
     let (me, lock) = (client.owner(), client.reentrant("x"));
     let hold = async |lease| lock.acquire(Acquire::new().owner(&me).lease(secs(lease))).await.unwrap().unwrap();
     let (long, short) = (hold(600).await, hold(5).await);
     all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
     drop((long, short));
-    freed_once_calm(client, &fake, "x 1 2").await;
+    free_after_faults(client, &fake, "x 1 2").await;
 }
 
-/// The acquire asked for a lease longer than the watchdog's. Its undo is retried for all of that lease.
+/// The acquire requested a lease longer than the watchdog's. Its undo is retried for this whole lease.
 #[tokio::test(start_paused = true)]
-async fn the_undo_of_an_acquire_in_doubt_is_retried_until_its_lease_is_over() {
+async fn undo_of_acquire_in_doubt_is_retried_until_its_lease_is_over() {
     let (client, fake) = client(|_| ());
     fake.next("acquire", Fate::Lost(true));
     all(&fake, "release", || Fate::Refused("MISCONF the disk is full"));
@@ -182,7 +182,7 @@ async fn the_undo_of_an_acquire_in_doubt_is_retried_until_its_lease_is_over() {
     done(client, &fake).await;
 }
 
-/// A server without memory accepts only the last release of an owner, so the refused releases are sent together.
+/// A server that is out of memory accepts only the last release of an owner, so the refused releases are sent together.
 #[tokio::test(start_paused = true)]
 async fn refused_releases_of_one_owner_are_retried_in_one_command() {
     let (client, fake) = client(|_| ());
@@ -234,7 +234,7 @@ async fn unlock_after_a_loss_returns_lost_at_once() {
         all(&fake, "release", if n == 1 { || Fate::NotSent } else { || Fate::Slow(secs(3)) });
         let error = guard.unlock().now_or_never().expect("at once").unwrap_err();
         assert!(matches!(error, Error::Lost { why: Lost::Expired, .. }), "{error:?}");
-        // The release is sent all the same, because the server may still have the hold.
+        // The release is still sent, because the server may have the hold.
         settle().await;
         assert!(!fake.sent("release").is_empty());
         fake.calm();
@@ -263,7 +263,8 @@ async fn unlock_at_a_server_without_connections_names_the_server() {
     done(client, &fake).await;
 }
 
-/// `lock` waits for a holder without limit. For a server that is away, it waits as long as the docs of `DistLock::lock` say.
+/// `lock` waits for a holder without limit. For an unreachable server, it waits as long as the docs of `DistLock::lock`
+/// say.
 #[tokio::test(start_paused = true)]
 async fn lock_fails_when_the_server_is_away_for_longer_than_its_retries_last() {
     let fates: [fn() -> Fate; 2] = [|| Fate::NotSent, || Fate::Refused("MISCONF the disk is full")];

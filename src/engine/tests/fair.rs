@@ -50,7 +50,7 @@ fn tell(fake: &Fake, lease: Option<u32>) {
 
 /// The first attempt is made without a queue entry. The retry follows after the usual pause.
 #[tokio::test(start_paused = true)]
-async fn what_was_not_acknowledged_at_first_is_asked_for_later() {
+async fn unacknowledged_acquire_is_undone_and_retried_later() {
     let (client, fake) = client(|_| ());
     for fate in [Fate::Unacknowledged, HELD] {
         fake.next("fair/acquire", fate);
@@ -68,14 +68,14 @@ async fn what_was_not_acknowledged_at_first_is_asked_for_later() {
     done(client, &fake).await;
 }
 
-/// The lease of the message counts from the last confirmation of the queue entry. After that the watchdog renews it.
+/// The lease in the message counts from the last confirmation of the queue entry. Then the watchdog renews the lease.
 #[tokio::test(start_paused = true)]
-async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
+async fn waiter_acquires_by_message_without_command_where_safe() {
     let table = [
         (5_000, "fresh", Some((ms(4_400), ms(4_600)))),
         (100_000, "fresh", Some((ms(29_100), ms(29_400)))),
         (900, "fresh", None),
-        // The beat that renews it may come a second later, after a beat in flight.
+        // The beat that renews the lease may come a second later, after a beat in flight.
         (1_900, "fresh", None),
         (5_000, "leased", None),
         (5_000, "given", None),
@@ -113,7 +113,7 @@ async fn who_is_passed_the_lock_has_it_without_asking_where_that_is_safe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_asked_for_once_and_kept_by_refreshing_it() {
+async fn queue_entry_is_requested_once_and_kept_by_refreshes() {
     let (client, fake) = client(|_| ());
     let waits = stands(&client, &fake, Acquire::new()).await;
     let sent = asked(&fake);
@@ -148,7 +148,7 @@ async fn a_place_is_asked_for_once_and_kept_by_refreshing_it() {
 
 /// The grant arrives before the answer that the entry exists, at an inbox that was subscribed from the start.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_overtakes_an_answer_is_heard() {
+async fn grant_by_message_counts_before_the_reply_arrives() {
     let (client, fake) = client(|_| ());
     let waits = stands(&client, &fake, Acquire::new()).await;
     tell(&fake, Some(30_000));
@@ -184,7 +184,7 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
     tell(&fake, None);
     got(ms(10), waits).await.unlock().await.unwrap();
     assert_eq!(fake.sent("leave").len(), left + 1);
-    // A single attempt takes no place, however long its group acquire has waited.
+    // A single attempt takes no place in the queue, however long its group acquire has waited.
     let mut how = Acquire::new().wait(ms(0));
     how.waited_before = secs(5);
     fake.next("fair/acquire", busy(60_000));
@@ -204,7 +204,7 @@ async fn a_message_that_overtakes_an_answer_is_heard() {
 
 /// The end of a lease sends no message. A lease that ends before the next beat is checked when it ends.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_ends_soon_is_looked_at_then() {
+async fn waiter_checks_lock_when_a_short_lease_ends() {
     for (left, looks) in [(300, 1), (1_500, 0)] {
         let (client, fake) = client(|_| ());
         (0..2).for_each(|_| fake.next("fair/acquire", busy(left)));
@@ -223,7 +223,7 @@ async fn a_lease_that_ends_soon_is_looked_at_then() {
 
 /// The notified waiter may be dead, so the client that notified it checks whether the lock was taken.
 #[tokio::test(start_paused = true)]
-async fn who_told_others_looks_after_the_lock() {
+async fn client_checks_lock_after_its_release_notified_a_waiter() {
     for way in ["release", "by owner", "force", "undo"] {
         for told in [true, false] {
             let (client, fake) = client(|_| ());

@@ -1,12 +1,12 @@
-//! Hand-off of a lock inside the process.
+//! Hand-over of a lock inside the process.
 
 use super::fake::Fate;
-use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
+use super::{client, done, lock_in_turn, ms, no_trace, secs, settle, waiter};
 use crate::transport::Reply;
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
-    // Guards, how long each holds, hand-offs allowed, time allowed, and the expected number of releases.
+async fn lock_is_handed_over_up_to_limit_and_time_then_released() {
+    // Number of guards, hold time, limits on the number and time of hand-overs, and the expected number of releases.
     let table = [
         (51, ms(0), 16, secs(3600), 3),
         (52, ms(0), 16, secs(3600), 4),
@@ -24,7 +24,7 @@ async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
         settle().await;
         let all = tokio::spawn({
             let client = client.clone();
-            async move { procession(&client, "x", count - 1, hold).await }
+            async move { lock_in_turn(&client, "x", count - 1, hold).await }
         });
         settle().await;
         let before = fake.sent("acquire").len();
@@ -37,7 +37,7 @@ async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
         assert_eq!(order, (0..count - 1).collect::<Vec<_>>());
         let (acquires, releases) = (fake.sent("acquire").len() - before, fake.sent("release").len());
         assert_eq!(releases, series, "{count} guards, {hold:?}, {limit} hand-offs, {time:?}");
-        // A look before other processes have had their turn may add attempts.
+        // Looks before other processes have had their turn may add attempts.
         assert!((series..=2 * series).contains(&acquires), "{acquires} acquires for {series} series");
         no_trace(&client, &fake).await;
         done(client, &fake).await;
@@ -45,7 +45,7 @@ async fn a_lock_is_passed_on_so_often_and_so_long_and_then_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_handed_to_one_who_leaves_at_once_goes_on_or_is_given_back() {
+async fn lock_handed_to_dropped_waiter_reaches_next_waiter_or_is_released() {
     for (behind, waiter_first) in [(0, false), (1, false), (2, false), (1, true)] {
         let (client, fake) = client(|_| ());
         let lock = client.reentrant("x");
@@ -80,7 +80,7 @@ async fn a_lock_handed_to_one_who_leaves_at_once_goes_on_or_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
+async fn lock_with_explicit_lease_is_not_handed_over() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let leased = lock.lock_leased(secs(10)).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
     leased.unlock().await.unwrap();
     let next = next.await.unwrap();
     assert_eq!(fake.sent("release").len(), 1);
-    // A waiter with an explicit lease gets no hand-off either.
+    // A waiter with an explicit lease also gets no hand-over.
     let leased = {
         let lock = lock.clone();
         tokio::spawn(async move { lock.lock_leased(secs(10)).await.unwrap() })
@@ -106,7 +106,7 @@ async fn a_lock_with_an_explicit_lease_or_a_given_owner_is_not_passed_on() {
 
 /// An `extend` without a reply shortened the lease. The next holder must not count on a longer one.
 #[tokio::test(start_paused = true)]
-async fn a_lock_whose_lease_may_have_been_cut_is_passed_on_once_it_was_renewed() {
+async fn lock_with_lease_in_doubt_is_handed_over_only_after_renewal() {
     for renewed in [false, true] {
         let (client, fake) = client(|options| options.handoff_time = secs(3600));
         // This makes the server's clock known.
@@ -131,10 +131,10 @@ async fn a_lock_whose_lease_may_have_been_cut_is_passed_on_once_it_was_renewed()
     }
 }
 
-/// The hand-off limit is reached, and the lock returns to Redis. This process then yields to others if the release's
+/// The hand-over limit is reached, and the lock returns to Redis. This process then yields to others if the release's
 /// message reached others and the option is set.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
+async fn process_yields_once_to_notified_receivers_after_its_turn() {
     for (told, take_turns, gives_way) in [(-2, true, true), (-2, false, false), (-1, true, false), (0, true, false)] {
         let (client, fake) = client(|options| {
             (options.handoff_limit, options.handoff_time, options.take_turns) = (1, secs(3600), take_turns);
@@ -175,7 +175,7 @@ async fn a_process_that_had_its_turns_gives_way_once_to_others_who_were_told() {
 /// The next holder relies on the watchdog. A lock with an explicit lease, or little of its lease left, returns to the
 /// server.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_the_watchdog_did_not_keep_is_given_back() {
+async fn lock_not_kept_by_watchdog_is_released_instead_of_handed_over() {
     for extended in [true, false] {
         let (client, fake) = client(|options| options.handoff_time = secs(3600));
         let lock = client.reentrant("x");
@@ -200,9 +200,10 @@ async fn a_lock_that_the_watchdog_did_not_keep_is_given_back() {
     }
 }
 
-/// Three other clients heard the release. The process waits for their three releases, and asks nothing meanwhile.
+/// Three other clients received the release message. The process waits for their three releases, and sends no command
+/// meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_process_lets_all_go_first_who_were_told() {
+async fn process_yields_to_all_receivers_of_its_release() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(3600));
@@ -231,7 +232,7 @@ async fn a_process_lets_all_go_first_who_were_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_wait_is_not_spent_on_letting_others_go_first() {
+async fn short_wait_acquires_despite_yielding_to_others() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     for _ in 0..3 {
@@ -246,9 +247,9 @@ async fn a_short_wait_is_not_spent_on_letting_others_go_first() {
     done(client, &fake).await;
 }
 
-/// A process whose tasks never waited yields as well. It subscribes, to hear the others' releases.
+/// A process whose tasks never waited also yields. It subscribes to receive the releases of other processes.
 #[tokio::test(start_paused = true)]
-async fn a_process_that_never_waited_lets_others_go_first() {
+async fn process_that_never_waited_yields_to_receivers() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let guard = lock.lock().await.unwrap();
@@ -266,9 +267,9 @@ async fn a_process_that_never_waited_lets_others_go_first() {
     done(client, &fake).await;
 }
 
-/// The process does not come back to locks whose release others heard. Nothing is kept of them.
+/// The process does not acquire these locks again after others received the release. No state of these locks is kept.
 #[tokio::test(start_paused = true)]
-async fn a_release_that_told_others_leaves_no_trace() {
+async fn release_that_notified_others_leaves_no_registry_entry() {
     let (client, fake) = client(|_| ());
     for n in 0..100 {
         let guard = client.reentrant(&format!("x{n}")).lock().await.unwrap();

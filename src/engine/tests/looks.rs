@@ -10,7 +10,7 @@ use crate::{Acquire, Error, Flavour};
 
 /// A message about a lock that this process holds means that another client has changed it.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_what_is_held_here_looks_when_a_message_comes_and_not_before() {
+async fn waiter_for_lock_held_in_process_looks_only_at_a_message() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let held = lock.lock().await.unwrap();
@@ -27,10 +27,10 @@ async fn who_waits_for_what_is_held_here_looks_when_a_message_comes_and_not_befo
     done(client, &fake).await;
 }
 
-/// The end of a lease sends no message, so the waiter sleeps until then. If the lease is just over, it polls at random
-/// intervals of 1 to 5 ms.
+/// The end of a lease sends no message, so the waiter sleeps until then. If the lease has just ended, the waiter polls
+/// at random intervals of 1 to 5 ms.
 #[tokio::test(start_paused = true)]
-async fn who_waits_looks_when_the_lease_is_over() {
+async fn waiter_looks_when_the_lease_is_over() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     for listens in [true, false] {
@@ -56,7 +56,7 @@ async fn who_waits_looks_when_the_lease_is_over() {
 /// An answer shows whether the owner holds the lock already. A command that was not sent shows nothing, so it is
 /// retried.
 #[tokio::test(start_paused = true)]
-async fn whose_owner_holds_the_lock_comes_in_although_others_wait_and_a_command_fails() {
+async fn owner_reenters_past_waiters_after_an_unsent_command() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     // This client no longer counts the hold as its own.
@@ -113,10 +113,10 @@ async fn wait_that_ends_before_its_answer_is_an_error_unless_a_holder_was_seen()
     }
 }
 
-/// No message announces the free lock: its lease had ended, only other clients heard the release, or the connection
-/// was away.
+/// No message announces the free lock: its lease had ended, only other clients received the release, or the connection
+/// was broken.
 #[tokio::test(start_paused = true)]
-async fn who_waits_looks_whenever_the_lock_may_be_free_and_no_message_will_come() {
+async fn waiter_looks_when_lock_may_be_free_without_a_message() {
     for (why, listens) in [("over", true), ("others", false), ("away", true)] {
         let (client, fake) = client(|_| ());
         fake.subscribe_fails(!listens);
@@ -151,7 +151,7 @@ async fn who_waits_looks_whenever_the_lock_may_be_free_and_no_message_will_come(
 
 /// The waiter has no command in flight, but other commands of its client got no answer for a long time.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_ends_at_a_silent_server_is_an_error() {
+async fn wait_that_ends_at_a_silent_server_is_an_error() {
     for silent in [true, false] {
         let (client, fake) = client(|_| ());
         let other = client.reentrant("other").lock().await.unwrap();
@@ -182,7 +182,7 @@ async fn a_wait_that_ends_at_a_silent_server_is_an_error() {
 
 /// No message announces the free lock. The pauses between looks grow from 1 ms to 128 ms.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_spin_lock_looks_less_and_less_often() {
+async fn spin_lock_waiter_polls_with_growing_pauses() {
     let (client, fake) = client(|_| ());
     fake.steal("x", secs(3600));
     assert!(client.spin("x").lock_for(secs(2)).await.unwrap().is_none());

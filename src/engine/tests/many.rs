@@ -7,7 +7,7 @@ use crate::transport::Reply;
 use crate::{Acquire, Error};
 
 #[tokio::test(start_paused = true)]
-async fn what_is_had_too_late_or_after_the_end_is_given_back() {
+async fn multi_lock_granted_late_or_after_shutdown_is_released() {
     for closes in [false, true] {
         let (client, fake) = client(|_| ());
         let locks = client.multi(["a", "b"]);
@@ -38,7 +38,7 @@ async fn what_is_had_too_late_or_after_the_end_is_given_back() {
 
 /// Only two locks were requested, so the reply makes no sense. The server may have acquired them.
 #[tokio::test(start_paused = true)]
-async fn an_answer_about_a_lock_that_was_not_asked_for_is_an_error_and_what_it_may_have_taken_is_undone() {
+async fn multi_lock_with_unexpected_reply_fails_and_is_undone() {
     let (client, fake) = client(|_| ());
     let of_lock = |at| Reply::List(vec![Reply::Int(at), Reply::Text("WRONGTYPE x".into())]);
     for (n, odd) in (1..).zip([of_lock(0), of_lock(3), Reply::Int(7)]) {

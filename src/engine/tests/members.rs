@@ -35,7 +35,7 @@ fn sent(fakes: &[Arc<Fake>; 2], script: &str) -> [usize; 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_back_has_its_own_holds_confirmed_and_its_own_waiters_woken() {
+async fn server_reconnect_confirms_its_own_holds_and_wakes_its_waiters() {
     let (client, fakes) = client_of_two();
     let mut guards = Vec::new();
     for name in ["held:0", "also:0", "held:1", "also:1"] {
@@ -73,14 +73,14 @@ async fn a_server_that_is_back_has_its_own_holds_confirmed_and_its_own_waiters_w
 
 /// Commands to one server hang. Each server has its own rounds.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_is_nothing_to_the_names_of_another() {
+async fn silent_server_does_not_affect_names_of_another_server() {
     let (client, fakes) = client_of_two();
     let guards = [client.reentrant("held:0").lock().await.unwrap(), client.reentrant("held:1").lock().await.unwrap()];
     for _ in 0..1_000 {
         fakes[0].next("renew", Fate::Late(secs(3)));
         fakes[0].next("acquire", Fate::Late(secs(3)));
     }
-    // Longer than the lease, while the rounds at the first server hang.
+    // Longer than the lease. Meanwhile, the rounds at the first server hang.
     tokio::time::sleep(secs(31)).await;
     assert!(guards.iter().all(crate::Guard::is_held));
     let [hanging, healthy] = sent(&fakes, "renew");
@@ -96,7 +96,7 @@ async fn a_server_that_does_not_answer_is_nothing_to_the_names_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_clock_of_one_server_says_nothing_of_anothers() {
+async fn last_moment_uses_the_clock_of_its_own_server() {
     let (client, fakes) = client_of_two();
     // The second server's clock is an hour behind.
     fakes[1].step_clock(-3_600_000);
@@ -132,7 +132,7 @@ type Waiting = tokio::task::JoinHandle<crate::Result<Option<(usize, Guard)>>>;
 
 /// A task waits for either segment of a striped lock. Other clients hold both, each at its own server. The task waits
 /// in the local queue, or `by_itself`.
-async fn waits_for_a_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waiting) {
+async fn waiter_for_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waiting) {
     let (client, fakes) = client_of_two();
     for (fake, name) in fakes.iter().zip(["s:0", "s:1"]) {
         fake.steal(name, secs(3600));
@@ -144,12 +144,12 @@ async fn waits_for_a_segment(by_itself: bool) -> (Client, [Arc<Fake>; 2], Waitin
     (client, fakes, got)
 }
 
-/// A segment becomes free at a server that was away for longer than an acquire retries. The task that waits for any
-/// segment gets it when the server is back.
+/// A segment becomes free at a server that was unreachable for longer than an acquire retries. The task that waits for
+/// any segment acquires it when the server is back.
 #[tokio::test(start_paused = true)]
-async fn a_segment_that_could_not_be_asked_for_a_while_is_asked_again() {
+async fn segment_is_acquired_once_its_server_is_back() {
     for by_itself in [false, true] {
-        let (client, fakes, got) = waits_for_a_segment(by_itself).await;
+        let (client, fakes, got) = waiter_for_segment(by_itself).await;
         for _ in 0..100_000 {
             fakes[1].next("acquire", Fate::NotSent);
         }
@@ -166,11 +166,11 @@ async fn a_segment_that_could_not_be_asked_for_a_while_is_asked_again() {
     }
 }
 
-/// No segment can be asked. The acquire fails after the same retry time as for one lock.
+/// No segment can be reached. The acquire fails after the same retry time as for one lock.
 #[tokio::test(start_paused = true)]
-async fn segments_that_can_none_of_them_be_asked_fail_who_waits() {
+async fn segment_waiter_fails_when_all_servers_are_away() {
     for by_itself in [false, true] {
-        let (client, fakes, got) = waits_for_a_segment(by_itself).await;
+        let (client, fakes, got) = waiter_for_segment(by_itself).await;
         for fake in &fakes {
             for _ in 0..100_000 {
                 fake.next("acquire", Fate::NotSent);
@@ -189,7 +189,7 @@ async fn segments_that_can_none_of_them_be_asked_fail_who_waits() {
 
 /// Each server gets one script for its own names, at the same time as the other.
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_over_two_servers_sends_a_script_to_each() {
+async fn multi_lock_over_two_servers_sends_one_script_to_each() {
     let (client, fakes) = client_of_two();
     let multi = || client.multi(["a:0", "b:1", "c:0", "d:1", "e:0"]);
     let guard = multi().try_lock().await.unwrap().expect("all are free");
@@ -207,7 +207,7 @@ async fn a_multi_lock_over_two_servers_sends_a_script_to_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_server_is_asked_once_what_a_login_may_do() {
+async fn preflight_queries_each_server_once() {
     let (client, fakes) = client_of_two();
     crate::engine::preflight::probe(client.engine()).await;
     assert_eq!(sent(&fakes, "preflight"), [1, 1]);
@@ -216,7 +216,7 @@ async fn each_server_is_asked_once_what_a_login_may_do() {
 
 /// The healthy server's queue entries are refreshed every 1 to 2.2 s, because they last 4.5 s.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_holds_up_no_queue_at_another() {
+async fn silent_server_does_not_delay_queue_refreshes_at_another() {
     let (client, fakes) = client_of_two();
     for (fake, name) in fakes.iter().zip(["busy:0", "busy:1"]) {
         fake.steal(name, secs(3600));

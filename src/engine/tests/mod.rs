@@ -95,7 +95,7 @@ async fn got(within: Duration, wait: JoinHandle<Result<Option<Guard>>>) -> Guard
 }
 
 /// Starts `count` tasks in order. Each one holds the lock for `hold`. Returns the order in which they held it.
-async fn procession(client: &Client, name: &str, count: usize, hold: Duration) -> Vec<usize> {
+async fn lock_in_turn(client: &Client, name: &str, count: usize, hold: Duration) -> Vec<usize> {
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for n in 0..count {

@@ -3,7 +3,7 @@
 use crate::engine::ledger::{Book, Cap, End};
 
 #[test]
-fn the_last_renewal_is_the_one_that_was_sent_last_whenever_its_answer_came() {
+fn last_renewal_is_latest_sent_whatever_the_reply_order() {
     let mut book = Book::default();
     book.open(0, 1, None, 20, 120);
     book.open(0, 2, None, 10, 110);
@@ -20,7 +20,7 @@ fn the_last_renewal_is_the_one_that_was_sent_last_whenever_its_answer_came() {
 }
 
 #[test]
-fn what_may_come_in_late_counts_until_the_last_of_it() {
+fn book_keeps_the_latest_time_of_late_commands() {
     let mut book = Book::default();
     book.open(0, 1, Some(100), 0, 100);
     assert_eq!((book.cut_until(), book.until_in_server()), (0, 100));
@@ -35,7 +35,7 @@ fn what_may_come_in_late_counts_until_the_last_of_it() {
 }
 
 #[test]
-fn what_is_noted_of_a_hold_is_taken_once() {
+fn book_returns_each_doubted_owed_or_given_up_hold_once() {
     let mut book = Book::default();
     assert!(!book.doubted() && !book.undoubt(1));
     [1, 2, 1, 3].into_iter().for_each(|hold| book.doubt(hold));
@@ -46,12 +46,12 @@ fn what_is_noted_of_a_hold_is_taken_once() {
     book.owe([(6, 60)]);
     assert_eq!((book.owed(), book.owed()), (vec![(4, 40), (5, 50), (6, 60)], vec![]));
     [7, 8, 9].into_iter().for_each(|hold| book.give_up(hold));
-    assert!(book.take_given_up(8) && !book.take_given_up(8));
+    assert!(book.remove_given_up(8) && !book.remove_given_up(8));
     assert_eq!([book.given_up(), book.given_up(), book.given_up()], [Some(9), Some(7), None]);
 }
 
 #[test]
-fn a_guard_counts_on_the_lease_that_ends_first() {
+fn guard_counts_on_the_lease_that_ends_first() {
     let mut book = Book::default();
     let watched = book.open(0, 1, None, 10, 110);
     let leased = book.open(0, 2, Some(500), 10, 510);
@@ -75,7 +75,7 @@ fn a_guard_counts_on_the_lease_that_ends_first() {
 
 /// The watchdog renews two guards. The first one's lease had ended before the second was opened, and stays ended.
 #[test]
-fn an_end_is_final_though_the_watchdog_goes_on_for_another() {
+fn ended_lease_stays_ended_when_watchdog_renews_another_guard() {
     let mut book = Book::default();
     let first = book.open(0, 1, None, 0, 100);
     let capped = book.open(0, 2, None, 0, 100);

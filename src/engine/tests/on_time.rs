@@ -1,5 +1,5 @@
-//! Time limits: waits, free locks without a message, losses and releases happen in time. And the opposite: no lease
-//! looks longer than it is, no late copy acquires, no loss affects another lock, no closed client sends commands.
+//! Time limits of waits, of free locks without a message, of losses and of releases. Also: no lease is reported longer
+//! than it is, no late copy acquires, no loss affects another lock, and no closed client sends commands.
 
 use super::fake::Fate;
 use super::release::acquire;
@@ -8,7 +8,7 @@ use crate::lock::DistLock as _;
 use crate::{Acquire, Error, Released};
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_when_it_is_over_and_a_lock_that_nobody_announces_is_had_in_time() {
+async fn wait_ends_on_time_and_lock_freed_without_message_is_acquired() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(3600));
@@ -30,7 +30,7 @@ async fn a_wait_ends_when_it_is_over_and_a_lock_that_nobody_announces_is_had_in_
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_answer_that_comes_late_makes_a_lease_longer() {
+async fn late_reply_makes_no_lease_longer() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     fake.next("acquire", Fate::Late(secs(2)));
@@ -53,7 +53,7 @@ async fn no_answer_that_comes_late_makes_a_lease_longer() {
 
 /// As in Redisson, a partial release renews the lease of the remaining holds.
 #[tokio::test(start_paused = true)]
-async fn a_partial_release_begins_the_lease_of_the_rest_anew() {
+async fn partial_release_restarts_lease_of_remaining_holds() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let leased =
@@ -67,7 +67,7 @@ async fn a_partial_release_begins_the_lease_of_the_rest_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_by_the_next_round_however_new_the_lock_is() {
+async fn round_reports_loss_of_recently_acquired_lock() {
     let (client, fake) = client(|_| ());
     tokio::time::sleep(ms(9_300)).await;
     let guard = client.reentrant("x").lock().await.unwrap();
@@ -81,7 +81,7 @@ async fn a_loss_is_told_by_the_next_round_however_new_the_lock_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_of_an_acquire_that_comes_in_late_takes_nothing() {
+async fn late_copy_of_acquire_leaves_no_hold() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     acquire(&client, &me).await.unlock().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_copy_of_an_acquire_that_comes_in_late_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_is_renewed_soon_and_what_did_not_is_spared() {
+async fn failed_renewal_is_retried_soon_without_renewed_holds() {
     let (client, fake) = client(|options| options.watchdog_batch = 1);
     let guards = [client.reentrant("a").lock().await.unwrap(), client.reentrant("b").lock().await.unwrap()];
     fake.next("renew", Fate::NotSent);
@@ -109,7 +109,7 @@ async fn what_failed_is_renewed_soon_and_what_did_not_is_spared() {
 
 /// The hold leaves the table although no task looks at its guard.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_could_not_be_renewed_in_time_is_over_and_forgotten() {
+async fn unrenewed_hold_is_lost_and_leaves_the_table() {
     let (client, fake) = client(|_| ());
     let guard = client.reentrant("x").lock().await.unwrap();
     (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
@@ -121,7 +121,7 @@ async fn a_lock_that_could_not_be_renewed_in_time_is_over_and_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_guard_is_released_as_soon_as_that_can_be_while_its_lease_lasts() {
+async fn release_of_dropped_guard_is_retried_during_its_lease() {
     let (client, fake) = client(|_| ());
     drop(client.reentrant("x").lock().await.unwrap());
     (0..1000).for_each(|_| fake.next("release", Fate::NotSent));
@@ -133,7 +133,7 @@ async fn a_dropped_guard_is_released_as_soon_as_that_can_be_while_its_lease_last
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_taken_unseen_is_given_back_soon_though_that_fails_at_first() {
+async fn failed_undo_of_acquire_in_doubt_is_retried_soon() {
     let (client, fake) = client(|_| ());
     fake.next("acquire", Fate::Lost(true));
     (0..2).for_each(|_| fake.next("release", Fate::NotSent));
@@ -141,14 +141,14 @@ async fn what_was_taken_unseen_is_given_back_soon_though_that_fails_at_first() {
     assert!(outcome.is_err_and(|error| error.outcome_unknown()));
     settle().await;
     assert_eq!(fake.held().len(), 1);
-    // Sooner than the second look, which is for late copies.
+    // Before the second look, which finds late copies.
     tokio::time::sleep(ms(2_900)).await;
     assert_eq!(fake.held(), Vec::<String>::new());
     done(client, &fake).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn forcing_one_lock_open_ends_no_other() {
+async fn forced_release_ends_no_hold_of_another_lock() {
     let (client, fake) = client(|_| ());
     let (a, b) = (client.reentrant("a").lock().await.unwrap(), client.reentrant("b").lock().await.unwrap());
     assert!(client.reentrant("a").force_unlock().await.unwrap());
@@ -158,10 +158,10 @@ async fn forcing_one_lock_open_ends_no_other() {
     done(client, &fake).await;
 }
 
-/// The first hold was acquired before its owner was known, so it is not in the list of holds. Its guard is notified
-/// all the same.
+/// The first hold was acquired before its owner was known, so it is not in the list of holds. Its guard is still
+/// notified.
 #[tokio::test(start_paused = true)]
-async fn a_release_by_owner_tells_the_guard_at_once() {
+async fn release_by_owner_ends_the_released_guard_at_once() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let first = lock.lock().await.unwrap();
@@ -178,7 +178,7 @@ async fn a_release_by_owner_tells_the_guard_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_client_sends_nothing() {
+async fn closed_client_sends_no_commands() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     client.shutdown(secs(1)).await.unwrap();
@@ -192,7 +192,7 @@ async fn a_closed_client_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_without_a_name_is_refused_whatever_is_asked_of_it() {
+async fn empty_name_is_refused() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant(""), client.owner());
     assert!(matches!(lock.lock().await, Err(Error::Config { .. })));
@@ -204,7 +204,7 @@ async fn a_lock_without_a_name_is_refused_whatever_is_asked_of_it() {
 
 /// An `extend` ran without a reply. A later, shorter `extend` sets the lease to its own value.
 #[tokio::test(start_paused = true)]
-async fn an_extend_behind_a_longer_one_in_doubt_leaves_no_longer_lease() {
+async fn shorter_extend_overrides_longer_one_in_doubt() {
     let (client, fake) = client(|_| ());
     let guard = client.reentrant("x").lock_leased(secs(5)).await.unwrap();
     fake.next("renew", Fate::Lost(true));
@@ -218,7 +218,7 @@ async fn an_extend_behind_a_longer_one_in_doubt_leaves_no_longer_lease() {
 
 /// A guard is lost while its `extend` is in flight. Both report the reason.
 #[tokio::test(start_paused = true)]
-async fn an_extend_of_a_client_that_closes_says_so() {
+async fn extend_gets_closed_error_when_client_closes() {
     let (client, fake) = client(|_| ());
     let guard = std::sync::Arc::new(client.reentrant("x").lock().await.unwrap());
     fake.next("renew", Fate::Late(secs(2)));

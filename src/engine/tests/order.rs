@@ -20,7 +20,7 @@ fn slow(client: &Client, fake: &Fake, owner: &Owner, takes: Fate) -> tokio::task
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_sent_for_an_owner_while_a_command_of_its_is_under_way() {
+async fn commands_of_one_owner_are_sent_one_after_another() {
     for way in ["acquire", "disown", "release by owner", "undo"] {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());
@@ -69,7 +69,7 @@ async fn nothing_is_sent_for_an_owner_while_a_command_of_its_is_under_way() {
 
 /// The order applies to background work too.
 #[tokio::test(start_paused = true)]
-async fn the_second_look_for_a_late_copy_waits_as_well() {
+async fn second_look_for_late_copy_waits_for_command_in_flight() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.reentrant("x"), client.owner());
     acquire(&client, &me).await.unlock().await.unwrap();
@@ -92,7 +92,7 @@ async fn the_second_look_for_a_late_copy_waits_as_well() {
 /// The reply of a renewal came too late, and the server still has the hold. The hold is released after the command in
 /// flight.
 #[tokio::test(start_paused = true)]
-async fn the_relieving_of_a_hold_that_has_ended_waits_as_well() {
+async fn release_of_ended_hold_waits_for_command_in_flight() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     acquire(&client, &me).await.unlock().await.unwrap();

@@ -46,7 +46,7 @@ async fn ask(client: &Client, locks: usize) -> Vec<Guard> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shared_command_declares_no_keys_and_does_the_same() {
+async fn shared_command_over_slots_works_without_declared_keys() {
     let (client, fake) = client();
     let guards = ask(&client, 8).await;
     assert_eq!(fake.sent("many").iter().map(|sent| sent.keys).collect::<Vec<_>>(), [0]);
@@ -57,9 +57,9 @@ async fn a_shared_command_declares_no_keys_and_does_the_same() {
     done(client, &fake).await;
 }
 
-/// Sent alone, the call declares its keys, and its answer says where they live.
+/// A call that is sent alone declares its keys, and its reply says where the keys live.
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_keys_are_not_there_is_sent_alone() {
+async fn call_with_keys_elsewhere_is_sent_alone() {
     let (client, fake) = client();
     let elsewhere =
         Reply::List([&b"!"[..], ELSEWHERE.as_bytes()].map(|text| Reply::Text(Bytes::from_static(text))).to_vec());
@@ -72,7 +72,7 @@ async fn a_call_whose_keys_are_not_there_is_sent_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_no_such_commands_is_spared_them() {
+async fn server_that_refuses_undeclared_scripts_gets_few_of_them() {
     let (client, fake) = client();
     for _ in 0..20 {
         fake.next("many", Fate::Refused("ERR wrong number of arguments"));
@@ -88,9 +88,10 @@ async fn a_server_that_takes_no_such_commands_is_spared_them() {
     done(client, &fake).await;
 }
 
-/// These calls have more keys than the lock's. In a slot that is being moved, the other keys may live elsewhere.
+/// These calls have keys besides the lock's main key. In a slot that is being moved, these keys may be on another
+/// server.
 #[tokio::test(start_paused = true)]
-async fn calls_of_several_keys_go_alone() {
+async fn calls_with_several_keys_are_sent_alone() {
     let (client, fake) = client();
     let locks: Vec<_> = (0..8).map(|n| client.fenced(&n.to_string())).collect();
     let guards = join_all(locks.iter().map(|lock| lock.lock())).await;

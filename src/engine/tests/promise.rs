@@ -1,4 +1,4 @@
-//! The lease that a guard counts on, while commands of the same owner or copies of them arrive in between.
+//! A guard's reported lease, while commands of the same owner or their copies arrive in between.
 
 use super::fake::Fate;
 use super::release::acquire;
@@ -6,7 +6,7 @@ use super::{client, done, ms, secs, settle};
 use crate::{Acquire, Error, Guard, Lost};
 
 #[tokio::test(start_paused = true)]
-async fn an_extension_in_doubt_counts_as_the_shorter_lease() {
+async fn extend_in_doubt_counts_as_the_shorter_lease() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let leased = lock.lock_leased(secs(60)).await.unwrap();
@@ -34,7 +34,7 @@ async fn an_extension_in_doubt_counts_as_the_shorter_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_promised_keeps_its_margin_whatever_is_sent_for_the_same_owner() {
+async fn lease_keeps_its_margin_under_other_commands_of_the_owner() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let me = client.owner();
@@ -62,13 +62,13 @@ async fn what_is_promised_keeps_its_margin_whatever_is_sent_for_the_same_owner()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_copy_of_an_acquire_is_found_and_a_newer_hold_is_not_mistaken_for_it() {
+async fn late_copy_of_acquire_is_released_but_not_a_newer_hold() {
     for comes_back in [false, true] {
         let (client, fake) = client(|_| ());
         let me = client.owner();
         // This makes the server's clock known.
         acquire(&client, &me).await.unlock().await.unwrap();
-        // Lost, and retried by the client. The first copy arrives after the lock was released.
+        // The command is lost, and the client retries it. The first copy arrives after the lock was released.
         fake.next("acquire", Fate::Ghost(secs(2)));
         let guard = acquire(&client, &me).await;
         guard.unlock().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_late_copy_of_an_acquire_is_found_and_a_newer_hold_is_not_mistaken_for
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_for_a_late_copy_spares_the_hold_after_one_that_was_lost() {
+async fn look_for_late_copy_spares_hold_acquired_after_a_loss() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     fake.next("acquire", Fate::Lost(true));

@@ -34,13 +34,13 @@ async fn waits(client: &Client, fake: &Fake, half: &'static str, how: Acquire) -
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_half_frees_the_other_half_is_told_of_here() {
+async fn release_of_one_half_wakes_waiter_of_the_other_half() {
     for (holds, waiting) in [("write", "read"), ("read", "write")] {
         let (client, fake) = client(|_| ());
         fake.next(holds, HELD);
         let held = got(ms(25), spawn(&client, holds, Acquire::new())).await;
         let task = waits(&client, &fake, waiting, Acquire::new()).await;
-        // No client heard the message.
+        // No client received the message.
         fake.next("_release", int(0));
         fake.next(waiting, HELD);
         held.unlock().await.unwrap();
@@ -53,7 +53,7 @@ async fn what_one_half_frees_the_other_half_is_told_of_here() {
 
 /// The other half is held, so this is no loss.
 #[tokio::test(start_paused = true)]
-async fn force_at_the_other_half_frees_nothing() {
+async fn forced_release_is_no_loss_when_the_other_half_is_held() {
     let (client, fake) = client(|_| ());
     fake.next("read", HELD);
     let held = client.rw("x").read().lock().await.unwrap();
@@ -67,7 +67,7 @@ async fn force_at_the_other_half_frees_nothing() {
 
 /// A writer may read. An acquire that is not reentrant is refused if its owner holds either half.
 #[tokio::test(start_paused = true)]
-async fn an_owner_comes_in_by_the_other_half_or_is_told_that_it_cannot() {
+async fn writer_may_read_unless_its_acquire_is_not_reentrant() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let how = || Acquire::new().owner(&me);
@@ -99,7 +99,7 @@ async fn an_owner_comes_in_by_the_other_half_or_is_told_that_it_cannot() {
 
 /// The client knows that the owner writes, so it sends no command.
 #[tokio::test(start_paused = true)]
-async fn who_writes_and_must_not_come_in_again_does_not_read() {
+async fn writer_gets_would_deadlock_for_not_reentrant_read() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let how = || Acquire::new().owner(&me);
@@ -116,7 +116,7 @@ async fn who_writes_and_must_not_come_in_again_does_not_read() {
 /// Two cases: the first reader acquires, then a writer does. Or the second reader has waited longer than the first,
 /// and a writer holds the lock.
 #[tokio::test(start_paused = true)]
-async fn who_asked_beside_another_in_vain_waits_again() {
+async fn reader_waits_again_after_failed_attempt_beside_another() {
     for held_back in [false, true] {
         let (client, fake) = client(|_| ());
         (0..2).for_each(|_| fake.next("read", if held_back { int(-5) } else { BUSY }));
@@ -153,9 +153,9 @@ async fn who_asked_beside_another_in_vain_waits_again() {
     }
 }
 
-/// The mark of a writer is removed if its wait ends without the lock, by closing too.
+/// A writer's mark is removed if its wait ends without the lock, also when the client closes.
 #[tokio::test(start_paused = true)]
-async fn a_mark_is_taken_back_where_nobody_came_in() {
+async fn mark_is_removed_when_a_wait_ends_without_the_lock() {
     for way in ["over", "held", "once"] {
         let (client, fake) = client(|_| ());
         let lock = client.rw("x").prefer(Prefer::Writers).write();
@@ -201,7 +201,7 @@ async fn a_mark_is_taken_back_where_nobody_came_in() {
 
 /// After `hold_back` a reader no longer yields to a writer that only waits.
 #[tokio::test(start_paused = true)]
-async fn a_reader_lets_writers_go_first_for_a_while() {
+async fn reader_yields_to_waiting_writers_for_a_limited_time() {
     let (client, fake) = client(|_| ());
     let gives_way = |fake: &Fake| fake.sent("read").iter().map(|sent| sent.text(7)).collect::<Vec<_>>();
     (0..2).for_each(|_| fake.next("read", int(-5)));
@@ -239,7 +239,7 @@ async fn a_reader_lets_writers_go_first_for_a_while() {
 
 /// Each hold of a reader has its own lease, which other clients may shorten. So long explicit leases are renewed too.
 #[tokio::test(start_paused = true)]
-async fn the_leases_of_readers_are_their_own() {
+async fn read_holds_have_separate_leases() {
     let (client, fake) = client(|_| ());
     let (lock, me) = (client.rw("x").read(), client.owner());
     let how = || Acquire::new().owner(&me);

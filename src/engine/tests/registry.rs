@@ -5,15 +5,15 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::fake::Fake;
-use super::{client, done, ms, no_trace, procession, secs, settle, waiter};
+use super::{client, done, lock_in_turn, ms, no_trace, secs, settle, waiter};
 use crate::engine::registry::{Parked, Until};
 use crate::names::LockName;
 
 #[tokio::test(start_paused = true)]
-async fn first_come_first_served() {
+async fn waiters_acquire_in_order_of_arrival() {
     for limit in [0, 3, 16] {
         let (client, fake) = client(|options| options.handoff_limit = limit);
-        let order = procession(&client, "x", 50, ms(1)).await;
+        let order = lock_in_turn(&client, "x", 50, ms(1)).await;
         assert_eq!(order, (0..50).collect::<Vec<_>>(), "limit {limit}");
         no_trace(&client, &fake).await;
         done(client, &fake).await;
@@ -21,7 +21,7 @@ async fn first_come_first_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_without_waiters_leaves_no_trace_at_once() {
+async fn lock_without_waiters_leaves_no_registry_entry() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     for _ in 0..3 {
@@ -38,7 +38,7 @@ async fn a_lock_without_waiters_leaves_no_trace_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_leaves_passes_its_turn_on() {
+async fn turn_goes_to_next_waiter_when_a_waiter_leaves() {
     for limit in [0, 16] {
         let (client, fake) = client(|options| options.handoff_limit = limit);
         let lock = client.reentrant("x");
@@ -64,7 +64,7 @@ async fn a_waiter_that_leaves_passes_its_turn_on() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_waiters_that_left_leave_no_heap_behind() {
+async fn queue_shrinks_after_many_waiters_have_left() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     let name = LockName::new("", "x");
@@ -75,7 +75,7 @@ async fn a_hundred_thousand_waiters_that_left_leave_no_heap_behind() {
         drop(registry.enter(&name, Some("reentrant")));
     }
     assert!(registry.queued(&name) < 100, "{}", registry.queued(&name));
-    // All at once: in order, in reverse order, and every second one first. `last` keeps its waiter each time.
+    // All waiters are dropped at once: in order, in reverse order, or every second one first. `last` always stays.
     for way in 0..3 {
         let mut places: Vec<_> = (0..100_000).map(|_| registry.enter(&name, Some("reentrant"))).collect();
         assert_eq!(registry.waiting(), 100_001);
@@ -104,7 +104,7 @@ async fn a_hundred_thousand_waiters_that_left_leave_no_heap_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_wakes_the_contender_alone_and_n_waiters_share_a_subscription() {
+async fn message_wakes_only_contender_and_waiters_share_a_subscription() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(3600));
@@ -145,7 +145,7 @@ async fn a_message_wakes_the_contender_alone_and_n_waiters_share_a_subscription(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscription_lingers_and_is_made_anew_when_it_is_wanted_while_it_ends() {
+async fn subscription_lingers_and_restarts_if_needed_while_it_ends() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     // Uses within the linger time share one subscription.
@@ -178,7 +178,7 @@ async fn a_subscription_lingers_and_is_made_anew_when_it_is_wanted_while_it_ends
     assert!(began.elapsed() < ms(10), "{:?}", began.elapsed());
     settle().await;
     no_trace(&client, &fake).await;
-    // A waiter leaves while its subscription is being made. The subscription is ended all the same.
+    // A waiter leaves while its subscription is being made. The subscription is still ended.
     fake.gate(false);
     fake.steal("x", secs(3600));
     let waits = waiter(&lock);
@@ -192,7 +192,7 @@ async fn a_subscription_lingers_and_is_made_anew_when_it_is_wanted_while_it_ends
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscription_is_carried_through_whenever_its_waiter_leaves() {
+async fn subscription_completes_and_ends_whenever_its_waiter_leaves() {
     let (client, fake) = client(|_| ());
     let name = LockName::new("", "x");
     let registry = Arc::clone(&client.engine().registry);
@@ -220,7 +220,7 @@ async fn a_subscription_is_carried_through_whenever_its_waiter_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_up_between_two_naps_is_not_lost() {
+async fn wake_up_before_park_is_not_lost() {
     let (client, fake) = client(|_| ());
     let name = LockName::new("", "x");
     let registry = Arc::clone(&client.engine().registry);
@@ -228,11 +228,11 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
     waiter.sit();
     waiter.listen(secs(1)).await;
     assert!(waiter.is_listening() && waiter.handed().is_none());
-    // A release is announced while the contender asks.
+    // A release is announced during the contender's attempt.
     fake.publish("x");
     assert_eq!(waiter.park(secs(5), Until::Message).await, Parked::Woken);
     assert!(waiter.handed().is_none());
-    // The look at `handed` has answered all messages so far.
+    // The call of `handed` has consumed all messages so far.
     assert_eq!(waiter.park(secs(5), Until::Message).await, Parked::TimedOut);
     // Messages do not wake the waiters behind the contender.
     let behind = registry.enter(&name, Some("reentrant"));
@@ -251,7 +251,7 @@ async fn a_wake_up_between_two_naps_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_share_a_channel_do_not_take_it_from_each_other() {
+async fn names_that_share_a_channel_keep_its_subscription() {
     let (client, fake) = client(|_| ());
     // `a` and `{a}` share a channel, because Redisson names channels like that.
     let (plain, braced) = (client.reentrant("a"), client.reentrant("{a}"));
@@ -293,7 +293,7 @@ async fn names_that_share_a_channel_do_not_take_it_from_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_at_the_end_of_a_wait_is_for_the_next() {
+async fn wake_up_at_end_of_a_wait_goes_to_the_next_waiter() {
     let (client, fake) = client(|_| ());
     let engine = client.engine();
     for looks_at_the_end in [false, true] {
@@ -318,7 +318,7 @@ async fn what_comes_at_the_end_of_a_wait_is_for_the_next() {
 /// A waiter arrives while another name's subscription to the same channel is being ended, and further subscribes fail.
 /// The waiter must not assume that it is subscribed.
 #[tokio::test(start_paused = true)]
-async fn a_subscription_that_another_names_end_cut_off_is_made_anew() {
+async fn subscription_ended_by_another_name_is_restarted() {
     let (client, fake) = client(|_| ());
     let (plain, braced) = (client.reentrant("a"), client.reentrant("{a}"));
     fake.steal("a", secs(3600));

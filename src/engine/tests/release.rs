@@ -21,7 +21,7 @@ fn holds(fake: &Fake) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_in_doubt_is_sent_again_for_the_same_hold() {
+async fn release_in_doubt_is_retried_for_the_same_hold() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
@@ -38,7 +38,7 @@ async fn a_release_in_doubt_is_sent_again_for_the_same_hold() {
     assert_eq!(outer.unlock().await.unwrap(), Released::Free);
     let last = &holds(&fake)[5..];
     assert!(last.len() == 2 && last[0] == last[1] && last[0] != sent[0], "{last:?}");
-    // The same if another client holds the lock by then.
+    // The same if another client holds the lock at the retry.
     let guard = acquire(&client, &me).await;
     fake.next("release", Fate::Lost(true));
     let unlock = tokio::spawn(guard.unlock());
@@ -51,7 +51,7 @@ async fn a_release_in_doubt_is_sent_again_for_the_same_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_could_not_be_told_is_a_release() {
+async fn release_succeeds_although_its_message_is_refused() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let guard = acquire(&client, &me).await;
@@ -66,7 +66,7 @@ async fn a_release_that_could_not_be_told_is_a_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_fails_goes_on_until_it_is_done() {
+async fn failed_release_is_retried_in_the_background_until_done() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let guard = acquire(&client, &me).await;
@@ -84,7 +84,7 @@ async fn a_release_that_fails_goes_on_until_it_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_refused_leaves_the_other_guards_as_they_are() {
+async fn refused_release_leaves_other_guards_held() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let (outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
@@ -100,7 +100,7 @@ async fn a_release_that_is_refused_leaves_the_other_guards_as_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_same_owner_holds_elsewhere_is_not_ours_to_count() {
+async fn hold_of_same_owner_elsewhere_is_not_counted_in_the_table() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let me = acquire(&client, &client.owner()).await.into_owner();
@@ -124,7 +124,7 @@ async fn what_the_same_owner_holds_elsewhere_is_not_ours_to_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_given_away_while_its_owner_comes_in_again_is_not_counted() {
+async fn hold_given_up_during_reentry_is_not_counted() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let first = acquire(&client, &me).await;
@@ -144,7 +144,7 @@ async fn a_hold_given_away_while_its_owner_comes_in_again_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_finds_nothing_tells_the_other_guards() {
+async fn release_that_finds_no_hold_reports_loss_to_other_guards() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let watched = acquire(&client, &me).await;
@@ -164,7 +164,7 @@ async fn a_release_that_finds_nothing_tells_the_other_guards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_tells_the_holder_and_not_the_next_one() {
+async fn forced_release_ends_the_holder_but_not_the_next_hold() {
     let (client, fake) = client(|options| options.handoff_limit = 0);
     let lock = client.reentrant("x");
     let held = lock.lock().await.unwrap();
@@ -176,7 +176,7 @@ async fn a_forced_release_tells_the_holder_and_not_the_next_one() {
     // The message arrives long before the reply.
     fake.next("force", Fate::Late(secs(1)));
     let force = tokio::spawn(async move { lock.force_unlock().await });
-    // Until then the waiter takes the hold of its own process for valid.
+    // Before the reply, the waiter considers the hold of its own process valid.
     assert!(force.await.unwrap().unwrap());
     assert!(!held.is_held());
     let next = next.await.unwrap();
@@ -199,7 +199,7 @@ async fn a_forced_release_tells_the_holder_and_not_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forced_release_does_not_tell_the_same_owner_s_next_hold() {
+async fn forced_release_does_not_end_next_hold_of_the_same_owner() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let first = acquire(&client, &me).await;
@@ -221,7 +221,7 @@ async fn a_forced_release_does_not_tell_the_same_owner_s_next_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_releases_what_is_held_whoever_may_act_as_its_owner() {
+async fn shutdown_releases_holds_of_given_and_known_owners() {
     let (client, fake) = client(|_| ());
     let (mine, printed) = (client.owner(), client.owner());
     let _ = printed.to_string();
@@ -239,7 +239,7 @@ async fn shutdown_releases_what_is_held_whoever_may_act_as_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_guard_is_never_lost() {
+async fn released_guard_gets_no_lost_signal() {
     let (client, fake) = client(|options| options.handoff_time = secs(60));
     let lock = client.reentrant("x");
     let first = lock.lock().await.unwrap();
@@ -249,7 +249,7 @@ async fn a_released_guard_is_never_lost() {
         async move { lock.lock().await.unwrap() }
     });
     settle().await;
-    // A hand-off: another guard continues the same hold.
+    // A hand-over: another guard continues the same hold.
     first.unlock().await.unwrap();
     let next = next.await.unwrap();
     assert_eq!(fake.sent("acquire").len(), 1, "the lock was handed over to the waiter");
@@ -259,7 +259,7 @@ async fn a_released_guard_is_never_lost() {
     tokio::time::sleep(secs(100)).await;
     assert!(!lost.is_finished(), "a false signal");
     lost.abort();
-    // A guard that was lost before its drop does get the signal.
+    // A guard that was lost before its drop gets the signal.
     let lost = next.lost();
     drop(next);
     assert!(lost.now_or_never().is_some());
@@ -268,7 +268,7 @@ async fn a_released_guard_is_never_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unlock_dropped_half_way_is_carried_through() {
+async fn unlock_completes_after_its_future_is_dropped() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     for late in [Duration::ZERO, ms(1), ms(5)] {
@@ -287,7 +287,7 @@ async fn an_unlock_dropped_half_way_is_carried_through() {
 /// The watchdog could not renew a hold, and the server refuses its release. The owner's next release in this client
 /// includes it.
 #[tokio::test(start_paused = true)]
-async fn what_the_server_refuses_to_take_back_at_its_end_goes_with_the_next_release() {
+async fn refused_release_of_expired_hold_joins_the_next_release() {
     let (client, fake) = client(|_| ());
     let (me, lock) = (client.owner(), client.reentrant("x"));
     let watched = acquire(&client, &me).await;

@@ -34,7 +34,7 @@ fn left(fake: &Fake, names: &[&str]) -> Vec<Duration> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_bad_entry_never_stops_the_others() {
+async fn bad_reply_entry_does_not_affect_other_holds() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["a", "b", "c", "d"]).await;
     tokio::time::sleep(secs(5)).await;
@@ -60,7 +60,7 @@ async fn one_bad_entry_never_stops_the_others() {
     drop(guards);
     settle().await;
     for name in ["a", "b", "c", "d"] {
-        // The replies were made up, so the server still has these locks.
+        // The fake made these replies up, so the server still has these locks.
         fake.delete(name);
     }
     done(client, &fake).await;
@@ -68,7 +68,7 @@ async fn one_bad_entry_never_stops_the_others() {
 
 /// Other clients may shorten a long lease of a reader, so it is checked once a period, whatever else fails.
 #[tokio::test(start_paused = true)]
-async fn what_fails_on_and_on_leaves_no_regular_round_out() {
+async fn failing_renewals_skip_no_regular_round() {
     let (client, fake) = client(|_| ());
     let reads = client.rw("r").read().lock_leased(secs(600)).await.unwrap();
     let bad = || Fate::Answer(Reply::List(vec![text("ERR bad")]));
@@ -121,7 +121,7 @@ async fn names_of_several_slots_are_renewed_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_of_the_wrong_size_or_kind_renews_nothing() {
+async fn renewal_reply_of_wrong_size_or_kind_renews_no_hold() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["a", "b"]).await;
     let ones = |count| Reply::List(vec![Reply::Int(1); count]);
@@ -136,7 +136,7 @@ async fn a_reply_of_the_wrong_size_or_kind_renews_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_heard_of_after_the_end_revives_nothing() {
+async fn renewal_reply_after_expiry_revives_no_hold() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["a", "b"]).await;
     let lost = join_all(guards.iter().map(Guard::lost).collect::<Vec<_>>());
@@ -171,7 +171,7 @@ async fn a_renewal_heard_of_after_the_end_revives_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_whose_renewal_is_heard_of_too_late_is_given_back() {
+async fn hold_renewed_too_late_is_released() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["a"]).await;
     // The only round until then, some 10 s from now.
@@ -191,12 +191,12 @@ async fn a_hold_whose_renewal_is_heard_of_too_late_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_about_an_earlier_hold_ends_no_later_one() {
+async fn late_reply_does_not_end_newer_hold() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let me = client.owner();
     let first = lock.acquire(Acquire::new().owner(&me)).await.unwrap().unwrap();
-    // Sent while the first hold lasts, run after its release, answered after the second acquire.
+    // The renewal is sent during the first hold, runs after its release, and is answered after the second acquire.
     fake.next("renew", Fate::Later(Reply::List(vec![Reply::Int(0)]), ms(200)));
     let round = tokio::spawn({
         let client = client.clone();
@@ -218,7 +218,7 @@ async fn an_answer_about_an_earlier_hold_ends_no_later_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_never_shortens_what_the_owner_was_promised() {
+async fn renewal_shortens_no_lease_of_its_owner() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let me = client.owner();
@@ -243,7 +243,7 @@ async fn a_renewal_never_shortens_what_the_owner_was_promised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_are_retried_until_the_lease_ends() {
+async fn renewal_is_retried_after_errors_until_the_lease_ends() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["x"]).await;
     // The first round comes at 10 s, then a retry every second up to 29 s.
@@ -266,7 +266,7 @@ async fn errors_are_retried_until_the_lease_ends() {
 /// For an owner that others may know, a renewal names each hold. The reply has the positions of the holds that are
 /// gone.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_tells_which_of_an_owner_s_holds_are_gone() {
+async fn renewal_reports_which_holds_of_an_owner_are_gone() {
     for (place, lost) in [(1, [true, false]), (2, [false, true]), (0, [false; 2]), (3, [false; 2]), (-1, [false; 2])] {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());
@@ -286,7 +286,7 @@ async fn a_renewal_tells_which_of_an_owner_s_holds_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_tells_why_its_last_renewal_failed() {
+async fn round_reports_why_its_last_renewal_failed() {
     let (client, fake) = client(|_| ());
     let guards = hold(&client, &["a"]).await;
     let cause = async |fate| {

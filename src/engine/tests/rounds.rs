@@ -8,7 +8,7 @@ use super::renewal::renew;
 use super::{client, done, ms, secs, settle};
 
 #[tokio::test(start_paused = true)]
-async fn a_round_comes_every_third_of_the_watchdog_and_ten_times_as_often_after_a_failure() {
+async fn round_comes_each_third_of_watchdog_and_more_often_after_failure() {
     let (client, fake) = client(|_| ());
     let guard = client.reentrant("x").lock().await.unwrap();
     let sent = || fake.sent("renew").len();
@@ -40,7 +40,7 @@ async fn a_round_comes_every_third_of_the_watchdog_and_ten_times_as_often_after_
 
 /// After a long failure of the server, overdue holds are renewed together with the others.
 #[tokio::test(start_paused = true)]
-async fn a_regular_round_asks_for_all_that_is_watched_and_for_nothing_else() {
+async fn regular_round_renews_all_watched_holds_and_no_others() {
     let (client, fake) = client(|_| ());
     let watched = client.reentrant("x").lock().await.unwrap();
     (0..1000).for_each(|_| fake.next("renew", Fate::NotSent));
@@ -58,7 +58,7 @@ async fn a_regular_round_asks_for_all_that_is_watched_and_for_nothing_else() {
 
 /// No task looks at the guard meanwhile. The round that finds the loss counts it.
 #[tokio::test(start_paused = true)]
-async fn what_a_round_renewed_too_late_is_a_loss() {
+async fn hold_renewed_too_late_by_a_round_counts_as_lost() {
     let (client, fake) = client(|_| ());
     let guard = client.reentrant("x").lock().await.unwrap();
     sleep(secs(5)).await;
@@ -77,7 +77,7 @@ async fn what_a_round_renewed_too_late_is_a_loss() {
 
 /// For an owner that others may know, a renewal names the holds, because another client may have one of them.
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_nobody_else_knows_is_renewed_as_a_whole() {
+async fn renewal_names_holds_only_for_known_owners() {
     let (client, fake) = client(|_| ());
     let told = || fake.sent("renew").pop().unwrap().text(3);
     let guard = client.reentrant("x").lock().await.unwrap();
@@ -94,7 +94,7 @@ async fn an_owner_that_nobody_else_knows_is_renewed_as_a_whole() {
 
 /// Other holds of the same server are not renewed, however many slots arrive in succession.
 #[tokio::test(start_paused = true)]
-async fn what_slots_have_brought_is_confirmed_at_once_and_nothing_else() {
+async fn holds_of_moved_slots_are_confirmed_at_once_without_others() {
     let (client, fake) = client(|_| ());
     let guards = [client.reentrant("one").lock().await.unwrap(), client.reentrant("other").lock().await.unwrap()];
     let slots = ["one", "other"].map(|name| crate::topology::slot_of(name.as_bytes()));
@@ -122,7 +122,7 @@ async fn what_slots_have_brought_is_confirmed_at_once_and_nothing_else() {
 /// The new server does not know the hold. The loss is reported as soon as the server answers, however recent the
 /// acquire at the old server was.
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_confirmed_is_asked_for_again_though_it_was_renewed_a_moment_ago() {
+async fn failed_confirmation_is_retried_for_recently_renewed_holds() {
     let (client, fake) = client(|_| ());
     sleep(secs(1)).await;
     let slot = crate::topology::slot_of(b"x");
@@ -148,7 +148,7 @@ async fn what_could_not_be_confirmed_is_asked_for_again_though_it_was_renewed_a_
     let before = fake.sent("renew").len();
     client.engine().kick.renew_at(member);
     sleep(ms(3_500)).await;
-    // The failed confirmation and its retry.
+    // Two commands: the failed confirmation and its retry.
     assert_eq!(fake.sent("renew").len(), before + 2);
     drop(guard);
     settle().await;

@@ -1,4 +1,4 @@
-//! Several waiters of one given owner, and wake-ups at the edges of waiting.
+//! Several waiters of one explicit owner, and wake-ups at the start and end of a wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn enter(client: &Client, owner: &Owner) -> JoinHandle<Guard> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_who_wait_as_one_owner_come_in_with_the_first() {
+async fn many_waiters_of_one_owner_reenter_after_the_first() {
     const MANY: usize = 10_000;
     let (client, fake) = client(|_| ());
     let me = client.owner();
@@ -63,7 +63,7 @@ async fn ten_thousand_who_wait_as_one_owner_come_in_with_the_first() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_who_waited_as_one_owner_leave_in_any_order() {
+async fn many_waiters_of_one_owner_leave_no_registry_entry() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     let (name, me) = (LockName::new("", "x"), client.owner());
@@ -89,7 +89,7 @@ async fn a_hundred_thousand_who_waited_as_one_owner_leave_in_any_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_was_woken_and_leaves_wakes_the_next() {
+async fn woken_waiter_that_leaves_wakes_the_next() {
     for polls in 0..6 {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());
@@ -108,7 +108,7 @@ async fn one_who_was_woken_and_leaves_wakes_the_next() {
         fake.delete("x");
         let first = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
         for _ in 0..polls {
-            // The attempt may have succeeded by then. Its guard is dropped at once.
+            // The attempt may already have succeeded. Its guard is dropped at once.
             if futures::poll!(&mut leaves).is_ready() {
                 break;
             }
@@ -126,7 +126,7 @@ async fn one_who_was_woken_and_leaves_wakes_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_is_woken_asks_again_when_its_command_is_lost() {
+async fn woken_waiter_retries_when_its_command_fails() {
     for fate in [Fate::NotSent, Fate::Lost(false), Fate::Lost(true), Fate::Refused("LOADING wait")] {
         let (client, fake) = client(|_| ());
         let (lock, me) = (client.reentrant("x"), client.owner());
@@ -149,7 +149,7 @@ async fn one_who_is_woken_asks_again_when_its_command_is_lost() {
 
 /// A lock of this client was held a moment ago, so its subscription still exists at the next acquire.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_comes_before_the_answer_is_not_lost() {
+async fn message_before_the_reply_is_not_lost() {
     for given in [false, true] {
         let (client, fake) = client(|_| ());
         let lock = client.reentrant("x");
@@ -181,7 +181,7 @@ async fn a_message_that_comes_before_the_answer_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_contender_was_woken_for_is_looked_at_by_the_next() {
+async fn wake_up_of_leaving_contender_goes_to_the_next_waiter() {
     let (client, fake) = client(|_| ());
     let name = LockName::new("", "x");
     let registry = Arc::clone(&client.engine().registry);
@@ -200,7 +200,7 @@ async fn what_a_contender_was_woken_for_is_looked_at_by_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_subscription_that_was_over_before_is_not_waited_for() {
+async fn waiter_does_not_wait_for_a_finished_subscription_change() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", ms(400));
@@ -210,7 +210,7 @@ async fn a_change_of_the_subscription_that_was_over_before_is_not_waited_for() {
     settle().await;
     let next = waiter(&lock);
     settle().await;
-    // The waiter asks while the subscription is being made. The end of the lease sends no message.
+    // The waiter tries while the subscription is being made. The end of the lease sends no message.
     fake.next("acquire", Fate::Late(ms(100)));
     leaves.abort();
     settle().await;
@@ -223,7 +223,7 @@ async fn a_change_of_the_subscription_that_was_over_before_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_freed_by_force_between_two_guards_is_not_passed_on() {
+async fn forced_release_between_two_guards_refutes_the_hold() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let guard = lock.lock().await.unwrap();
@@ -299,7 +299,7 @@ async fn one_of_many(client: Client, fake: Arc<Fake>, crowd: Crowd, owners: Arc<
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_in_a_crowd_is_left_behind() {
+async fn waiters_of_shared_owners_are_all_woken_in_time() {
     for seed in 0..60 {
         let (client, fake) = client(|options| {
             options.handoff_limit = [0, 2, 16][seed as usize % 3];

@@ -1,4 +1,4 @@
-//! Events that reach a waiter: messages that pass the lock on, and permission to ask next to another holder.
+//! Events that reach a waiter: messages that pass the lock on, and permission to try next to another holder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::names::LockName;
 
 /// Any message wakes a waiter. Only a message with the nonce that the server registered passes the lock on.
 #[tokio::test(start_paused = true)]
-async fn a_message_passes_the_lock_on_to_whom_it_names() {
+async fn message_passes_lock_on_only_with_the_registered_nonce() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     for seated in [false, true] {
@@ -54,9 +54,9 @@ async fn a_message_passes_the_lock_on_to_whom_it_names() {
     done(client, &fake).await;
 }
 
-/// A reader acquires, so the waiters behind it may ask without a turn. A waiter without success rejoins the queue.
+/// A reader acquires, so the waiters behind it may try without a turn. A waiter without success rejoins the queue.
 #[tokio::test(start_paused = true)]
-async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
+async fn waiters_behind_a_shared_hold_may_try_without_a_turn() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     let name = LockName::new("", "x");
@@ -110,7 +110,7 @@ async fn those_behind_one_that_shares_the_lock_may_ask_beside_it() {
 
 /// Only the first waiter of an owner is woken. It wakes the next one when it leaves.
 #[tokio::test(start_paused = true)]
-async fn who_comes_in_wakes_the_first_who_waits_as_the_same_owner() {
+async fn same_owner_wake_up_goes_to_one_waiter_at_a_time() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     let name = LockName::new("", "x");
@@ -141,7 +141,7 @@ async fn who_comes_in_wakes_the_first_who_waits_as_the_same_owner() {
 
 /// Another task is changing the subscription. The waiter sleeps until that is done, without polling.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_subscription_goes_on_at_a_message_and_at_the_end_of_its_time() {
+async fn subscribing_waiter_continues_at_a_message_or_after_its_time() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     let name = LockName::new("", "x");

@@ -39,7 +39,7 @@ async fn waiters_behind_a_contender_that_looked_before_share_one_look() {
 
 /// The contender saw the holder while the server lived.
 #[tokio::test(start_paused = true)]
-async fn waiter_behind_a_contender_at_a_server_that_has_died_since_fails() {
+async fn waiter_behind_contender_times_out_when_server_has_died() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(3600));
@@ -57,7 +57,7 @@ async fn waiter_behind_a_contender_at_a_server_that_has_died_since_fails() {
 
 /// An earlier wait saw a holder. The holder is gone, and no answer came within this wait.
 #[tokio::test(start_paused = true)]
-async fn waiter_is_not_told_busy_by_what_an_earlier_wait_saw() {
+async fn waiter_does_not_report_busy_for_holder_seen_earlier() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(3600));
@@ -72,9 +72,9 @@ async fn waiter_is_not_told_busy_by_what_an_earlier_wait_saw() {
     done(client, &fake).await;
 }
 
-/// The contender saw a hold of this process. It is lost, and the contender's next attempt is unanswered.
+/// The contender saw a hold of this process. The hold is lost, and the contender's next attempt is unanswered.
 #[tokio::test(start_paused = true)]
-async fn waiter_is_not_told_busy_by_a_hold_that_was_lost_before() {
+async fn waiter_does_not_report_busy_for_a_lost_hold() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let held = lock.lock_leased(secs(600)).await.unwrap();
@@ -94,7 +94,7 @@ async fn waiter_is_not_told_busy_by_a_hold_that_was_lost_before() {
 
 /// The task ahead saw the holder within this wait, and left. This task's own attempt is cut off.
 #[tokio::test(start_paused = true)]
-async fn waiter_whose_attempt_is_cut_off_is_told_busy_by_what_the_task_ahead_saw() {
+async fn waiter_reports_busy_for_holder_seen_by_task_ahead() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(3600));
@@ -117,7 +117,7 @@ async fn waiter_whose_attempt_is_cut_off_is_told_busy_by_what_the_task_ahead_saw
 
 /// The waiter saw a holder, lost its place, and its next attempt is cut off.
 #[tokio::test(start_paused = true)]
-async fn fair_waiter_that_lost_its_place_remembers_that_it_was_told_busy() {
+async fn displaced_fair_waiter_reports_busy_for_holder_seen_before() {
     let (client, fake) = client(|_| ());
     fake.next("fair/acquire", Fate::Answer(busy()));
     fake.next("fair/acquire", Fate::Later(Reply::Int(-4), ms(80)));
@@ -131,10 +131,9 @@ async fn fair_waiter_that_lost_its_place_remembers_that_it_was_told_busy() {
     done(client, &fake).await;
 }
 
-/// The only answer is that the place is lost, which is no evidence of a holder. It arrives at any time around the end
-/// of the wait.
+/// The only reply, at any time around the end of the wait, reports a lost place. This is no evidence of a holder.
 #[tokio::test(start_paused = true)]
-async fn fair_waiter_that_only_learned_that_its_place_is_lost_fails() {
+async fn displaced_fair_waiter_without_a_seen_holder_fails() {
     for takes in (0..300).step_by(5).map(ms) {
         let (client, fake) = client(|_| ());
         fake.next("fair/acquire", Fate::Lost(true));
@@ -151,7 +150,7 @@ async fn fair_waiter_that_only_learned_that_its_place_is_lost_fails() {
 
 /// A member was busy. The attempt to wait for it is cut off.
 #[tokio::test(start_paused = true)]
-async fn multi_lock_whose_wait_for_a_busy_member_is_cut_off_is_told_busy() {
+async fn multi_lock_reports_busy_when_wait_for_busy_member_is_cut_off() {
     let (client, fake) = client(|_| ());
     fake.steal("b", secs(3600));
     fake.next("reentrant/acquire", Fate::Late(ms(200)));
@@ -176,7 +175,7 @@ async fn multi_lock_that_waits_for_a_busy_member_at_a_silent_server_fails() {
     done(client, &fake).await;
 }
 
-/// The first task asks and is refused. The others wait behind it.
+/// The first task tries and is refused. The others wait behind it.
 #[tokio::test(start_paused = true)]
 async fn waiters_behind_a_refused_attempt_report_the_refusal() {
     let (client, fake) = client(|_| ());

@@ -20,7 +20,7 @@ fn held(outcome: &Result<Option<Guard>>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_the_server_refuses_fails_alone() {
+async fn refused_call_of_a_shared_command_fails_alone() {
     let (client, fake) = client(|options| options.coalesce = true);
     let refused = [&b"!"[..], b"OOM command not allowed"].map(|text| Reply::Text(Bytes::from_static(text)));
     fake.next("many", Fate::Answer(Reply::List(vec![Reply::List(refused.to_vec()), Reply::Nil])));
@@ -37,8 +37,8 @@ async fn a_call_that_the_server_refuses_fails_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_shared_command_may_have_done_unseen_is_undone_call_by_call() {
-    // Lost after it ran, or answered with too few replies.
+async fn shared_command_in_doubt_is_undone_for_each_call() {
+    // The command is lost after it ran, or the reply has too few entries.
     for fate in [Fate::Lost(true), Fate::Answer(Reply::List(vec![Reply::Nil]))] {
         let (client, fake) = client(|options| options.coalesce = true);
         fake.next("many", fate);
@@ -55,7 +55,7 @@ async fn what_a_shared_command_may_have_done_unseen_is_undone_call_by_call() {
 
 /// Calls that waited for a shared command have no extra time. The command is undone.
 #[tokio::test(start_paused = true)]
-async fn a_shared_command_without_an_answer_takes_no_longer_than_any() {
+async fn unanswered_shared_command_ends_after_one_command_timeout() {
     let (client, fake) = client(|options| options.coalesce = true);
     fake.next("many", Fate::Late(secs(10)));
     let began = Instant::now();
@@ -73,7 +73,7 @@ async fn a_shared_command_without_an_answer_takes_no_longer_than_any() {
 
 /// The command did not run, so each call is refused. None is sent alone, now or later.
 #[tokio::test(start_paused = true)]
-async fn a_shared_command_that_the_server_refuses_is_refused_for_each() {
+async fn refused_shared_command_fails_each_of_its_calls() {
     let (client, fake) = client(|options| options.coalesce = true);
     fake.next("many", Fate::Refused("OOM command not allowed"));
     let got = ask(&client, 5).await;
@@ -91,7 +91,7 @@ async fn a_shared_command_that_the_server_refuses_is_refused_for_each() {
 
 /// If the login lacks the permission for one name, the server refuses the whole command before any call runs.
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_forbidden_is_refused_alone() {
+async fn calls_succeed_alone_after_shared_command_gets_noperm() {
     let (client, fake) = client(|options| options.coalesce = true);
     for _ in 0..2 {
         fake.next("many", Fate::Refused("NOPERM No permissions to access a key"));
@@ -108,7 +108,7 @@ async fn a_name_that_is_forbidden_is_refused_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_one_name_at_a_time_is_asked_for_several_once() {
+async fn server_that_answers_crossslot_gets_one_shared_command() {
     let (client, fake) = client(|options| options.coalesce = true);
     fake.next("many", Fate::Refused("CROSSSLOT Keys in request don't hash to the same slot"));
     for _ in 0..2 {
@@ -123,7 +123,7 @@ async fn a_server_that_takes_one_name_at_a_time_is_asked_for_several_once() {
 
 /// A slow command still counts as in flight when a faster one is answered.
 #[tokio::test(start_paused = true)]
-async fn no_more_commands_are_under_way_than_every_connection_takes() {
+async fn commands_in_flight_are_limited_per_connection() {
     for connections in [1, 2] {
         let (client, fake) = client(|options| (options.coalesce, options.pool_size) = (true, connections));
         let at_once = 3 * connections;
@@ -146,7 +146,7 @@ async fn no_more_commands_are_under_way_than_every_connection_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_shares_commands_hears_of_a_free_lock_at_once() {
+async fn waiter_with_shared_commands_is_woken_by_message_at_once() {
     let (client, fake) = client(|options| options.coalesce = true);
     fake.steal("x", secs(3600));
     let waits = super::waiter(&client.reentrant("x"));

@@ -14,7 +14,7 @@ const NAMES: usize = 6;
 const TASKS: u64 = 48;
 const ROUNDS: u64 = 40;
 
-async fn restless(client: Client, inside: Arc<Vec<AtomicBool>>, held: Arc<AtomicU64>, mut numbers: Numbers) {
+async fn lock_at_random(client: Client, inside: Arc<Vec<AtomicBool>>, held: Arc<AtomicU64>, mut numbers: Numbers) {
     for _ in 0..ROUNDS {
         let name = numbers.below(NAMES as u64) as usize;
         let lock = client.reentrant(&format!("stress {name}"));
@@ -43,21 +43,21 @@ async fn restless(client: Client, inside: Arc<Vec<AtomicBool>>, held: Arc<Atomic
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_at_a_time_and_nothing_left() {
+async fn random_tasks_hold_each_name_one_at_a_time_and_leave_no_state() {
     for (limit, coalesce) in [(4, true), (0, false)] {
         let (client, fake) = client(|options| {
             options.handoff_limit = limit;
             options.handoff_time = ms(3);
             options.subscription_linger = ms(5);
             options.coalesce = coalesce;
-            // So long that a lost wake-up would make the test fail.
+            // So long that a lost wake-up fails the test.
             options.poll_cap = secs(60);
         });
         let inside: Arc<Vec<_>> = Arc::new((0..NAMES).map(|_| AtomicBool::new(false)).collect());
         let held = Arc::new(AtomicU64::new(0));
         let tasks: Vec<_> = (0..TASKS)
             .map(|seed| {
-                tokio::spawn(restless(client.clone(), Arc::clone(&inside), Arc::clone(&held), Numbers::new(seed)))
+                tokio::spawn(lock_at_random(client.clone(), Arc::clone(&inside), Arc::clone(&held), Numbers::new(seed)))
             })
             .collect();
         for task in tasks {

@@ -34,9 +34,9 @@ async fn lost_subscription_is_retried_until_it_is_confirmed() {
     done(client, &fake).await;
 }
 
-/// Names that share a channel share its subscription. If the subscription fails for one name, it is lost for all of them.
+/// Names that share a channel share its subscription. If the subscription fails for one name, all names lose it.
 #[tokio::test(start_paused = true)]
-async fn subscription_that_fails_for_one_name_is_retried_for_all_names_of_its_channel() {
+async fn failed_subscription_is_retried_for_all_names_of_its_channel() {
     let (client, fake) = client(|options| options.poll_cap = secs(3600));
     for name in ["a", "{a}"] {
         fake.steal(name, secs(3600));

@@ -23,7 +23,7 @@ async fn two(client: &Client) -> [Guard; 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_in_a_suspend_is_told_right_after_it() {
+async fn loss_during_suspend_is_reported_right_after_it() {
     let (client, fake) = client(|_| ());
     let guards = two(&client).await.map(Arc::new);
     let told = guards.each_ref().map(|guard| {
@@ -47,7 +47,7 @@ async fn a_loss_in_a_suspend_is_told_right_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_lease_is_nearly_over_is_told_right_after_the_suspend_that_took_the_most_of_it() {
+async fn expiring_lease_is_reported_right_after_a_suspend() {
     let (client, fake) = client(|_| ());
     let guards = two(&client).await;
     let expiring: Vec<_> = guards.iter().map(|guard| tokio::spawn(guard.expiring())).collect();
@@ -55,7 +55,7 @@ async fn that_a_lease_is_nearly_over_is_told_right_after_the_suspend_that_took_t
     fake.suspend(10_000);
     tokio::time::sleep(SOON).await;
     assert!(expiring.iter().all(|expiring| !expiring.is_finished()));
-    // The watched hold has been renewed by then.
+    // The watched hold was renewed after the first suspend.
     fake.suspend(9_000);
     tokio::time::sleep(SOON).await;
     assert_eq!([0, 1].map(|at| expiring[at].is_finished()), [false, true]);
@@ -66,7 +66,7 @@ async fn that_a_lease_is_nearly_over_is_told_right_after_the_suspend_that_took_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_are_renewed_right_after_a_suspend() {
+async fn watched_hold_is_renewed_right_after_a_suspend() {
     let (client, fake) = client(|_| ());
     let [watched, leased] = two(&client).await;
     tokio::time::sleep(secs(1)).await;
@@ -74,8 +74,8 @@ async fn leases_are_renewed_right_after_a_suspend() {
         fake.suspend(20_000);
         tokio::time::sleep(SOON).await;
         assert!(watched.remaining() > secs(28), "{:?}", watched.remaining());
-        // Each suspend is followed by a renewal, and the first one also by a confirmation. By the second suspend the
-        // explicit lease is over.
+        // A renewal follows each suspend, and a confirmation follows the first. The explicit lease ends before the
+        // second suspend.
         assert_eq!(fake.sent("renew").len(), suspends + 1);
     }
     assert!(!leased.is_held());
@@ -86,7 +86,7 @@ async fn leases_are_renewed_right_after_a_suspend() {
 
 /// A server that does not answer delays no notification of a loss.
 #[tokio::test(start_paused = true)]
-async fn a_round_under_way_holds_up_no_news_of_a_loss() {
+async fn round_in_flight_does_not_delay_loss_report_after_suspend() {
     let (client, fake) = client(|_| ());
     let [watched, leased] = two(&client).await;
     fake.next("renew", super::fake::Fate::Late(secs(3)));
@@ -106,7 +106,7 @@ async fn a_round_under_way_holds_up_no_news_of_a_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_ends_in_a_suspend_ends_right_after_it() {
+async fn wait_that_ends_during_suspend_returns_right_after_it() {
     let (client, fake) = client(|_| ());
     fake.steal("x", secs(3600));
     fake.steal("s:0", secs(3600));
@@ -132,7 +132,7 @@ async fn a_wait_that_ends_in_a_suspend_ends_right_after_it() {
 
 /// The lease of another holder ends during the suspend.
 #[tokio::test(start_paused = true)]
-async fn who_waits_looks_for_itself_right_after_a_suspend() {
+async fn waiter_looks_right_after_a_suspend() {
     let (client, fake) = client(|options| options.poll_cap = secs(300));
     fake.steal("x", secs(60));
     let waits = waiter(&client.reentrant("x"));

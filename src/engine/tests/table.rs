@@ -23,7 +23,7 @@ impl Held {
 
 /// A shared entry keeps all commands of an owner in one order, whichever task sends them.
 #[test]
-fn a_hold_stays_in_the_table_while_somebody_is_about_to_acquire_it() {
+fn hold_stays_in_the_table_while_an_acquire_reserves_it() {
     let table: Table<u32, Held, RandomState> = Table::new(4);
     let held = table.reserve(7, Arc::default());
     assert!(Arc::ptr_eq(&held, &table.reserve(7, Arc::default())));
@@ -56,7 +56,7 @@ fn a_hold_stays_in_the_table_while_somebody_is_about_to_acquire_it() {
 
 /// Guards of the ended hold may not know yet. The next acquire gets a new entry.
 #[test]
-fn a_hold_that_has_ended_is_nobody_s_any_more() {
+fn ended_hold_leaves_the_table_and_does_not_affect_the_next() {
     let table: Table<u32, Held, RandomState> = Table::new(4);
     let ended = table.reserve(7, Arc::default());
     ended.open(&table);

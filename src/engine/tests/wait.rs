@@ -12,7 +12,7 @@ use crate::{Acquire, Error, Result};
 
 /// The message is sent before the subscription is confirmed.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_becomes_free_before_the_subscription_stands_is_had_at_once() {
+async fn lock_freed_before_subscription_stands_is_acquired_at_once() {
     let (client, fake) = client(|_| ());
     fake.steal("x", secs(3600));
     fake.gate(false);
@@ -29,7 +29,7 @@ async fn a_lock_that_becomes_free_before_the_subscription_stands_is_had_at_once(
 
 /// The contender continues to wait. It asks once on behalf of the wait behind it.
 #[tokio::test(start_paused = true)]
-async fn a_wait_behind_another_task_ends_in_time_after_one_look_of_that_task() {
+async fn wait_behind_contender_ends_in_time_after_one_look() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(3600));
@@ -42,7 +42,7 @@ async fn a_wait_behind_another_task_ends_in_time_after_one_look_of_that_task() {
     assert_eq!(fake.sent("acquire").len(), asked + 1);
     contender.abort();
     settle().await;
-    // As contender, this wait asks itself, and at most once more before its end.
+    // As contender, this wait tries by itself, and at most once more before its end.
     let asked = fake.sent("acquire").len();
     assert!(lock.lock_for(ms(300)).await.unwrap().is_none());
     assert!((1..=2).contains(&(fake.sent("acquire").len() - asked)), "{}", fake.sent("acquire").len() - asked);
@@ -53,7 +53,7 @@ async fn a_wait_behind_another_task_ends_in_time_after_one_look_of_that_task() {
 /// A lock that too few replicas have is released at once. The retry follows after a pause, which the message of that
 /// release does not end.
 #[tokio::test(start_paused = true)]
-async fn what_was_not_acknowledged_is_undone_at_once_and_asked_for_later() {
+async fn unacknowledged_acquire_is_undone_and_retried_later() {
     let (client, fake) = client(|_| ());
     fake.next("acquire", Fate::Unacknowledged);
     let began = Instant::now();
@@ -81,7 +81,7 @@ async fn what_was_not_acknowledged_is_undone_at_once_and_asked_for_later() {
 /// An earlier attempt of this acquire left a hold. Its undo has not arrived yet, for example because a slot or the
 /// primary has just moved.
 #[tokio::test(start_paused = true)]
-async fn what_an_attempt_of_its_own_has_left_is_waited_for() {
+async fn acquire_waits_for_undo_of_its_own_earlier_attempt() {
     let (client, fake) = client(|_| ());
     for wait in [secs(20), ms(0)] {
         fake.next("acquire", Fate::Answer(Reply::Int(-6)));
@@ -93,9 +93,9 @@ async fn what_an_attempt_of_its_own_has_left_is_waited_for() {
     done(client, &fake).await;
 }
 
-/// Other clients acquire for a moment and are undone. Seeing them says nothing about the replicas.
+/// Acquires of other clients succeed for a moment and are undone. Seeing their holds says nothing about the replicas.
 #[tokio::test(start_paused = true)]
-async fn too_few_replicas_are_told_of_whoever_else_tries() {
+async fn acquire_reports_too_few_replicas_despite_other_holders() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let began = Instant::now();
@@ -120,10 +120,10 @@ async fn too_few_replicas_are_told_of_whoever_else_tries() {
     client.shutdown(secs(1)).await.unwrap();
 }
 
-/// An acquire under a given owner asks before it queues, because the owner may hold the lock. This first attempt and
-/// its pause end with the client too.
+/// An acquire under an explicit owner tries before it queues, because the owner may hold the lock. The client's end
+/// also ends this first attempt and its pause.
 #[tokio::test(start_paused = true)]
-async fn an_owner_is_told_when_the_client_closes_while_replicas_are_away() {
+async fn unacknowledged_acquire_of_owner_gets_closed_when_client_closes() {
     let (client, fake) = client(|_| ());
     fake.next("acquire", Fate::Unacknowledged);
     let (lock, owner) = (client.reentrant("x"), client.owner());
@@ -138,7 +138,7 @@ async fn an_owner_is_told_when_the_client_closes_while_replicas_are_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_told_when_the_client_closes_and_asks_no_more() {
+async fn waiter_gets_closed_error_when_client_closes() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     fake.steal("x", secs(3600));
@@ -159,10 +159,10 @@ async fn who_waits_is_told_when_the_client_closes_and_asks_no_more() {
 
 /// A message woke the contender, which left before it looked.
 #[tokio::test(start_paused = true)]
-async fn who_gets_the_turn_looks_at_what_the_one_before_was_woken_for() {
+async fn wake_up_of_leaving_contender_goes_to_the_next_waiter() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
-    // A hold that may be handed over is not asked about.
+    // The contender sends no command about a hold that may be handed over.
     let held = lock.lock().await.unwrap();
     let contender = waiter(&lock);
     settle().await;
@@ -177,9 +177,9 @@ async fn who_gets_the_turn_looks_at_what_the_one_before_was_woken_for() {
     done(client, &fake).await;
 }
 
-/// The message arrives when the contender's wait is over, so the contender does not look any more.
+/// The message arrives after the end of the contender's wait, so the contender no longer looks.
 #[tokio::test(start_paused = true)]
-async fn who_gets_the_turn_looks_at_what_came_at_the_very_end_of_another_s_wait() {
+async fn wake_up_at_end_of_a_wait_goes_to_the_next_waiter() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let held = lock.lock().await.unwrap();
@@ -203,7 +203,7 @@ async fn who_gets_the_turn_looks_at_what_came_at_the_very_end_of_another_s_wait(
 
 /// A waiter leaves, so the next one gets the turn. Later waiters queue behind it.
 #[tokio::test(start_paused = true)]
-async fn one_has_the_turn_at_a_time() {
+async fn turn_belongs_to_one_waiter_at_a_time() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     let name = LockName::new("", "x");
@@ -223,7 +223,7 @@ async fn one_has_the_turn_at_a_time() {
 
 /// Transient errors do not end a wait. Other errors do, and so do too many transient ones.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_goes_on_after_errors_that_pass_and_for_no_longer_than_is_of_use() {
+async fn acquire_retries_passing_errors_for_a_limited_time() {
     let (client, fake) = client(|_| ());
     let lock = client.reentrant("x");
     let is_refused =
@@ -241,7 +241,7 @@ async fn an_acquire_goes_on_after_errors_that_pass_and_for_no_longer_than_is_of_
     let began = Instant::now();
     assert!(matches!(lock.lock().await, Err(Error::Connection { .. })));
     assert!((secs(18)..secs(24)).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // No subscribe is sent while the server is away.
+    // No subscribe is sent while the server is unreachable.
     assert_eq!(fake.subscriptions().0.len(), 0);
     fake.calm();
     // An answer in between resets the retry time, and decides the result.
@@ -264,7 +264,7 @@ async fn an_acquire_goes_on_after_errors_that_pass_and_for_no_longer_than_is_of_
 
 /// The server answers, but every grant arrives after its lease. Busy answers come in between.
 #[tokio::test(start_paused = true)]
-async fn an_acquire_that_is_always_granted_too_late_is_given_up() {
+async fn acquire_always_granted_too_late_fails() {
     let (client, fake) = client(|_| ());
     for _ in 0..2000 {
         fake.next("acquire", Fate::Late(ms(60)));
@@ -280,7 +280,7 @@ async fn an_acquire_that_is_always_granted_too_late_is_given_up() {
 
 /// Owners are forgotten when their inbox is unsubscribed, even if the lock is never requested again.
 #[tokio::test(start_paused = true)]
-async fn an_owner_is_kept_for_as_long_as_messages_for_it_come_in() {
+async fn spare_owner_is_kept_while_its_inbox_is_subscribed() {
     let (client, fake) = client(|_| ());
     let registry = Arc::clone(&client.engine().registry);
     let name = LockName::new("", "x");

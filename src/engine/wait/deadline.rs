@@ -20,7 +20,7 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// Starts now. `wait`: None for no limit. `waited_before`: the time that the enclosing group acquire has waited.
+    /// Starts now. `wait`: None for no limit.
     pub(crate) fn new(world: &Arc<dyn World>, wait: Option<Duration>, waited_before: Duration) -> Self {
         Self { world: Arc::clone(world), began: world.now(), wait, waited_before }
     }
@@ -42,7 +42,7 @@ impl Deadline {
         self.waited_before + self.elapsed()
     }
 
-    /// True if there is one attempt and no wait.
+    /// True if the acquire makes a single attempt, without a wait.
     pub(crate) fn is_once(&self) -> bool {
         self.wait == Some(Duration::ZERO)
     }
@@ -73,8 +73,8 @@ impl Deadline {
         Some(end.saturating_sub(self.elapsed()))
     }
 
-    /// Remaining time for a reply. For a single attempt (a wait of zero): what is left of `once`, the time of its
-    /// command.
+    /// Remaining time for a reply. For a single attempt (a wait of zero): the rest of `once`, the command's timeout,
+    /// plus [`GRACE`].
     pub(crate) fn left_to_answer_within(&self, once: Duration) -> Option<Duration> {
         if !self.is_once() {
             return self.left_to_answer();
@@ -91,23 +91,23 @@ impl Deadline {
         within_of(left, overdue, work).await
     }
 
-    /// The end of the time for replies, or now if that is earlier. A later standstill of this process says nothing
-    /// about a server.
+    /// When servers are judged: at the end of the time for replies, or now if that is earlier. A later standstill of
+    /// this process then does not count against a server.
     pub(crate) fn judged_at(&self) -> Moment {
         let now = self.world.now();
         self.wait.map_or(now, |wait| now.min(self.began + wait + GRACE))
     }
 
-    /// Time to read replies that have arrived unread, for a caller whose timer was that of the wait. Longer if the
-    /// timer fired late, after a standstill.
+    /// Time to read replies that have arrived unread, at the end of the wait. Longer if the wait's timer fired late,
+    /// after a standstill.
     pub(crate) fn reading(&self) -> Duration {
         let overdue = self.wait.map_or(Duration::ZERO, |wait| self.elapsed().saturating_sub(wait));
         if overdue < OVERDUE { GRACE } else { READING }
     }
 
-    /// Returns true if servers are silent at the end of the wait. A standstill during the wait is no evidence, so
-    /// unread replies are read first, and the servers are judged again as of the same moment. A single attempt does
-    /// not need this: it ends with its command's timeout.
+    /// Returns true if servers are silent at the end of the wait. After a standstill, replies may have arrived unread.
+    /// So silent servers are judged again after `reading`, as of the same moment. A single attempt does not need this,
+    /// because it ends with its command's timeout.
     pub(crate) async fn finds_silent(&self, reading: Duration, are_silent: impl Fn(Moment) -> bool) -> bool {
         let at = self.judged_at();
         let silent = are_silent(at);

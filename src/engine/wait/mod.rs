@@ -1,10 +1,10 @@
-//! The waiting loop, for a lock or for a turn in a queue in Redis. [`Awaited`] says what to ask for; the loop does not
-//! know what it waits for.
+//! The waiting loop, for a lock or for a turn in a queue in Redis. [`Awaited`] defines what the loop waits for and how
+//! to ask for it.
 //!
-//! 1. Wait for the turn among the tasks of this process. Where it makes sense, ask without the turn.
-//! 2. Yield to other processes that received the message of the last release.
+//! 1. Wait for the turn among the tasks of this process. [`Awaited::ask_beside`] may ask without the turn.
+//! 2. Yield to other processes if this process held the lock last.
 //! 3. Take a lock that was handed over or passed on.
-//! 4. Otherwise ask the server, unless the last answer still holds.
+//! 4. Otherwise ask the server, unless the last answer is still valid.
 //! 5. If the lock is busy, subscribe. Once messages arrive, ask again, because the release may have happened in
 //!    between. Without a subscription, poll ten times as often.
 //! 6. Sleep until a message, the end of the lease, the end of the wait, or `poll_cap`. A last look shortly before the
@@ -40,7 +40,7 @@ const RESUBSCRIBE: (Duration, Duration) = (Duration::from_millis(50), Duration::
 pub(crate) enum Asked<T> {
     Done(T),
     Busy(Pause),
-    /// This waiter has lost its place for good. It must start again, as another waiter.
+    /// This waiter has lost its queue entry, and must start again as a new waiter.
     Displaced,
 }
 
@@ -57,10 +57,10 @@ pub(crate) enum News {
     Announced,
     /// Nothing, because no release is announced.
     Never,
-    /// A connection that is back, because the last attempt failed.
+    /// A restored connection, because the last attempt failed.
     Connection,
-    /// The last attempt was granted and is being undone. No message counts, because the undo sends one itself, and
-    /// would cause the next attempt at once.
+    /// Only a hand-over, because the last grant is being undone. The undo sends a message, which would cause the next
+    /// attempt at once.
     Undone,
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum Beside<T> {
     Done(T),
     /// The local queue has changed. Check it again.
     Again,
-    /// Wait for the turn, and ask again without it after this time.
+    /// Wait for the turn. After this time, ask again without the turn.
     Wait(Duration),
 }
 
@@ -84,15 +84,15 @@ pub(crate) enum Beside<T> {
 pub(crate) trait Awaited {
     type Output;
 
-    /// Called before the turn. Asks the server if that makes sense without the turn.
+    /// Called while this waiter does not have the turn. May ask the server all the same.
     fn ask_beside(&mut self, waiter: &mut Waiter) -> impl Future<Output = Result<Beside<Self::Output>>> + Send;
 
     /// Takes a lock that arrived at the seat without an attempt: handed over or passed on. Clears earlier wake-ups,
-    /// because the next step answers them. A waiter that has stopped looking keeps them for the next waiter.
+    /// because the next step answers them. After [`Waiter::stops_looking`], wake-ups are kept for the next waiter.
     fn received(&mut self, waiter: &Waiter) -> Option<Self::Output>;
 
-    /// Returns a pause if there is no need to ask now. `woken`: something has arrived since the last attempt.
-    /// `steady`: messages have reached this seat since before the last pause.
+    /// Returns a pause if there is no need to ask now. `woken`: a wake-up has arrived since the last attempt. `steady`:
+    /// this seat received messages before the last pause, and receives them now.
     fn pause_before_asking(&mut self, waiter: &Waiter, woken: bool, steady: bool) -> Option<Pause>;
 
     /// Asks the server. `listening`: messages reach this seat.
@@ -143,7 +143,7 @@ async fn contend<A: Awaited>(
 ) -> Result<Waited<A::Output>> {
     let mut pace = Pace::new(deadline.began());
     let poll_cap = engine.options.poll_cap;
-    // The previous contender may have left without answering a wake-up.
+    // The previous contender may have stopped waiting without answering a wake-up.
     let mut woken = waiter.is_woken();
     let mut was_listening = false;
     let mut has_looked_last = false;
@@ -152,7 +152,7 @@ async fn contend<A: Awaited>(
     loop {
         // At most half of the remaining time, so that the rest is left for attempts.
         waiter.give_way(deadline.left().map_or(Duration::MAX, |left| left / 2)).await;
-        // `received` clears the wake-ups so far. This attempt answers them.
+        // `received` clears the wake-ups so far, because this attempt answers them.
         woken |= waiter.is_woken();
         if let Some(output) = awaited.received(waiter) {
             return Ok(Waited::Done(output));
@@ -161,7 +161,7 @@ async fn contend<A: Awaited>(
         let listening = waiter.is_listening();
         let mut pause = match awaited.pause_before_asking(waiter, woken, was_listening && listening) {
             Some(pause) => pause,
-            None => match attempt(engine, deadline, waiter, awaited, woken, &mut pace).await? {
+            None => match attempt(deadline, waiter, awaited, (woken, listening), (engine, &mut pace)).await? {
                 Asked::Done(output) => return Ok(Waited::Done(output)),
                 Asked::Displaced => return Ok(Waited::Displaced),
                 Asked::Busy(pause) => pause,
@@ -193,16 +193,14 @@ async fn contend<A: Awaited>(
     }
 }
 
-/// Makes one attempt, after a short pause if clients of Java compete.
+/// Makes one attempt, after a short pause if Java clients compete.
 async fn attempt<A: Awaited>(
-    engine: &Engine,
     deadline: &Deadline,
     waiter: &mut Waiter,
     awaited: &mut A,
-    woken: bool,
-    pace: &mut Pace,
+    (woken, listening): (bool, bool),
+    (engine, pace): (&Engine, &mut Pace),
 ) -> Result<Asked<A::Output>> {
-    let listening = waiter.is_listening();
     if let Some(window) = waiter.window(woken) {
         waiter.park(deadline.at_most(engine.jitter(window)), Until::Handed).await;
         if let Some(output) = awaited.received(waiter) {
@@ -230,8 +228,8 @@ async fn sleep(
     parked == Parked::Woken || last.is_some()
 }
 
-/// Subscribes until that succeeds, news arrives or an attempt is `due`. Backs off, because a login without the
-/// permission is refused immediately each time.
+/// Tries to subscribe until a subscribe succeeds, news arrives or an attempt is `due`. Backs off, because a login
+/// without the permission is refused immediately each time.
 async fn subscribe(engine: &Engine, deadline: &Deadline, waiter: &Waiter, due: Moment, failures: &mut u32) {
     loop {
         waiter.listen(deadline.at_most(due.since(engine.now()))).await;
@@ -249,12 +247,12 @@ async fn subscribe(engine: &Engine, deadline: &Deadline, waiter: &Waiter, due: M
 
 /// Ends the wait. A lock that has arrived by now still counts. A silent server means that the holder is unknown.
 async fn over<A: Awaited>(engine: &Engine, deadline: &Deadline, waiter: &Waiter, awaited: &mut A) -> Waited<A::Output> {
-    // This waiter answers no more wake-ups, so the next waiter must.
+    // From here on, wake-ups are left to the next waiter.
     waiter.stops_looking();
     if let Some(output) = awaited.received(waiter) {
         return Waited::Done(output);
     }
-    // A hold of this process that may be handed over is known without asking.
+    // If this process has a hold that it may hand over, the holder is known without asking.
     let is_unknown = |at| waiter.held_here(engine.now()).is_none() && engine.topology.is_silent(waiter.lock_name(), at);
     let silent = deadline.finds_silent(deadline.reading(), is_unknown).await;
     match awaited.received(waiter) {

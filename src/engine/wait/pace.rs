@@ -7,11 +7,11 @@ use crate::world::{Moment, World};
 /// Shortest interval between attempts in the long run.
 pub(crate) const FLOOR: Duration = Duration::from_millis(10);
 
-/// Number of attempts that may follow each other at once.
+/// Number of attempts that may follow each other without a pause.
 const BURST: u32 = 64;
 
-/// A token bucket: a burst of wake-ups is answered at once, then one per [`FLOOR`]. It protects the server from a
-/// flood of messages.
+/// A token bucket: a burst of wake-ups is answered at once, then one per [`FLOOR`]. Protects the server from the
+/// attempts that a flood of messages causes.
 pub(super) struct Pace {
     left: u32,
     at: Moment,
@@ -58,7 +58,7 @@ mod tests {
     use crate::world::Machine;
 
     #[test]
-    fn a_burst_is_answered_and_then_one_every_floor() {
+    fn pace_allows_a_burst_and_then_one_attempt_per_floor() {
         let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
         let mut pace = Pace::new(at(0));
         for n in 0..BURST {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_the_longest() {
+    fn pauses_double_up_to_the_maximum() {
         let ms = Duration::from_millis;
         for (failures, least, most) in [(0, 50, 100), (1, 100, 200), (2, 200, 400), (3, 250, 500), (40, 250, 500)] {
             let pause = pause(&Machine, (ms(100), ms(500)), failures);

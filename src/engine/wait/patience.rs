@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// This many grants that come too late may be chance.
+/// Up to this many late grants may be chance.
 const CHANCE: u32 = 4;
 
 /// The failures of an acquire so far. Times count from its start.
@@ -12,14 +12,14 @@ pub(crate) struct Patience {
     /// Start of the current run of failures.
     failing: Option<Duration>,
     failures: u32,
-    /// First grant that came too late, and the number of such grants. Other answers in between do not reset this.
+    /// Time of the first grant that came too late, and the number of such grants. Other answers in between do not reset
+    /// this.
     late: Option<(Duration, u32)>,
-    /// First grant that too few replicas acknowledged.
+    /// Time of the first grant that too few replicas acknowledged.
     undone: Option<Duration>,
 }
 
 impl Patience {
-    /// `most`: how long to retry.
     pub(crate) const fn new(most: Duration) -> Self {
         Self { most, failing: None, failures: 0, late: None, undone: None }
     }
@@ -40,7 +40,7 @@ impl Patience {
     }
 
     /// Counts a grant that came too late to use. True if the acquire must give up.
-    pub(crate) fn came_late(&mut self, now: Duration) -> bool {
+    pub(crate) fn reply_was_late(&mut self, now: Duration) -> bool {
         let (first, before) = self.late.unwrap_or((now, 0));
         self.late = Some((first, before + 1));
         let often = before >= CHANCE && now.saturating_sub(first) >= self.most;
@@ -48,8 +48,9 @@ impl Patience {
     }
 
     /// Counts a grant that was not acknowledged, and is undone. True if the acquire must give up. Busy answers in
-    /// between do not reset this, because other clients that try hold the lock for a moment each.
-    pub(crate) fn came_undone(&mut self, now: Duration) -> bool {
+    /// between do not reset this, because other clients also hold the lock for a moment until their own grants are
+    /// undone.
+    pub(crate) fn grant_was_undone(&mut self, now: Duration) -> bool {
         let first = *self.undone.get_or_insert(now);
         self.failed(now) || now.saturating_sub(first) >= self.most
     }
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_after_its_time_without_an_answer() {
+    fn patience_ends_after_its_time_without_an_answer() {
         let mut patience = Patience::new(s(10));
         assert!(!patience.failed(s(100)) && !patience.failed(s(109)) && patience.failures() == 2);
         patience.answered();
@@ -73,28 +74,28 @@ mod tests {
     }
 
     #[test]
-    fn grants_that_are_undone_are_enough_after_its_time_whatever_is_answered_between() {
+    fn patience_ends_after_its_time_of_undone_grants_despite_answers() {
         let mut patience = Patience::new(s(10));
         for at in [1, 5, 10] {
-            assert!(!patience.came_undone(s(at)));
+            assert!(!patience.grant_was_undone(s(at)));
             patience.answered();
         }
-        assert!(patience.came_undone(s(11)));
+        assert!(patience.grant_was_undone(s(11)));
     }
 
     #[test]
-    fn grants_that_come_too_late_count_whatever_is_answered_between() {
+    fn patience_ends_after_enough_late_grants_despite_answers() {
         let mut patience = Patience::new(s(10));
         for at in 1..=4 {
-            assert!(!patience.came_late(s(at * 100)), "a few are chance");
+            assert!(!patience.reply_was_late(s(at * 100)), "a few are chance");
             patience.answered();
         }
-        assert!(patience.came_late(s(500)));
+        assert!(patience.reply_was_late(s(500)));
         let mut patience = Patience::new(s(10));
         for at in 1..=9 {
-            assert!(!patience.came_late(s(at)), "not for long enough");
+            assert!(!patience.reply_was_late(s(at)), "not for long enough");
             patience.answered();
         }
-        assert!(patience.came_late(s(11)));
+        assert!(patience.reply_was_late(s(11)));
     }
 }

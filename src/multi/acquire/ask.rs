@@ -1,5 +1,5 @@
-//! Requests all missing locks of a multi lock once, at the same time. Simple locks at one place share scripts of many
-//! names.
+//! Requests all missing locks of a multi lock once, at the same time. Simple locks at one server or slot are acquired
+//! by scripts of many names.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::owner::Owner;
 use crate::runtime::standstill::within;
 use crate::topology::Placement;
 
-/// Most locks per script. The server does nothing else while a script runs.
+/// Maximum number of locks per script. The server does nothing else while a script runs.
 const PART: usize = 250;
 
 /// Outcome of requesting all missing locks.
@@ -28,7 +28,7 @@ pub(super) enum Answers {
     All,
     /// The first busy lock.
     Busy(usize),
-    /// The wait ended before all replies came. No server is silent.
+    /// The wait ended before all replies arrived, and no server is silent.
     RanOut,
 }
 
@@ -109,8 +109,8 @@ impl MultiLock {
                 }
             }
         };
-        // A command has its own timeout, which may be later than the end of the wait. Attempts in flight at that
-        // end are undone.
+        // A command has its own timeout, which may be later than the end of the wait. Attempts in flight at the end of
+        // the wait are undone.
         let late = match deadline.left_to_answer().filter(|_| !deadline.is_once()) {
             None => {
                 answers.await;
@@ -148,9 +148,9 @@ impl MultiLock {
         batches
     }
 
-    /// Acquires these locks of one client and placement, up to the first busy one. The scripts run one after
-    /// another. If they were sent at once, two callers could each get a part of what the other one wants, and the
-    /// server would run all of them in one go.
+    /// Acquires these locks of one client and placement, up to the first busy lock. Each script is sent after the reply
+    /// of the previous script. If all scripts were sent at once, two callers could each acquire locks that the other
+    /// caller needs, and the server would be blocked for as long as all scripts take.
     async fn together(&self, all: Vec<usize>, asked: &Acquire, owner: &Owner) -> Together {
         let mut got = Vec::with_capacity(all.len());
         for all in all.chunks(PART) {

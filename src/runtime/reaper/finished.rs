@@ -9,9 +9,10 @@ use futures::future::BoxFuture;
 use super::{Busy, Reaper};
 use crate::runtime::home::{Away, EndsWithRuntime};
 
-/// A future that is completed once it has begun. If it is dropped half-way, the reaper completes it and drops its
-/// output. If it is dropped before its first poll, it never begins. Polled on another runtime than the client's, it
-/// becomes a task on the client's: timers that it created elsewhere would end with their runtime.
+/// A future that is completed once it has begun. If the future is dropped half-way, the reaper completes it and drops
+/// its output. If the future is dropped before its first poll, it never begins. If it is polled on another runtime than
+/// the client's, it becomes a task on the client's runtime, because timers created elsewhere would end with that
+/// runtime.
 pub(crate) struct Finished<T: EndsWithRuntime + Send + 'static> {
     future: Option<BoxFuture<'static, T>>,
     away: Option<Away<T>>,
@@ -45,14 +46,14 @@ impl<T: EndsWithRuntime + Send + 'static> Finished<T> {
         work
     }
 
-    /// `new` for the one work that closing does not wait for: closing itself.
+    /// `new` for closing itself, which must not wait for itself.
     pub(crate) fn uncounted(reaper: &Reaper, future: impl Future<Output = T> + Send + 'static) -> Self {
         let mut work = Self::new(reaper, future);
         work.counted = false;
         work
     }
 
-    /// Leaves the future to the reaper from the start.
+    /// Passes the future to the reaper at once.
     pub(crate) fn detach(mut self) {
         self.begun = true;
     }

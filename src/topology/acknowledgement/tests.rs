@@ -11,7 +11,7 @@ use crate::world::World;
 
 static TAKE: Script = Script::new("test/take", "").gaining(|_| true);
 
-/// A server with this many replicas. It replies once it is notified.
+/// A server with `replicas` replicas. It replies after a notification.
 #[derive(Debug)]
 struct Slow(usize, Arc<Notify>);
 
@@ -54,7 +54,7 @@ impl Transport for Slow {
 }
 
 #[test]
-fn before_a_server_has_told_of_its_replicas_nobody_goes_without_them() {
+fn acknowledged_calls_wait_until_replicas_are_known() {
     for replicas in [0, 2] {
         let server = Slow(replicas, Arc::default());
         let known = Acknowledgement::new(AckRule::of_several(&Options::default()));
@@ -74,8 +74,8 @@ fn before_a_server_has_told_of_its_replicas_nobody_goes_without_them() {
             assert_eq!(how.map(|how| how.replicas), (replicas > 0).then_some(1));
         }
         drop(first);
-        // Once the server is known to have no replicas, one call asks from time to time, and the others skip
-        // acknowledgement meanwhile.
+        // Once the server is known to have no replicas, a call checks again from time to time. All other calls skip
+        // acknowledgement.
         assert_eq!(known.concerns(&TAKE, now), replicas > 0);
         let later = now + KNOWN_FOR;
         assert!(known.concerns(&TAKE, later));
@@ -85,7 +85,7 @@ fn before_a_server_has_told_of_its_replicas_nobody_goes_without_them() {
 }
 
 #[test]
-fn what_has_no_wait_is_told_from_what_refuses_it_for_now() {
+fn unsupported_wait_is_distinguished_from_temporary_refusal() {
     for text in [
         "ERR unknown command 'WAIT', with args beginning with: '1' '1000' ",
         "ERR unknown command `wait`",

@@ -1,4 +1,4 @@
-//! Subscriptions in a cluster. Each is at the primary of its channel's slot, and moves with the slot.
+//! Subscriptions in a cluster. Each subscription is at the primary of its channel's slot, and moves with the slot.
 //!
 //! 1. `subscribe` notes the channel and subscribes at the slot's member.
 //! 2. When a slot moves, or a server ends a subscription, the slot becomes a *stray*.
@@ -37,7 +37,7 @@ pub(super) struct Strays {
 }
 
 impl Strays {
-    /// Has the channels of these slots subscribed where the slots are now.
+    /// Makes `follow` subscribe the channels of these slots at the slots' present members.
     pub(super) fn resubscribe(&self, slots: impl IntoIterator<Item = u16>) {
         self.slots.lock().extend(slots);
         self.notify.notify_one();
@@ -53,7 +53,7 @@ impl Strays {
 
 /// Where a channel is subscribed.
 struct Place {
-    /// The last member that was asked and has not refused.
+    /// The member that `subscribe` tried last, or to which the last move has succeeded.
     at: Arc<Member>,
     /// True if that member does not deliver messages any more, or never did.
     is_ended: bool,
@@ -61,7 +61,7 @@ struct Place {
     to: Option<MemberId>,
 }
 
-/// A subscription on its way to the member that has its slot.
+/// A subscription that is being moved to the member that has its slot.
 struct Move {
     slot: u16,
     channel: Bytes,
@@ -78,7 +78,8 @@ impl Subscribed {
         place.is_some_and(|place| place.at.id() == member || place.to == Some(member))
     }
 
-    /// Returns the subscriptions of a slot that are not reliably at its primary, and are not on their way there.
+    /// Returns the subscriptions of a slot that have ended, or are not at the slot's primary. Leaves out subscriptions
+    /// that are being moved there.
     fn astray<'a>(&'a mut self, slot: u16, primary: &'a Member) -> impl Iterator<Item = (&'a Bytes, &'a mut Place)> {
         let of_slot = self.0.range_mut((slot, Bytes::new())..(slot + 1, Bytes::new()));
         let all = of_slot.map(|((_, channel), place)| (channel, place));
@@ -105,7 +106,7 @@ impl Cluster {
         loop {
             let nobody = || (Arc::clone(&self.nobody), 0);
             let (member, generation) = self.slot_now(slot).unwrap_or_else(nobody);
-            // Noted before the server is asked, so that a slot that moves meanwhile takes the subscription along.
+            // Noted before the command is sent, so that the subscription follows a slot that moves meanwhile.
             let place = Place { at: Arc::clone(&member), is_ended: false, to: None };
             self.subscribed.lock().0.insert((slot, name.channel.clone()), place);
             let fault = match member.transport().subscribe(name.channel.clone()).await {
@@ -132,7 +133,7 @@ impl Cluster {
                 }
                 _ => {
                     if is_shared {
-                        // The state of the other name's subscription is unknown, so it is made again.
+                        // The state of the other name's subscription is unknown, so the channel is subscribed again.
                         self.ended(member.id(), &name.channel, slot);
                     } else {
                         member.transport().forget(&name.channel);
@@ -150,9 +151,8 @@ impl Cluster {
         }
     }
 
-    /// Subscribes the channels of these slots where the slots are now: channels whose slot has moved, and channels
-    /// whose server has ended the subscription. Once that is confirmed, their waiters check their locks. A failed
-    /// attempt is retried after a pause.
+    /// Subscribes channels of these slots at the slots' present members, if the slot has moved or the server has ended
+    /// the subscription.
     async fn follow(self: Arc<Self>, slots: BTreeSet<u16>) {
         let moves: Vec<Move> = {
             let mut subscribed = self.subscribed.lock();
@@ -161,8 +161,8 @@ impl Cluster {
                 let Some((to, generation)) = self.slot_now(slot) else { continue };
                 for (channel, place) in subscribed.astray(slot, &to) {
                     place.to = Some(to.id());
-                    // If the member stays the same, a later end counts as a new one. If the slot has moved, the old
-                    // member ends the subscription in any case.
+                    // At the same member, the flag is cleared, so that a later end is noticed. If the slot has moved,
+                    // the old member ends the subscription in any case.
                     place.is_ended = place.at.id() != to.id();
                     let (channel, from, to) = (channel.clone(), Arc::clone(&place.at), Arc::clone(&to));
                     moves.push(Move { slot, channel, from, to, generation });
@@ -203,7 +203,7 @@ impl Cluster {
                 // The server has ended the subscription with the slot, and would refuse an unsubscribe.
                 from.transport().forget(&channel);
             } else {
-                // Not awaited, because that server may be away.
+                // Not awaited, because that server may be unreachable.
                 tokio::spawn(Arc::clone(self).leave(slot, channel.clone(), from));
             }
         }
@@ -216,7 +216,7 @@ impl Cluster {
         let again = outcome.err().map(|fault| {
             if !self.subscribed.lock().is_wanted_at(slot, &channel, to.id()) {
                 if fault.in_doubt() {
-                    // The subscription may still come into force.
+                    // The subscription may still take effect.
                     tokio::spawn(Arc::clone(self).leave(slot, channel.clone(), Arc::clone(&to)));
                 } else {
                     to.transport().forget(&channel);
@@ -230,7 +230,7 @@ impl Cluster {
             self.notify(|listener| listener.resubscribed(&channel));
             return None;
         };
-        // The waiters poll more often then, and subscribe themselves.
+        // The waiters then poll more often, and subscribe themselves.
         self.notify(|listener| listener.unsubscribed(&channel));
         self.suspicion.raise();
         if let Some(address) = redirected_to(&fault, &to, slot) {
@@ -240,8 +240,8 @@ impl Cluster {
         Some(slot)
     }
 
-    /// Ends a subscription at a member that does not have its slot. If the subscription was made there again
-    /// meanwhile, it is made once more, because this call may have ended it.
+    /// Ends a subscription at a member that does not have its slot. If the channel was subscribed at that member again
+    /// meanwhile, it is subscribed once more, because this call may have ended that subscription.
     async fn leave(self: Arc<Self>, slot: u16, channel: Bytes, member: Arc<Member>) {
         member.transport().unsubscribe(channel.clone()).await;
         self.ended(member.id(), &channel, slot);
@@ -260,7 +260,7 @@ impl Cluster {
             let place = subscribed.0.get_mut(&(slot, channel.clone()));
             let Some(place) = place.filter(|place| place.at.id() == member || place.to == Some(member)) else { return };
             place.is_ended = true;
-            // A move there was requested before the subscription ended, so it does not count.
+            // A move to this member was requested before the subscription ended, so the move does not count.
             place.to = place.to.filter(|to| *to != member);
         }
         self.strays.resubscribe([slot]);
@@ -281,17 +281,17 @@ impl Subscriber for Cluster {
         self.suspicion.raise();
     }
 
-    fn went_away(&self, member: MemberId) {
+    fn server_is_away(&self, member: MemberId) {
         self.state.write().away.insert(member);
         self.suspicion.raise();
     }
 
-    fn came_back(&self, member: MemberId) {
+    fn server_is_back(&self, member: MemberId) {
         self.state.write().away.remove(&member);
     }
 }
 
-/// Has subscriptions follow their slots until the cluster is closed or dropped.
+/// Moves subscriptions along with their slots until the cluster is closed or dropped.
 pub(super) async fn run(cluster: Weak<Cluster>) {
     loop {
         // The cluster is not kept alive during the wait.
@@ -301,7 +301,7 @@ pub(super) async fn run(cluster: Weak<Cluster>) {
         if this.closed.load(Ordering::Relaxed) {
             return;
         }
-        // Each round runs on its own, because a server that is away may delay one for long.
+        // Each round runs in its own task, because an unreachable server may delay a round for long.
         tokio::spawn(this.follow(slots));
     }
 }

@@ -1,8 +1,8 @@
 //! Holds back commands to a server that says that its cluster is down.
 //!
 //! The first such reply shuts the gate of the member. A task then polls `CLUSTER INFO` until the server serves again,
-//! and opens the gate. Otherwise hundreds of commands would keep asking, and `fred` closes its connection at each
-//! such reply.
+//! and opens the gate. Without the gate, hundreds of commands would be retried, and `fred` closes its connection at
+//! each such reply.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,19 +33,19 @@ impl Gate {
 }
 
 /// True if the error is about the whole cluster, not about a slot without a primary.
-pub(super) fn tells_of_cluster(error: &str) -> bool {
+pub(super) fn is_about_whole_cluster(error: &str) -> bool {
     let is_down = error.starts_with("CLUSTERDOWN") || error.contains("the cluster is down");
     is_down && !error.contains("slot not served")
 }
 
-/// The fault of a command that has waited at the gate for its full time.
+/// The fault of a command that has waited at the gate until its time limit.
 pub(super) fn shut(host: &str) -> Fault {
     Fault::new(FaultKind::NotSent, format!("CLUSTERDOWN the cluster of {host} serves nobody"))
 }
 
 impl Cluster {
-    /// Shuts the gate of a member. It opens when the server serves again, has left the cluster, or does not tell its
-    /// state.
+    /// Shuts the gate of a member. The gate opens once the server serves again or does not report its state, or once
+    /// the client is closed.
     pub(super) fn shut(&self, member: &Arc<Member>) {
         if member.gate().0.swap(true, Ordering::AcqRel) {
             return;
@@ -70,7 +70,7 @@ async fn is_shut(member: &Member) -> bool {
     let words = vec![Arg::Text(Bytes::from_static(b"INFO"))];
     match within(ANSWERS_WITHIN, member.transport().run(Call { script: &INFO, keys: 0, words })).await {
         Some(Ok(Reply::Text(text))) => !text.windows(16).any(|part| part == b"cluster_state:ok"),
-        // If the server does not tell, or the login may not ask, commands find out themselves.
+        // If the server does not report its state, or the login may not query it, the gate opens.
         _ => false,
     }
 }

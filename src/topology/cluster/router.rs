@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Cluster;
-use super::gate::{shut, tells_of_cluster};
+use super::gate::{is_about_whole_cluster, shut};
 use crate::names::LockName;
 use crate::topology::address::Address;
 use crate::topology::clock::ServerClock;
@@ -21,11 +21,12 @@ use crate::world::World;
 /// Number of redirects that a command follows in a row before it pauses.
 pub(super) const MOST_REDIRECTS: u32 = 8;
 
-/// Pauses before a command is sent again. The first is `SHORTEST_PAUSE`. Each pause doubles the previous one, up to a
-/// limit: `LONGEST_PAUSE` while the slot is being moved or servers disagree about it, `LONGEST_REST` otherwise.
+/// Pauses before a command is sent again. The first is `SHORTEST_PAUSE`. Each further pause is twice as long as the
+/// pause before, up to `LONGEST_PAUSE_IN_MOVE` while the slot is being moved or servers disagree about the slot, and up to
+/// `LONGEST_PAUSE` otherwise.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_REST: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE_IN_MOVE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
 /// Publishes on a sharded channel.
 static SPUBLISH: Script = Script::bare("cluster/announce", "SPUBLISH");
@@ -83,7 +84,8 @@ impl Cluster {
             if Instant::now() + pause >= until {
                 return Err(failed.last(slot));
             }
-            // While servers redirect to each other, a changed map is no reason to try again sooner.
+            // After a `MOVED`, servers may disagree about the slot, so a change of the slot map does not shorten the
+            // pause.
             let is_news = || !failed.is_disputed() && self.is_news(slot, failed.generation());
             self.suspicion.pause(pause, is_news).await;
             redirects = 0;
@@ -91,7 +93,8 @@ impl Cluster {
         }
     }
 
-    /// The member that has the slot, once its gate is open. `None` if no member is known to have the slot.
+    /// Waits until the gate of the slot's member is open, and returns the member. `None` if no member is known to have
+    /// the slot.
     async fn open_member(&self, slot: u16, until: Instant) -> Result<Option<(Arc<Member>, Placement)>, Fault> {
         loop {
             let at = self.state.read().at(slot).ok().map(|(member, placement)| (Arc::clone(member), placement));
@@ -111,7 +114,7 @@ impl Cluster {
     fn next(&self, slot: u16, failed: &Failed, is_query: impl Fn() -> bool, may_follow: bool) -> Next {
         let Failed { fault, redirect, at } = failed;
         if let (Redirect::Down, Some((member, _))) = (redirect, at)
-            && tells_of_cluster(&fault.message)
+            && is_about_whole_cluster(&fault.message)
         {
             self.shut(member);
         }
@@ -145,13 +148,14 @@ impl Cluster {
         }
     }
 
-    /// True if the slot has a primary, and its generation is not `seen`.
+    /// True if the slot has a primary, and the slot's generation is not `seen`.
     fn is_news(&self, slot: u16, seen: Option<usize>) -> bool {
         self.state.read().at(slot).is_ok_and(|(_, placement)| Some(placement.generation) != seen)
     }
 
-    /// Runs a call at the server that the slot is being moved to. Returns `None` if that server refuses the call, or
-    /// if the call has several keys, because some of them may not be there yet.
+    /// Runs a call at the server that the slot is being moved to. Returns `None` if the call did not run there: the
+    /// server was not reached, or refused with an error that [`Redirect`] recognises. A call with more than one key is
+    /// not sent, because some of its keys may not be there yet.
     async fn ask(
         &self,
         world: &dyn World,
@@ -164,20 +168,20 @@ impl Cluster {
         }
         let to = &self.state.read().slots.as_known(to);
         let Some(member) = self.member_at(to).await else { return Ok(None) };
-        // The server may have no slot yet. It becomes a member, because the next key may lead there too.
+        // The server may have no slot yet. It becomes a member, because the next command may be redirected there too.
         let member = {
             let mut state = self.state.write();
             let is_new = !state.members.contains_key(to);
             let member = self.enter(&mut state, to.clone(), member);
             if is_new {
-                state.tell_of_replicas();
+                state.update_replica_counts();
             }
             member
         };
         match member.ask(world, &*self.connector, to, call(member.clock())).await {
             Ok(reply) => Ok(Some((reply, member))),
             Err(fault) if fault.kind == FaultKind::NotSent => Ok(None),
-            // Only this member was closed, not the client. As in `run`.
+            // Only this member was closed, not the client.
             Err(fault) if fault.kind == FaultKind::Closed && !self.closed.load(Ordering::Relaxed) => Err(left(fault)),
             Err(fault) => match (fault.kind, Redirect::of(&fault.message, to.host())) {
                 (FaultKind::Refused | FaultKind::Elsewhere, redirect) if redirect != Redirect::None => Ok(None),
@@ -206,16 +210,16 @@ struct Failed {
     at: Option<(Arc<Member>, Placement)>,
 }
 
-/// What follows a failed command.
+/// The reaction to a failed command.
 enum Next {
     Fail(Fault),
-    /// Send it to the member that has the slot now.
+    /// Send the command to the member that has the slot now.
     Repeat,
-    /// Patch the slot map, and send it there.
+    /// Patch the slot map, and send the command to this address.
     Follow(Address),
-    /// Send it there behind an `ASKING`, and pause if that server refuses it.
+    /// Send the command to this address behind an `ASKING`. If that server refuses the command, pause.
     Ask(Address),
-    /// Send it again after a pause: it has not run, and another server may accept it soon.
+    /// Send the command again after a pause. It has not run, and the same server or another server may accept it soon.
     Pause,
 }
 
@@ -241,10 +245,10 @@ impl Failed {
     }
 
     const fn longest_pause(&self) -> Duration {
-        if self.is_open() || self.is_disputed() { LONGEST_PAUSE } else { LONGEST_REST }
+        if self.is_open() || self.is_disputed() { LONGEST_PAUSE_IN_MOVE } else { LONGEST_PAUSE }
     }
 
-    /// The fault to report when the time is over.
+    /// The fault to report when the time limit has passed.
     fn last(self, slot: u16) -> Fault {
         match self {
             _ if self.is_open() => open(slot),

@@ -68,7 +68,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if that is a single server. Otherwise the reason why none of them could be used.
+    /// The reason why no seed could be used. [`Error::Config`] if a seed is a single server.
     pub(crate) async fn start(
         settings: Settings,
         connector: Arc<dyn Connector>,
@@ -111,8 +111,8 @@ impl Cluster {
     }
 }
 
-/// Connects to a server and queries its view. `limit` is the time for its answer; `farewell` for closing the
-/// connection.
+/// Connects to a server and queries its view. `limit` is the time for its answer. `farewell` is the time for closing
+/// the connection.
 async fn asked(
     address: &Address,
     connector: &dyn Connector,
@@ -156,7 +156,7 @@ struct First {
 /// Returns the first view of any seed, and facts that hold for all servers.
 async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<First> {
     let Settings { seeds, command_timeout, connect_timeout, .. } = settings;
-    // Allowed as long as any command, because there may be no other server.
+    // Each seed has the time limit of any command, because there may be no other server.
     let mut asking: FuturesUnordered<_> =
         seeds.iter().map(|seed| asked(seed, connector, *command_timeout, *connect_timeout)).collect();
     let mut reason = Reason::default();
@@ -169,7 +169,7 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<Fi
                     Sharded::Auto => match knows_sharded(&*transport).await {
                         Ok(is_sharded) => is_sharded,
                         Err(fault) => {
-                            // The server has just gone away. Another server gives the same answer.
+                            // The server has just stopped answering. Another seed gives the same answer.
                             reason.note(away(&transport.address(), &fault.message));
                             leave(transport, *connect_timeout);
                             continue;
@@ -187,8 +187,8 @@ async fn first_view(settings: &Settings, connector: &dyn Connector) -> Result<Fi
 }
 
 /// True if clients should use the host names that servers announce (`cluster-preferred-endpoint-type hostname`). Then
-/// `CLUSTER SLOTS` has the name where `CLUSTER NODES` has the address. False if the server does not say, or the login
-/// may not ask.
+/// `CLUSTER SLOTS` has the name where `CLUSTER NODES` has the address. False if the server does not report it, or the
+/// login may not run `CLUSTER SLOTS`.
 async fn prefers_names(transport: &dyn Transport, view: &SlotView) -> bool {
     let words = vec![Arg::Text(Bytes::from_static(b"SLOTS"))];
     let reply = transport.run(Call { script: &SLOTS, keys: 0, words }).await;

@@ -76,7 +76,7 @@ fn name() -> Arc<LockName> {
 }
 
 #[tokio::test]
-async fn a_moment_is_told_in_the_time_of_the_server_that_a_command_is_led_to() {
+async fn redirected_command_carries_last_moment_of_target_clock() {
     for redirect in ["ASK", "MOVED"] {
         let rig = Rig::start().await;
         let name = name();
@@ -100,7 +100,7 @@ async fn a_moment_is_told_in_the_time_of_the_server_that_a_command_is_led_to() {
 }
 
 #[tokio::test]
-async fn nothing_comes_between_a_command_and_its_announcement_and_none_waits_for_another() {
+async fn asking_is_followed_directly_by_its_command() {
     let rig = Rig::start().await;
     let name = name();
     rig.says(0, format!("ASK {} {}", name.slot(), HOSTS[1]));
@@ -114,7 +114,7 @@ async fn nothing_comes_between_a_command_and_its_announcement_and_none_waits_for
 }
 
 #[tokio::test]
-async fn what_is_released_where_a_slot_is_moved_to_is_announced_where_its_subscribers_are() {
+async fn release_at_ask_target_is_announced_at_slot_owner() {
     let rig = Rig::start().await;
     let name = name();
     rig.says(0, format!("ASK {} {}", name.slot(), HOSTS[1]));
@@ -128,15 +128,15 @@ async fn what_is_released_where_a_slot_is_moved_to_is_announced_where_its_subscr
 }
 
 #[tokio::test]
-async fn a_server_that_gets_no_slot_in_the_end_is_left_again() {
+async fn unused_guest_is_forgotten_after_its_stay() {
     let rig = Rig::start().await;
     let name = name();
     rig.says(0, format!("ASK {} {}", name.slot(), "two.example:2"));
     rig.run(&name, &ACQUIRE).await;
     assert_eq!(rig.cluster.all().len(), 2, "by the address under which it is known");
-    rig.cluster.forget_guests(Machine.now());
+    rig.cluster.drop_unused_members(Machine.now());
     assert_eq!(rig.cluster.all().len(), 2, "another key may follow");
-    rig.cluster.forget_guests(Machine.now() + GUEST_STAYS + Duration::from_secs(1));
+    rig.cluster.drop_unused_members(Machine.now() + GUEST_STAYS + Duration::from_secs(1));
     assert_eq!(rig.cluster.all().len(), 1);
     while *rig.servers[1].closed.lock() < 2 {
         tokio::task::yield_now().await;
@@ -147,7 +147,7 @@ async fn a_server_that_gets_no_slot_in_the_end_is_left_again() {
 }
 
 #[tokio::test]
-async fn a_server_is_away_until_the_last_of_its_connections_is_back() {
+async fn server_is_away_until_all_its_connections_are_back() {
     let rig = Rig::start().await;
     let _listener = rig.listen();
     let member = rig.topology.placement(&name()).member;
@@ -157,10 +157,10 @@ async fn a_server_is_away_until_the_last_of_its_connections_is_back() {
     listener.broken();
     assert!(is_away());
     // The connection for messages is up again, the connections for commands are not.
-    listener.mended();
+    listener.restored();
     listener.missed();
     assert!(is_away(), "a connection to it is broken still");
-    listener.mended();
+    listener.restored();
     listener.reconnected();
     assert!(!is_away());
     listener.broken();
@@ -169,7 +169,7 @@ async fn a_server_is_away_until_the_last_of_its_connections_is_back() {
 
 /// The member counts the connection for messages too, although commands do not need it.
 #[tokio::test]
-async fn an_answer_is_not_missing_for_want_of_a_connection_for_messages() {
+async fn missing_reply_is_command_timeout_when_only_messages_are_down() {
     let (rig, name) = (Rig::start().await, name());
     let _listener = rig.listen();
     let listener = rig.servers[0].listener.lock().clone().and_then(|listener| listener.upgrade()).unwrap();
@@ -181,7 +181,7 @@ async fn an_answer_is_not_missing_for_want_of_a_connection_for_messages() {
 /// As a home of names, the server would get renewal rounds and queue beats of its own, and thousands of names would
 /// be searched for one that lives there.
 #[tokio::test]
-async fn a_server_without_slots_is_no_home_of_names_until_it_has_one() {
+async fn names_are_not_placed_on_guest_until_it_owns_slot() {
     let (rig, name) = (Rig::start().await, name());
     let home = rig.topology.placement(&name).member;
     rig.says(0, format!("ASK {} {}", name.slot(), HOSTS[1]));
@@ -198,7 +198,7 @@ async fn a_server_without_slots_is_no_home_of_names_until_it_has_one() {
 
 /// Without this, the target of the redirect would permanently replace the server that has the slot.
 #[tokio::test]
-async fn a_late_redirect_does_not_put_one_server_in_the_place_of_another() {
+async fn late_redirect_does_not_replace_slot_owner() {
     let (rig, name) = (Rig::start().await, name());
     let cluster = &rig.cluster;
     let late = u32::try_from(cluster.placement(&name).generation).unwrap() + 7;

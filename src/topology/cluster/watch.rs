@@ -31,14 +31,13 @@ use crate::world::World;
 /// The command that returns a server's view of the cluster.
 static NODES: Script = Script::bare("cluster/nodes", "CLUSTER");
 
-/// Interval of queries while the map is in doubt and no server answers. `QUIET` is how long the map must be whole and
-/// undisputed until the doubt ends.
+/// Interval of queries while the map is in doubt and no server answers. `QUIET` is the time without a reason for doubt
+/// after which the doubt ends.
 pub(super) const SUSPICIOUS: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Interval of queries in doubt while servers answer, and the number of times in a row that only one server is
-/// queried. A promoted server informs all others at once, so any server that answers has the news, and frequent
-/// queries learn it sooner.
+/// Interval of queries in doubt while servers answer. `ONE_BY_ONE` is the number of times in a row that only one server
+/// is queried. One is enough, because a promoted server informs all others at once.
 const OFTEN: Duration = Duration::from_millis(100);
 const ONE_BY_ONE: u32 = 2;
 
@@ -48,17 +47,17 @@ const ONE_WITHIN: Duration = Duration::from_millis(100);
 /// Interval of checks for servers that have fallen silent.
 const LISTENS: Duration = Duration::from_millis(250);
 
-/// After `ACUTE` in doubt, the interval is `CHRONIC`: a primary may be away for good, without a replacement.
+/// After `ACUTE` in doubt, the interval is `CHRONIC`: a primary may be down for good, without a replacement.
 const ACUTE: Duration = Duration::from_secs(60);
 const CHRONIC: Duration = Duration::from_secs(1);
 
 /// Time that a server has to answer if others can be queried.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
-/// Time for all servers that must be connected to first.
+/// Time limit for replicas and seeds, including the time to connect to them.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time that other servers have once one has answered.
+/// After one server has answered, the others have this long.
 const OTHERS_WITHIN: Duration = Duration::from_millis(20);
 
 /// Number of servers that are queried in parallel.
@@ -118,8 +117,8 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
                 break true;
             }
             let Some(this) = cluster.upgrade() else { return };
-            // Another server may be about to take the silent server's place. The client must learn that before a
-            // frozen server wakes up.
+            // Another server may be about to replace the silent server. The client must learn of the replacement before
+            // a frozen server wakes up.
             if this.is_any_silent() {
                 suspicion.raise();
             } else if Instant::now() >= next {
@@ -130,12 +129,12 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
         if suspicion.take() {
             doubted_until = Instant::now() + QUIET;
         }
-        // Checked after `take`: closing raises a suspicion, so it is not overlooked.
+        // Checked after `take`: closing raises a suspicion, so the close is not overlooked.
         if this.closed.load(Ordering::Relaxed) {
             return;
         }
         if !notified || doubted_until > Instant::now() {
-            // One query is enough for many reasons in a row.
+            // Several reasons in a row cause one query only.
             tokio::time::sleep_until(asked + often).await;
             if is_doubted && is_acute && one_by_one < ONE_BY_ONE && this.ask_one().await {
                 (has_answered, one_by_one) = (true, one_by_one + 1);
@@ -143,7 +142,7 @@ pub(super) async fn run(cluster: Weak<Cluster>, scan_interval: Duration) {
                 one_by_one = 0;
                 has_answered = this.ask_some().await;
             }
-            this.forget_guests(this.nobody.transport().world().now());
+            this.drop_unused_members(this.nobody.transport().world().now());
             asked = Instant::now();
             if !has_answered || !this.is_sound() {
                 doubted_until = Instant::now() + QUIET;
@@ -168,7 +167,7 @@ impl Cluster {
         away.is_empty() && slots.is_whole() && !slots.is_hearsay()
     }
 
-    /// Queries one random server that is not known to be away. Returns true if it has answered.
+    /// Queries one random server that is not known to be unreachable. Returns true if that server has answered.
     async fn ask_one(&self) -> bool {
         let world = self.nobody.transport().world();
         let one = {
@@ -182,7 +181,8 @@ impl Cluster {
         self.merge_first(iter::once(ask_view(&*world, &address, &member)), ONE_WITHIN).await > 0
     }
 
-    /// Queries a few servers at a time until one has answered, and merges their views. Returns true if one has.
+    /// Queries a few servers at a time until one has answered, and merges their views. Returns true if any server has
+    /// answered.
     async fn ask_some(&self) -> bool {
         let mut members: Vec<_> = {
             let state = self.state.read();
@@ -202,7 +202,7 @@ impl Cluster {
         false
     }
 
-    /// Queries known replicas and the seeds, because no member has answered.
+    /// Queries all known nodes and the seeds, because no member has answered.
     async fn ask_others(&self) {
         let mut others: Vec<Address> =
             self.state.read().slots.known().iter().filter_map(|peer| peer.address.clone()).collect();
@@ -213,7 +213,8 @@ impl Cluster {
         self.merge_first(asking, CONNECTED_WITHIN).await;
     }
 
-    /// Merges the views that arrive within `most`, and shortly after the first one. Returns their number.
+    /// Merges the views that arrive within `most`. After the first view, the other servers have [`OTHERS_WITHIN`].
+    /// Returns the number of views.
     async fn merge_first(
         &self,
         asking: impl Iterator<Item = impl Future<Output = Option<SlotView>>>,
@@ -226,7 +227,7 @@ impl Cluster {
             let view = tokio::select! {
                 biased;
                 view = asking.next() => view,
-                // A server that is away delays no other.
+                // An unreachable server does not delay the others.
                 () = &mut end => return answered,
             };
             match view {
@@ -272,7 +273,7 @@ impl Cluster {
                     self.enter(&mut state, address, member);
                 }
             }
-            state.tell_of_replicas();
+            state.update_replica_counts();
             state.forget(&changes)
         };
         self.changed(changes);

@@ -1,4 +1,5 @@
-//! Commands that an `ASK` redirect leads to a server. Each is sent behind an `ASKING`, on a connection of their own.
+//! Commands that follow an `ASK` redirect to this server. Each command is sent behind an `ASKING`. These commands share
+//! a separate connection, except calls that replicas must acknowledge.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ pub(super) struct AskingConnection {
 }
 
 impl AskingConnection {
-    /// Takes out the connection, for the caller to close. No other is opened from now on.
+    /// Returns the connection, which the caller must close. No new connection is opened from now on.
     pub(super) fn shut(&self) -> Option<Arc<dyn Transport>> {
         let mut transport = self.transport.lock();
         self.is_closed.store(true, Ordering::Release);
@@ -44,7 +45,7 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// [`FaultKind::NotSent`] if the server was not asked.
+    /// [`FaultKind::NotSent`] if the call was not sent.
     pub(in crate::topology) async fn ask(
         &self,
         world: &dyn World,
@@ -58,10 +59,9 @@ impl Member {
             return Box::pin(self.run_acknowledged(world, call, true)).await.map_err(|fault| self.named(fault));
         }
         let there = self.asking_connection(connector, address).await?;
-        // Counted as in flight, so that the server is not closed before its reply if it loses its slots.
+        // Counted as in flight, so that a server that loses its slots is not closed before it replies.
         let pending = self.liveness.ask(world.now());
-        // If the connection breaks between the two, the command arrives without `ASKING`, and the server redirects
-        // it.
+        // If the connection breaks after `ASKING`, the command arrives without `ASKING`, and the server redirects it.
         let announced = there.run(Call { script: &ASKING, keys: 0, words: Vec::new() });
         let mut pair = std::pin::pin!(futures::future::join(announced, there.run(call)));
         let first = poll_fn(|context| {
@@ -104,12 +104,12 @@ impl Member {
         }
     }
 
-    /// Takes out the `ASKING` connection, for the caller to close, if no command has used it since that moment.
+    /// Returns the `ASKING` connection if no command has used it since that moment. The caller must close it.
     pub(in crate::topology) fn take_unused_asking_connection(&self, since: Moment) -> Option<Arc<dyn Transport>> {
         if self.is_asked_since(since) { None } else { self.asking.transport.lock().take() }
     }
 
-    /// True if an `ASK` has led a command here since that moment.
+    /// True if an `ASK` redirect has led a command to this server since that moment.
     pub(in crate::topology) fn is_asked_since(&self, moment: Moment) -> bool {
         self.asking.last_used.load(Ordering::Relaxed) > moment.as_nanos()
     }

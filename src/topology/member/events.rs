@@ -10,18 +10,17 @@ use crate::transport::Listener;
 pub(crate) trait MemberListener: Send + Sync {
     fn message(&self, channel: &[u8], payload: &[u8]);
 
-    /// Messages of this server may have been missed. Every waiter for a name on it checks its lock once.
+    /// Messages of this server may have been missed. Every waiter for a name on this server checks its lock once.
     fn missed(&self, member: MemberId);
 
     /// The connection for commands to this server is back after a break. The holds on this server are confirmed.
     fn reconnected(&self, member: MemberId);
 
-    /// These slots, in ascending order, have moved to other servers. Their holds are confirmed, and every waiter for
-    /// a name in them checks its lock once.
+    /// These slots, in ascending order, have moved to other servers. The holds in these slots are confirmed, and every
+    /// waiter for a name in these slots checks its lock once.
     fn slots_moved(&self, slots: &[u16]);
 
-    /// The subscription to a channel was made again, at the server that has its slot now. Messages in between were
-    /// missed.
+    /// The subscription to a channel was restored, perhaps at another server. Messages in between were missed.
     fn resubscribed(&self, channel: &[u8]);
 
     /// The subscription to a channel is lost, or could not be restored. No message arrives until it is restored.
@@ -30,12 +29,12 @@ pub(crate) trait MemberListener: Send + Sync {
 
 /// The part of a topology that keeps its subscriptions and finds its servers.
 pub(in crate::topology) trait Subscriber: Send + Sync {
-    /// A server has ended the subscription to a channel without being asked to.
+    /// A server has ended the subscription to a channel without a request.
     fn ended(&self, member: MemberId, channel: &[u8]);
 
-    fn went_away(&self, member: MemberId);
+    fn server_is_away(&self, member: MemberId);
 
-    fn came_back(&self, member: MemberId);
+    fn server_is_back(&self, member: MemberId);
 }
 
 impl Member {
@@ -87,14 +86,14 @@ impl Listener for Member {
     fn broken(&self) {
         let mut broken = self.broken.lock();
         *broken += 1;
-        self.report(|subscriber| subscriber.went_away(self.id));
+        self.report(|subscriber| subscriber.server_is_away(self.id));
     }
 
-    fn mended(&self) {
+    fn restored(&self) {
         let mut broken = self.broken.lock();
         *broken = broken.saturating_sub(1);
         if *broken == 0 {
-            self.report(|subscriber| subscriber.came_back(self.id));
+            self.report(|subscriber| subscriber.server_is_back(self.id));
         }
     }
 

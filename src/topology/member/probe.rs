@@ -10,24 +10,24 @@ use crate::world::World;
 /// Interval of probes while calls wait to be sent.
 const PROBED: Duration = Duration::from_millis(100);
 
-/// Longest time after which another caller takes over probing, once the probing caller's call has been sent.
+/// Longest time until another task takes over probing, after the call of the probing task has been sent.
 const TAKEN_OVER: Duration = Duration::from_secs(3);
 
 impl Member {
-    /// Probes the server regularly, for callers that wait behind calls which replicas have not acknowledged yet. Only
-    /// one of these callers probes at a time.
+    /// Probes the server regularly, while calls are queued behind calls that replicas have not acknowledged yet. Only
+    /// one task probes at a time.
     pub(super) async fn probe(&self, world: &dyn World) -> Infallible {
         let mut pause = PROBED;
         let _probing = loop {
             tokio::time::sleep(pause).await;
             match self.probing.try_lock() {
                 Ok(probing) => break probing,
-                // Thousands of callers may wait, so each wakes up seldom.
+                // Thousands of tasks may wait, so each wakes up seldom.
                 Err(_) => pause = TAKEN_OVER.min(2 * pause),
             }
         };
         loop {
-            // `run_alone` notes whether the reply comes.
+            // `run_alone` notes whether the reply arrives.
             let _ = self.run_alone(world, Call::ping()).await;
             tokio::time::sleep(PROBED).await;
         }

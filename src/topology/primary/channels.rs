@@ -1,4 +1,4 @@
-//! Subscriptions at the primary. They are made again when another server takes its place.
+//! Subscriptions at the primary. The subscriptions are restored when another server becomes the primary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ impl Primary {
     /// overlap.
     pub(in crate::topology) async fn subscribe(&self, name: &LockName) -> Result<(), Fault> {
         let channel = &name.channel;
-        // Noted before the server is asked, so that a server that becomes the primary meanwhile is asked too.
+        // Noted before the command is sent, so that a new primary gets the subscription too.
         let is_new = self.channels.lock().insert(channel.clone());
         loop {
             let (member, placement) = self.now();
             let outcome = member.transport().subscribe(channel.clone()).await;
             if self.placement() != placement && !self.is_closed() {
-                // The server that was asked is not the primary any more.
+                // The command went to a server that is no longer the primary.
                 continue;
             }
             let Err(fault) = outcome else { return Ok(()) };
@@ -68,7 +68,7 @@ impl Primary {
         while is_wanted() && is_current() {
             if let Err(fault) = to.transport().subscribe(channel.clone()).await {
                 tracing::debug!(error = fault.message, "could not subscribe at the new primary");
-                // The waiters poll more often then, and subscribe themselves.
+                // The waiters then poll more often, and subscribe themselves.
                 self.notify(|listener| listener.unsubscribed(&channel));
                 tokio::time::sleep(AGAIN).await;
                 continue;
@@ -91,7 +91,7 @@ impl Subscriber for Primary {
         }
     }
 
-    fn went_away(&self, member: MemberId) {
+    fn server_is_away(&self, member: MemberId) {
         let mut current = self.current.write();
         if current.member.id() == member {
             current.is_away = true;
@@ -99,7 +99,7 @@ impl Subscriber for Primary {
         }
     }
 
-    fn came_back(&self, member: MemberId) {
+    fn server_is_back(&self, member: MemberId) {
         let mut current = self.current.write();
         if current.member.id() == member {
             current.is_away = false;

@@ -1,8 +1,8 @@
-//! Finds the primary of a replicated setup, by asking all servers for their role: a managed service without cluster
-//! mode, or replicas that an operator promotes.
+//! Finds the primary of a replicated setup by querying the role of all servers. A replicated setup is a managed service
+//! without cluster mode, or a primary with replicas that an operator promotes.
 //!
-//! If several servers call themselves primary, the current one stays. Another one replaces it only if the current one
-//! says that it is a replica, or misses [`MOST_MISSES`] answers in a row.
+//! If several servers report that they are the primary, the current primary stays. It is replaced only if it reports
+//! that it is a replica, or misses [`MOST_MISSES`] answers in a row.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,22 +17,23 @@ use super::{Known, Primary, watch};
 use crate::error::{Error, Result, Step};
 use crate::topology::address::Address;
 use crate::topology::reason::{Reason, SAYS_WHY, away, unreachable};
-use crate::topology::role::{Role, role, role_untold};
+use crate::topology::role::{Role, role, role_not_reported};
 use crate::topology::{Settings, TopologyKind};
 use crate::transport::connector::{Connector, Purpose};
 use crate::world::World;
 
-/// Number of answers in a row that the primary may miss before another server that calls itself primary replaces it.
+/// Number of missed answers in a row after which another server may replace the primary.
 const MOST_MISSES: u32 = 3;
 
 /// At connect, time that the other servers have to answer once one primary has.
 const OTHERS_WITHIN: Duration = Duration::from_millis(200);
 
-/// At connect, interval at which a server is asked again.
+/// At connect, interval at which a server is queried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Primary {
-    /// Connects to the server that says it is the primary; of several, to the one with the most replicas.
+    /// Connects to the server that reports that it is the primary. If several servers do, connects to the server with
+    /// the most replicas.
     ///
     /// # Errors
     ///
@@ -62,7 +63,7 @@ impl Primary {
     }
 }
 
-/// Returns the primary and its number of replicas. Of several primaries, that with the most replicas.
+/// Returns the primary and its number of replicas. Of several primaries, returns the primary with the most replicas.
 async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Address)> {
     let (send, mut answers) = mpsc::unbounded_channel();
     for seed in &settings.seeds {
@@ -74,10 +75,11 @@ async fn first(settings: &Settings, servers: &Witnesses) -> Result<(usize, Addre
                 Some(Err(error)) => return drop(send.send(Err(unreachable(&seed, error)))),
                 None => return,
             };
-            // Asked again and again, because a replica may be promoted at any moment. Ends when the receiver is gone.
+            // Queried repeatedly, because a replica may be promoted at any moment. Ends when the receiver is gone.
             loop {
                 let reply = ask(&*server, role(), limit).await;
-                let told = reply.map(|reply| (seed.clone(), Role::of(&reply))).map_err(|why| role_untold(&seed, &why));
+                let told =
+                    reply.map(|reply| (seed.clone(), Role::of(&reply))).map_err(|why| role_not_reported(&seed, &why));
                 // The login may not run `ROLE`. Waiting does not change that.
                 let is_final = matches!(told, Err(Error::Server { .. }));
                 if send.send(told).is_err() || is_final {
@@ -147,7 +149,7 @@ impl BySaying {
                 primary.leave_candidate();
                 // The primary may know its replicas by other names than the URL has, so the larger count is used.
                 let known = replicas.max(primary.settings.seeds.len() - 1);
-                // The count never falls: a replica that is away is not reported, and the URL may name fewer servers.
+                // The count never falls: an unreachable replica is not reported, and the URL may name fewer servers.
                 primary.member().acknowledgement().has_seen(known);
                 match other {
                     Some((_, other)) if !self.is_told => {
@@ -164,8 +166,8 @@ impl BySaying {
             None => self.misses = self.misses.saturating_add(1),
         }
         if self.misses >= MOST_MISSES {
-            // If no other server is a primary, the current one's name is resolved again: another server may be behind
-            // it by now.
+            // If no other server is a primary, the current primary's host name is resolved again, because the name may
+            // lead to another server now.
             let to = other.map_or_else(|| current.clone(), |(_, other)| other);
             let mut asked = primary.taking.lock().await;
             if primary.take_over(&to, Known::Found, &mut asked).await {

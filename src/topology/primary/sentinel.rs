@@ -1,10 +1,11 @@
-//! Finds the primary of a set that sentinels watch. They promote a replica when the primary fails.
+//! Finds the primary of a set that sentinels watch. Sentinels promote a replica when the primary fails.
 //!
-//! 1. The client subscribes at all sentinels, and acts on the first announcement of a new primary, because the
-//!    sentinel that leads a failover is often the last to announce it.
-//! 2. It also asks all sentinels every `scan_interval`. The highest epoch wins, so a stale sentinel changes nothing.
-//! 3. In doubt it asks the replicas too, because a replica is promoted a while before any sentinel says so. The
-//!    client accepts the replica *early* if it continues the primary's replication history.
+//! 1. The client subscribes at all sentinels, and acts on the first announcement of a new primary. It does not wait for
+//!    the sentinel that leads the failover, which is often the last to announce the new primary.
+//! 2. The client also queries all sentinels every `scan_interval`. The highest epoch wins, so a stale sentinel changes
+//!    nothing.
+//! 3. In doubt, the client queries the replicas too, because a replica is promoted a while before any sentinel reports
+//!    the promotion. The client accepts the replica *early* if it continues the primary's replication history.
 //!
 //! All these reports are only hints: the named server itself must say that it is a primary.
 
@@ -31,15 +32,15 @@ use told::{Told, agreed_upon, listed, master, replicas_of};
 /// Channels of sentinels with events that may concern the primary.
 const EVENTS: [&str; 6] = ["+switch-master", "+sdown", "+odown", "-role-change", "+sentinel", "+slave"];
 
-/// In doubt, every so many looks all sentinels are asked. In the other looks one is enough, because sentinels
-/// announce what they find out.
+/// In doubt, one of this many looks queries all sentinels. The other looks query one sentinel, which is enough because
+/// sentinels announce changes.
 const ALL_EVERY: u32 = 5;
 
-/// Interval at which sentinels are asked for the replicas and the other sentinels.
+/// Interval at which sentinels are queried for the replicas and the other sentinels.
 const LISTED_EVERY: Duration = Duration::from_secs(10);
 
-/// Most sentinels, and most replicas, that the client connects to. The lists come from servers, and a real set has a
-/// handful.
+/// Maximum number of sentinels, and of replicas, that the client connects to. The lists come from servers, and a real
+/// set has a handful.
 const MOST_LISTED: usize = 64;
 
 /// Receives the announcements of one sentinel.
@@ -105,8 +106,8 @@ impl Primary {
         if self.is_closed() || address == told.address {
             return address == told.address;
         }
-        // The report is stale, or the sentinels were set up again with lower epochs. It counts only if most sentinels
-        // agree and the current primary denies its role or is silent. A primary that was found early has to deny its
+        // The report is stale, or the sentinels were set up again with lower epochs. The report counts only if most
+        // sentinels agree, and the current primary denies its role or does not answer. An early primary must deny its
         // role.
         if told.epoch <= epoch {
             if !is_agreed {
@@ -131,7 +132,7 @@ struct BySentinels {
     looks: u32,
     /// Since when there has been doubt.
     doubted: Option<Instant>,
-    /// When the sentinels were last asked for the members of the set.
+    /// When the sentinels last listed the members of the set.
     listed: Option<Instant>,
 }
 
@@ -184,8 +185,8 @@ impl BySentinels {
             primary.heard(&highest, is_agreed).await;
         }
         if all && let Some(told) = agreed.as_ref().filter(|told| told.address != highest.address) {
-            // A sentinel that was not set up again with the others keeps the highest epoch for good. It does not
-            // outweigh them.
+            // A sentinel that was not set up again with the others keeps the highest epoch for good. The majority
+            // outweighs that sentinel.
             primary.heard(told, true).await;
         }
         let now_at = primary.address();
@@ -239,20 +240,20 @@ impl BySentinels {
         }
     }
 
-    /// True while the primary may still answer over the connection that was begun when the doubt began.
-    fn is_just_doubted(&self, primary: &Primary, current: &Address) -> bool {
+    /// True while the primary may still answer over the second connection, which was opened when the doubt began.
+    fn was_doubted_lately(&self, primary: &Primary, current: &Address) -> bool {
         primary.servers.is_connecting(current) && self.doubted.is_some_and(|since| since.elapsed() < ANSWERS_WITHIN)
     }
 
     /// Asks the primary and its replicas for their replication histories, because a replica may have been promoted.
-    /// Returns true if the primary says that it is one.
+    /// Returns true if the primary reports that it is a primary.
     async fn ask_servers(&mut self, primary: &Arc<Primary>) -> bool {
         let current = primary.address();
         if self.history.0 != current {
             (self.history, self.listed) = ((current.clone(), String::new()), None);
         }
-        // The primary is asked over a second connection too: a broken connection does not mean that the server is
-        // away.
+        // The primary is queried over a second connection too, because a broken connection does not mean that the
+        // server is unreachable.
         let mut all: Vec<Address> = primary.replicas.read().iter().take(MOST_LISTED).cloned().collect();
         all.push(current.clone());
         primary.servers.keep(&all);
@@ -270,7 +271,7 @@ impl BySentinels {
         };
         let (ours, again) = futures::future::join(primary.replication_of_current(), again).await;
         let ours = ours.or(again);
-        if ours.is_none() && self.is_just_doubted(primary, &current) {
+        if ours.is_none() && self.was_doubted_lately(primary, &current) {
             return false;
         }
         let is_well = ours.as_ref().is_some_and(|ours| ours.is_primary);
@@ -279,7 +280,7 @@ impl BySentinels {
         }
         while let Some(answer) = asking.next().await {
             let Some((address, of)) = answer else { continue };
-            if is_well || !of.goes_on_from(&self.history.1) {
+            if is_well || !of.continues_history(&self.history.1) {
                 continue;
             }
             let mut asked = primary.taking.lock().await;

@@ -1,10 +1,9 @@
-//! Has another server take the place of the primary.
+//! Makes another server the primary.
 //!
-//! 1. The client opens the connections that it will use for names. While the server does not answer, it stays the
-//!    *candidate*.
+//! 1. The client opens the connections that it will use for names. Until the server answers, it is the *candidate*.
 //! 2. The server proves itself: its own `ROLE` says that it is a primary.
-//! 3. It becomes the current primary. Subscriptions and holds follow.
-//! 4. The old primary is closed once its replies are in, it is silent, or [`FAREWELL`] is over.
+//! 3. The server becomes the current primary. Subscriptions are restored there, and holds are confirmed.
+//! 4. The old primary is closed once it has answered all commands, it is silent, or [`FAREWELL`] has passed.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -20,7 +19,7 @@ use crate::topology::member::{Member, MemberId, Subscriber};
 use crate::topology::role::{Role, role};
 use crate::transport::FaultKind;
 
-/// Time that a server has to connect and to tell its role.
+/// Time that a server has to connect and to report its role.
 const PROVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A server that was asked whether it is the primary, and has not answered yet.
@@ -29,18 +28,18 @@ pub(super) type Candidate = Option<(Address, Arc<Member>)>;
 /// How the client learned that a server is the primary.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Known {
-    /// Sentinels said so, at this epoch.
+    /// Sentinels named the server, at this epoch.
     Told(u64),
     /// The server was found by its history or its role.
     Found,
 }
 
-/// What a server says about its role.
+/// Result of a query for a server's role.
 enum Proof {
     Primary,
     /// No answer yet.
     Later,
-    /// It is no primary, or the client is closed.
+    /// The server is no primary, or the client is closed.
     None,
 }
 
@@ -83,7 +82,7 @@ impl Primary {
         }
         let Current { member: old, address: old_address, .. } = self.replace_by(&member, address, how);
         if let Some(listener) = self.listener.get() {
-            // After the change of `current`: a `listen` from then on finds the new member itself.
+            // Done after `current` has changed. A concurrent `Primary::listen` finds the new member there.
             member.listen(Weak::clone(listener));
         }
         if self.is_closed() {
@@ -109,7 +108,7 @@ impl Primary {
     async fn proof(&self, member: &Member, address: &Address, how: Known) -> Proof {
         let limit = match how {
             Known::Told(_) => PROVES_WITHIN,
-            // Short, because the next look asks again, and no other server can be asked meanwhile.
+            // Short, because no other server can be checked meanwhile, and the next look queries this server again.
             Known::Found => PROVES_WITHIN / 10,
         };
         match within(limit, member.run(&*self.world, role())).await {
@@ -120,7 +119,7 @@ impl Primary {
                 Proof::Later
             }
             Some(_) => Proof::None,
-            // The connection may take longer. It is kept, and may still come up.
+            // The connection is kept, because it may still come up.
             None => Proof::Later,
         }
     }

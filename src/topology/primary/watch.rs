@@ -1,7 +1,7 @@
 //! Decides when the primary is checked: every `scan_interval`, and more often in doubt.
 //!
 //! Doubt begins with a lost connection, an overdue reply, a refusal by a replica, an announcement of a sentinel, or a
-//! look that finds something wrong. It ends after a second without any of these.
+//! look (one round of queries) that finds a problem. The doubt ends after a second without any of these.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -12,11 +12,12 @@ use tokio::time::Instant;
 
 use super::Primary;
 
-/// Interval of looks in doubt. `QUIET` is the time without a reason for doubt after which the doubt ends.
+/// Interval between looks while there is doubt, during the first `ACUTE`. Doubt ends when no new reason for it has come
+/// for `QUIET`.
 const OFTEN: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_secs(1);
 
-/// After `ACUTE` in doubt, the interval is `CHRONIC`: a primary may be away for good, without a replacement.
+/// After `ACUTE` in doubt, the interval is `CHRONIC`: a primary may be down for good, without a replacement.
 const ACUTE: Duration = Duration::from_secs(60);
 const CHRONIC: Duration = Duration::from_secs(1);
 
@@ -28,7 +29,7 @@ pub(super) const ANSWERS_WITHIN: Duration = Duration::from_millis(300);
 
 /// A way to find the primary: [`sentinel`](super::sentinel) or [`replicated`](super::replicated).
 pub(super) trait Finder: Send + 'static {
-    /// Asks the servers once, and makes another server the primary if needed. Returns false if there is a reason to
+    /// Queries the servers once, and makes another server the primary if needed. Returns false if there is a reason to
     /// look again soon.
     fn look<'a>(&'a mut self, primary: &'a Arc<Primary>, is_doubted: bool) -> BoxFuture<'a, bool>;
 }
@@ -60,13 +61,14 @@ pub(super) async fn run(primary: Weak<Primary>, mut finder: impl Finder) {
                 break;
             }
         }
-        // One look is enough for many reasons in a row.
+        // At least `often` passes between two looks, so several suspicions within that time cause one look.
         tokio::time::sleep_until(looked + often).await;
         if suspicion.take() {
             doubted_until = Instant::now() + QUIET;
         }
         let Some(this) = primary.upgrade() else { return };
-        // Checked after `take`: closing raises a suspicion, so it is not overlooked.
+        // `close` sets `closed`, and then raises a suspicion. `closed` is checked after `take`, so a close whose
+        // suspicion `take` has just cleared is still seen.
         if this.closed.load(Ordering::Acquire) {
             return;
         }

@@ -27,9 +27,9 @@ pub(super) struct Witnesses(Arc<Shared>);
 struct Shared {
     connector: Arc<dyn Connector>,
     purpose: Purpose,
-    /// Builds the listener for the announcements of each server, if there is one.
+    /// Builds the listener for the events of each server. `None` for servers without events.
     listener: Option<MakeListener>,
-    /// The channels of these announcements.
+    /// The channels of these events.
     events: &'static [&'static str],
     state: Mutex<State>,
 }
@@ -91,7 +91,7 @@ impl Witnesses {
             for event in self.0.events {
                 let (subscribing, address) =
                     (transport.subscribe(Bytes::from_static(event.as_bytes())), address.clone());
-                // Not awaited: the client asks for whatever was announced before the subscription.
+                // Not awaited: queries report anything that was announced before the subscription.
                 tokio::spawn(async move {
                     if let Err(fault) = subscribing.await
                         && fault.kind == FaultKind::Refused
@@ -187,7 +187,7 @@ impl Witnesses {
     }
 }
 
-/// Returns a server's reply, if it comes within this time.
+/// Returns a server's reply, if it arrives within this time.
 pub(super) async fn ask(transport: &dyn Transport, call: Call, limit: Duration) -> Result<Reply, String> {
     match within(limit, transport.run(call)).await {
         Some(outcome) => outcome.map_err(|fault| fault.message),

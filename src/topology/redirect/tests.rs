@@ -11,7 +11,7 @@ fn at(host: &str, port: u16) -> Option<Address> {
 }
 
 #[test]
-fn redirects_of_six_servers() {
+fn moved_and_ask_redirects_are_parsed() {
     // Redis 6.2.14, 7.0.15, 8.2.3, Valkey 8.1.8, 9.0.0 and 9.1.2; host names from 7.0 on.
     for (address, to) in [
         ("127.0.0.1:15101", at("127.0.0.1", 15101)),
@@ -37,7 +37,7 @@ fn redirects_of_six_servers() {
 }
 
 #[test]
-fn errors_with_a_code_in_front() {
+fn errors_with_leading_code_are_classified() {
     for (text, expected) in [
         ("TRYAGAIN Multiple keys request during rehashing of slot", Redirect::Again),
         ("CLUSTERDOWN The cluster is down", Redirect::Down),
@@ -55,7 +55,7 @@ fn errors_with_a_code_in_front() {
 }
 
 #[test]
-fn errors_out_of_scripts_of_six_servers() {
+fn script_errors_of_six_server_versions_are_classified() {
     const READONLY: &str = "READONLY You can't write against a read only replica.";
     const NOREPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
     const FAR: &str = "access a non local key in a cluster node";
@@ -136,7 +136,7 @@ fn other_errors_are_no_redirects() {
 }
 
 #[test]
-fn no_text_panics() {
+fn mutated_errors_do_not_panic() {
     let texts = [
         "MOVED 12182 fd00::5:16201",
         "ASK 5 :15101",

@@ -2,15 +2,16 @@
 //!
 //! Rules for each slot:
 //!
-//! - The higher config epoch wins, because a node that takes a slot over gets a higher epoch than all nodes before.
-//!   So a frozen node that returns with its old view changes nothing. At equal epochs the map stays as it is.
-//! - A `MOVED` carries no epoch. It is applied at once, because the old primary would only redirect again, but as
-//!   *hearsay*: the slot keeps its epoch, and the next view of at least that epoch decides. For a moment after the
-//!   redirect only a higher epoch decides, because the redirecting server learns of the change before the others
+//! - The higher config epoch wins, because a node that takes a slot over gets a higher epoch than all nodes before. So
+//!   a frozen node that returns with its old view changes nothing. At equal epochs the map stays as it is, unless the
+//!   same node has a new address.
+//! - A `MOVED` carries no epoch. It is applied at once, because the old primary would only redirect again. The new
+//!   owner is *hearsay*: the slot keeps its epoch, and the next view of at least that epoch decides. For a moment after
+//!   the redirect, only a view of a higher epoch decides, because other servers learn of the change later
 //!   (`hold_hearsay`).
-//! - A wrong `MOVED` does little harm. It is ignored if the slot has moved since the command was sent. The node that
-//!   it leads to refuses the command with a `MOVED` of its own. The router follows a limited number in a row, then
-//!   pauses, and asks for a view after each.
+//! - A wrong `MOVED` does little harm. The map ignores a `MOVED` if the slot has moved since the command was sent. A
+//!   node without the slot refuses the redirected command with a `MOVED` of its own. The router follows a limited
+//!   number of redirects in a row, then pauses. After each redirect, a view is queried.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -21,14 +22,14 @@ use super::shards::Shards;
 use super::view::{Peer, SlotView};
 use crate::topology::address::Address;
 
-/// Maps each slot to its primary, in 6 bytes a slot.
+/// Maps each slot to its primary. Takes 6 bytes a slot.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotMap {
     /// For each slot an index into `owners`, or [`NOBODY`].
     owner_of: Box<[u16]>,
     /// For each slot the number of times that it has moved.
     moves: Box<[u32]>,
-    /// Each of these has at least one slot.
+    /// The primaries that have at least one slot.
     owners: Vec<Owner>,
     /// All nodes of the last view that was not stale.
     known: Vec<Arc<Peer>>,
@@ -37,7 +38,8 @@ pub(crate) struct SlotMap {
     holds_hearsay: bool,
 }
 
-/// Index of no owner. There are at most as many owners as slots, and twice as many while a view is merged.
+/// Marks a slot without an owner. No owner has this index: there are at most as many owners as slots, and twice as many
+/// while a view is merged.
 const NOBODY: u16 = u16::MAX;
 
 /// The primary of some slots, and how that is known.
@@ -46,7 +48,7 @@ struct Owner {
     /// Id of the node. `None` if only a redirect has named it.
     id: Option<Arc<str>>,
     address: Address,
-    /// Config epoch of the view that decided, or for hearsay the epoch of the owner before.
+    /// Config epoch of the view that named this owner. For hearsay, the epoch of the previous owner.
     epoch: u64,
     /// True if only a redirect has named this primary.
     is_hearsay: bool,
@@ -83,15 +85,14 @@ impl SlotMap {
         self.owner(slot).map(|owner| owner.epoch)
     }
 
-    /// Number of times that a slot has moved. A reply about a slot that has moved since the command was sent is
-    /// stale.
+    /// Number of times that a slot has moved.
     pub(crate) fn generation(&self, slot: u16) -> u32 {
         self.moves.get(usize::from(slot)).copied().unwrap_or(0)
     }
 
     /// Sets whether hearsay resists views of the same epoch. True for a moment after a redirect, until other servers
-    /// have learned of the change. A replica that was promoted has a higher epoch, so its view is accepted in any
-    /// case.
+    /// have learned of the change. A view of a promoted replica has a higher epoch, so the map always accepts that
+    /// view.
     pub(crate) const fn hold_hearsay(&mut self, holds: bool) {
         self.holds_hearsay = holds;
     }
@@ -120,13 +121,13 @@ impl SlotMap {
         self.owners.iter().map(|owner| (&owner.address, owner.epoch)).collect()
     }
 
-    /// Returns every node of the last view that was not stale. Each can be asked for its view.
+    /// Returns every node of the last view that was not stale. Each node can be queried for its view.
     pub(crate) fn known(&self) -> &[Arc<Peer>] {
         &self.known
     }
 
-    /// Returns the number of replicas of each primary, by address. Replicas that are away count too, and so does the
-    /// former primary until it is back. Primaries without slots are included, because they may be getting some.
+    /// Returns the number of replicas of each primary, by address. Unreachable replicas count too, and so does the
+    /// former primary until it is back. Primaries without slots are included, because slots may be moving to them.
     pub(crate) fn replicas(&self) -> HashMap<&Address, usize> {
         let counts = self.shards.others(&self.known);
         let count = |id: &Arc<str>| counts.get(id).copied().unwrap_or(0);
@@ -151,10 +152,11 @@ impl SlotMap {
         peer.and_then(|peer| peer.address.as_ref()).unwrap_or(address).clone()
     }
 
-    /// Merges a view. Returns `None` if it is of another cluster.
+    /// Merges a view. Returns `None` for a view of another cluster.
     ///
-    /// A node of another cluster may have taken the address of one of ours. None of its nodes is known here, and its
-    /// epochs mean nothing. If all our nodes are replaced by such a cluster, a new map (a new client) is needed.
+    /// A node of another cluster may have taken the address of one of ours. The view of such a node lists no node that
+    /// is known here, and its epochs mean nothing here. If another cluster has replaced all our nodes, only a new
+    /// client can follow.
     pub(crate) fn merge(&mut self, view: &SlotView) -> Option<Changes> {
         if !self.is_kin(view) {
             return None;
@@ -180,7 +182,7 @@ impl SlotMap {
         // Without a new owner, nothing has changed.
         let changes = if self.owners.len() > known_owners { self.changes(slots, &before) } else { Changes::default() };
         if view.epoch() >= self.known.iter().map(|peer| peer.epoch).max().unwrap_or(0) {
-            // Asked for after the merge: nodes that have lost all their slots are not among the owners any more.
+            // Read after the merge, when the owners no longer include nodes that have lost all their slots.
             let owners = self.owner_ids();
             self.shards.hear(&owners, &self.known, view);
             self.known = view.peers().to_vec();
@@ -188,9 +190,9 @@ impl SlotMap {
         Some(changes)
     }
 
-    /// Applies a `MOVED` that answered a command sent when the slot was at generation `seen`. Does nothing if the
-    /// slot has moved since. If many commands are redirected together, the first redirect has changed the map for all
-    /// of them. A redirect that is older than the map may be wrong by now.
+    /// Applies a `MOVED`. `seen` is the slot's generation when the redirected command was sent. Does nothing if the
+    /// slot has moved since. If many commands are redirected together, the first redirect changes the map for all of
+    /// them.
     pub(crate) fn patch(&mut self, slot: u16, seen: u32, to: &Address) -> Changes {
         let epoch = self.epoch(slot).unwrap_or(0);
         // Views may know the node by another address. Their address is used, so that the member is the same.
@@ -212,8 +214,8 @@ impl SlotMap {
         self.changes(slots, &before)
     }
 
-    /// Returns the ids of nodes that are gone by this view: nodes with slots that are not listed, and nodes that
-    /// count as replicas because they went away, and that are not listed as away.
+    /// Returns the ids of nodes that are gone by this view: nodes with slots that the view does not list, and the nodes
+    /// of [`Shards::left_over`].
     pub(crate) fn gone_in(&self, view: &SlotView) -> HashSet<Arc<str>> {
         let listed: HashSet<_> = view.peers().iter().map(|peer| &peer.id).collect();
         let owners = self.owner_ids();
@@ -222,8 +224,8 @@ impl SlotMap {
         gone
     }
 
-    /// Treats a node as one that has left the cluster. Any claim to its slots wins, whatever its epoch, and the node
-    /// is no replica any more.
+    /// Treats a node as removed from the cluster. Any claim to the node's slots wins, whatever the epoch of the claim.
+    /// The node no longer counts as a replica.
     pub(crate) fn orphan(&mut self, id: &str) {
         self.shards.forget(id);
         for owner in self.owners.iter_mut().filter(|owner| owner.id.as_deref() == Some(id)) {
@@ -308,7 +310,7 @@ impl Owner {
         if self.is_hearsay || other.epoch != self.epoch {
             return other.epoch >= self.epoch;
         }
-        // The node has a new address, and still the same epoch. A node that is connected to it knows where it is.
+        // At the same epoch, a new address of the same node counts if the view's sender is connected to that node.
         self.id == other.id && self.address != other.address && is_linked
     }
 }

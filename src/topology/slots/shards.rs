@@ -1,25 +1,25 @@
 //! Counts the replicas of each primary while roles change.
 //!
-//! A node that went away counts as a replica of the node that has its place now, until it is back. So do its former
-//! replicas that have not learned of the change yet. `CLUSTER NODES` does not tell: there, a primary that went away
-//! has no slots and no link to its former replicas.
+//! After a failover, the unreachable old primary counts as a replica of the new primary, until it is back. So do former
+//! replicas that do not follow the new primary yet. `CLUSTER NODES` does not show this: there, the old primary has no
+//! slots and no link to its former replicas.
 //!
-//! So nodes are counted by shard. Two nodes are in one shard if one follows the other by the last view, or did so
-//! before one of them went away.
+//! So nodes are counted by shard. Two nodes are in one shard if the last view lists one as a replica of the other, or
+//! an earlier view did and one of the two has no place now.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::view::{Peer, SlotView};
 
-/// Pairs of node ids: one followed the other, and one of the two has no place now. A node has no place if it has no
-/// slots and follows no primary.
+/// Pairs of node ids: one node was a replica of the other, and one of the two has no place now. A node has no place if
+/// it has no slots and follows no primary.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shards(BTreeSet<(Arc<str>, Arc<str>)>);
 
 impl Shards {
-    /// Takes over a view. `owners` are the nodes that have slots after the view was merged. `last` are the nodes of
-    /// the view before.
+    /// Updates the pairs from a view. `owners` are the nodes that have slots after the view was merged. `last` are the
+    /// nodes of the previous view.
     pub(super) fn hear(&mut self, owners: &HashSet<Arc<str>>, last: &[Arc<Peer>], view: &SlotView) {
         let replicas: HashSet<_> = follows(view.peers()).map(|(replica, _)| replica).collect();
         // For a replica that the new view lists, only its present primary counts.
@@ -29,8 +29,9 @@ impl Shards {
         self.0.retain(|(one, other)| !has_place(one) || !has_place(other));
     }
 
-    /// Returns the nodes that have no place and that this view does not list as away. They are back without a place,
-    /// or were told to leave. A node that has slots in this view is not among them, because the view is stale.
+    /// Returns the nodes that have no place and that this view does not list as unreachable: nodes that are back
+    /// without a place, or were removed from the cluster. Leaves out nodes with slots in this view, because such a view
+    /// is stale.
     pub(super) fn left_over(&self, owners: &HashSet<Arc<str>>, view: &SlotView) -> HashSet<Arc<str>> {
         let is_there = |peer: &Peer| peer.is_away || peer.primary.is_some();
         let there = view.peers().iter().filter(|peer| is_there(peer));

@@ -32,17 +32,17 @@ pub(crate) struct SlotView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     pub(crate) id: Arc<str>,
-    /// `None` while nodes get to know each other.
+    /// `None` if the queried node does not know the address.
     pub(crate) address: Option<Address>,
     /// The address under the host name that the node announces. A cluster may use it in redirects.
     pub(crate) alias: Option<Address>,
     /// True if the queried node is connected to this node, or is this node.
     pub(crate) is_linked: bool,
     /// True if the queried node considers this node down, cannot reach it, or waits for its reply to a ping. False if
-    /// another node has taken its address, because then it will not come back.
+    /// another node has taken this node's address (`noaddr`), because this node will not return.
     pub(crate) is_away: bool,
-    /// The config epoch; for a replica, its primary's. It rises with every failover and every slot that is taken
-    /// over.
+    /// The config epoch. A replica has the epoch of its primary. The epoch rises with every failover and every slot
+    /// that is taken over.
     pub(crate) epoch: u64,
     /// The id of a replica's primary.
     pub(crate) primary: Option<Arc<str>>,
@@ -67,13 +67,14 @@ pub(super) struct Claim {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     pub(crate) slot: u16,
-    /// True if the slot moves away from the queried node; false if it moves there.
+    /// True if the slot moves away from the queried node. False if it moves to that node.
     pub(crate) is_leaving: bool,
     /// The node at the other end of the move.
     pub(crate) other: Arc<str>,
 }
 
-/// Why a text is no reply to `CLUSTER NODES`. The error does not repeat the text, which may contain anything.
+/// Reason why a text is not a valid reply to `CLUSTER NODES`. The error does not repeat the text, which may contain
+/// anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoView {
     #[error("the list of nodes is too long for a cluster's")]
@@ -87,7 +88,7 @@ pub(crate) enum NoView {
 }
 
 impl SlotView {
-    /// Parses the reply of the node at `asked_host`. An address without a host has that host.
+    /// Parses the reply of the node at `asked_host`. For an address without a host, `asked_host` is used.
     pub(crate) fn parse(text: &str, asked_host: &str) -> Result<Self, NoView> {
         if text.len() > LONGEST {
             return Err(NoView::TooLong);
@@ -154,7 +155,7 @@ impl SlotView {
 #[derive(Default)]
 struct Reading<'a> {
     asked_host: &'a str,
-    /// Number of nodes that are marked as the queried one.
+    /// Number of nodes that are marked as the queried node.
     asked: usize,
     /// Every range of slots so far, and the number of slots in them.
     taken: Vec<(u16, u16)>,
@@ -181,7 +182,7 @@ impl Reading<'_> {
                 None => ranges.push(self.range(token)?),
             }
         }
-        // A node that has just been met has a temporary, random id.
+        // During its handshake, a node has a temporary, random id.
         if has(&["handshake"]) && ranges.is_empty() {
             return Ok(());
         }

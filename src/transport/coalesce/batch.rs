@@ -8,7 +8,8 @@ use crate::error::passing::{Cause, Passing};
 use crate::transport::script::Script;
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 
-/// This many bytes of arguments count as one more unit of work: lists of holds are read word by word.
+/// This many bytes of text arguments count as one more unit of [`work`], because a script takes longer for a longer
+/// list of holds.
 const BYTES: usize = 512;
 
 impl Core {
@@ -39,7 +40,7 @@ impl Core {
             {
                 // Refused before any of it ran, perhaps because it declares no keys.
                 if self.run_singly(batch).await > 0 && !passes(&fault) {
-                    undeclared.was_in_vain();
+                    undeclared.note_needless_refusal();
                 }
             }
             outcome => {
@@ -53,8 +54,9 @@ impl Core {
         }
     }
 
-    /// Passes the replies of a command's steps on. A step whose key is elsewhere or not accessible is sent again by
-    /// itself, for an answer that says where the key is.
+    /// Passes the replies of a batch's steps on to their callers. In a batch without declared keys, the server may
+    /// refuse a step because the step's key is not here or not accessible. Such a step is sent again alone, with its
+    /// keys declared. The server then runs the step, or reports where the key is.
     async fn answer(&self, batch: Vec<Queued>, replies: Vec<Reply>) {
         let mut elsewhere = Vec::new();
         for (queued, reply) in batch.into_iter().zip(replies) {
@@ -74,11 +76,11 @@ impl Core {
         }
         let were_here = self.run_singly(elsewhere).await;
         if let Some(undeclared) = self.undeclared.as_ref().filter(|_| were_here > 0) {
-            undeclared.was_in_vain();
+            undeclared.note_needless_refusal();
         }
     }
 
-    /// Sends each call by itself. Returns how many of them the server carried out.
+    /// Sends each call alone. Returns how many calls the server carried out.
     async fn run_singly(&self, batch: Vec<Queued>) -> usize {
         let all = batch.into_iter().map(|queued| async move {
             let outcome = self.inner.run(queued.call).await;
@@ -90,12 +92,13 @@ impl Core {
     }
 }
 
-/// True for a refusal that passes and says nothing about the keys: the server has no room, or serves no commands.
+/// True for a temporary refusal that does not concern the keys: the server has no room, or accepts no writes or no
+/// commands.
 fn passes(fault: &Fault) -> bool {
     Passing::of(&fault.message).is_some_and(|row| row.cause != Cause::Slot)
 }
 
-/// Work of one call for the server, in calls of the reentrant lock.
+/// How much work one call is for the server. A short call of the reentrant lock counts as 1.
 pub(super) fn work(call: &Call) -> usize {
     let bytes = call.words.iter().map(|word| if let Arg::Text(text) = word { text.len() } else { 0 });
     call.script.work + bytes.sum::<usize>() / BYTES
@@ -118,7 +121,7 @@ fn together(many: &'static Script, batch: &[Queued], declared: bool) -> Call {
     Call { script: many, keys, words }
 }
 
-/// Outcome of one step, from its part of the reply to a shared command.
+/// Outcome of one step, from its part of the batch's reply. A pair of `!` and a text is the step's error.
 fn outcome_of_step(reply: Reply) -> Outcome {
     match reply {
         Reply::List(parts) => match parts.as_slice() {

@@ -18,20 +18,21 @@ use crate::transport::{Call, Transport};
 /// Commands in flight per connection before calls queue.
 const WINDOW: usize = 3;
 
-/// A server of a cluster gets one command at a time after a command with this many calls. Calls are spread over the
-/// servers of a cluster, so each queue fills more slowly, and many small commands cost more than a few large ones.
+/// After a command with at least this many calls, a server of a cluster gets one command at a time. Reason: calls are
+/// spread over the servers of a cluster, so each queue fills more slowly. Many small commands cost more than a few
+/// large commands.
 const CROWD: usize = 4;
 
 /// Maximum work in one command, in calls of the reentrant lock. A script blocks the server while it runs, for about 4
 /// to 10 µs a call.
 const MOST: usize = 64;
 
-/// A queue with a larger capacity than this releases it when its calls are sent.
+/// A queue with a larger capacity than this frees memory when its calls are sent.
 const LONG: usize = 256;
 
 pub(super) struct Core {
     pub(super) inner: Arc<dyn Transport>,
-    /// Set for a server of a cluster, where the calls of one command are in several slots.
+    /// Set for a server of a cluster, where the calls of one command may be in several slots.
     pub(super) undeclared: Option<Arc<Undeclared>>,
     pub(super) reaper: Reaper,
     window: usize,
@@ -65,7 +66,7 @@ impl State {
         self.sent
     }
 
-    /// Counts no command up to this number as in flight any more.
+    /// Stops counting the commands up to this number as in flight.
     pub(super) fn forget(&mut self, sent: u64) {
         self.in_flight.retain(|number| *number > sent);
     }
@@ -163,7 +164,7 @@ impl Core {
 
     /// True for a call that may share a command with others.
     pub(super) fn is_shared(&self, call: &Call) -> bool {
-        // In a cluster, only calls that are safe with undeclared keys while a slot is half moved.
+        // In a cluster, a call is shared only if it is safe with undeclared keys while a slot is half moved.
         let is_of_one_key = call.keys == 1 && !call.script.reaches_beyond;
         self.undeclared.as_ref().is_none_or(|undeclared| is_of_one_key && undeclared.is_taken())
     }

@@ -23,7 +23,7 @@ use super::{Node, Special, tls};
 use crate::config::Options;
 use crate::error::{Error, Result, Step};
 use crate::transport::endpoint::{Endpoint, Parsed};
-use distlock_wire::tls::{IS_TLS, PLAIN, Secured, quoted, speaks_plain};
+use distlock_wire::tls::{IS_TLS, PLAIN, Secured, accepts_without_tls, quoted};
 use distlock_wire::{Demotions, FOREIGN, Lanes, ListenerSlot, MessageLine, Place};
 
 /// Builds fred's configuration.
@@ -56,8 +56,9 @@ fn config(endpoint: &Endpoint, parsed: &Parsed, secured: Option<&Secured>, withi
 /// needs to know that there were events, not how many.
 const EVENTS: usize = 16;
 
-/// The same for the connection for messages. One read of its socket brings fewer, so a reader that is on time gets all
-/// of them. If a reader falls further behind, every waiter asks the server itself ([`dispatch`]).
+/// The same capacity, for the connection for messages. One read of its socket brings fewer messages, so a reader that
+/// is on time gets all messages. If the reader falls behind by more than that, every waiter checks its lock
+/// ([`dispatch`]).
 const MESSAGES: usize = 512;
 
 /// Returns a function that creates clients of fred, whose event channels have this capacity.
@@ -73,9 +74,8 @@ fn maker(config: Config, options: &Options) -> impl Fn(usize) -> Client {
             interval: (options.command_timeout / 4).max(Duration::from_millis(10)),
         },
         tcp: TcpConfig { nodelay: Some(true), user_timeout: Some(options.user_timeout()), ..TcpConfig::default() },
-        // At the first such reply fred would break the connection, and fail every command in flight with it, even
-        // commands that the server carries out. Our code handles such replies one by one, and reconnects if that
-        // helps.
+        // For an error in this list, fred would break the connection and fail every command in flight, even commands
+        // that the server carries out. Our code handles such errors one by one, and reconnects if that helps.
         reconnect_errors: Vec::new(),
         ..ConnectionConfig::default()
     };
@@ -89,8 +89,8 @@ fn maker(config: Config, options: &Options) -> impl Fn(usize) -> Client {
 }
 
 impl Node {
-    /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up when
-    /// they can. `sharded`: each channel belongs to one slot.
+    /// Connects. Returns once every connection is up. If `lazily`, returns at once, and the connections come up in the
+    /// background. `sharded`: each channel belongs to one slot.
     pub(crate) async fn connect(target: &Endpoint, options: &Options, lazily: bool, sharded: bool) -> Result<Self> {
         let parsed = target.parsed()?;
         let own = target.target()?;
@@ -119,7 +119,7 @@ impl Node {
         };
         node.connect_tasks.lock().extend(node.clients().map(|client| client.connect()));
         if !lazily {
-            // After an error the node is dropped, or fred would retry for ever.
+            // After an error the node is dropped, or fred would retry forever.
             let connected = node.connected(&parsed.place, target.is_tls(), options.connect_timeout).await;
             connected.map_err(|error| error.at(Some(&Arc::from(server))))?;
         }
@@ -138,9 +138,9 @@ impl Node {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             },
-            // fred retries for ever: only a refused login and a lasting problem with TLS are final.
+            // fred retries forever, so only a final error ends the wait early.
             (error, ..) = futures::future::select_all(errors) => error,
-            () = answers_in_plain(place, is_tls, within) => fred::error::Error::new(ErrorKind::IO, quoted(PLAIN)),
+            () = answers_without_tls(place, is_tls, within) => fred::error::Error::new(ErrorKind::IO, quoted(PLAIN)),
             () = tokio::time::sleep(within) => fred::error::Error::new(ErrorKind::Timeout, ""),
         };
         if *error.kind() == ErrorKind::Timeout {
@@ -196,12 +196,12 @@ fn is_final(error: &fred::error::Error) -> bool {
         || ["NOPERM", "ERR DB index", "ERR invalid DB index"].iter().any(|text| error.details().starts_with(text))
 }
 
-/// Returns once a server that should use TLS has answered without TLS; otherwise never. The server is asked when half
-/// of the time for connecting is over, because it may not answer a TLS handshake at all.
-async fn answers_in_plain(place: &Place, is_tls: bool, within: Duration) {
+/// Returns once a server that should use TLS has answered without TLS; otherwise never. The check starts after half of
+/// the time for connecting, because such a server may not answer a TLS handshake at all.
+async fn answers_without_tls(place: &Place, is_tls: bool, within: Duration) {
     if let (Place::Tcp(host, port), true) = (place, is_tls) {
         tokio::time::sleep(within / 2).await;
-        if speaks_plain(host, *port, within / 4).await {
+        if accepts_without_tls(host, *port, within / 4).await {
             return;
         }
     }

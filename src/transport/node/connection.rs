@@ -21,12 +21,12 @@ use tokio::time::Instant;
 
 use super::fault::{fault, source, told};
 use crate::error::passing::Passing;
-use crate::runtime::standstill::{OVERDUE, unhurried, within};
+use crate::runtime::standstill::{OVERDUE, within, without_standstill};
 use crate::transport::{Arg, Call, Fault, FaultKind, Reply};
 use distlock_wire::{Demotions, ListenerSlot, Outage};
 
-/// Number of timeouts in a row after which a connection counts as dead. fred itself detects only silent connections
-/// that nothing is written to.
+/// Number of timeouts in a row after which a connection counts as dead. fred itself detects a silent connection only
+/// while nothing is written to it.
 const TIMEOUTS_TOLERATED: u32 = 2;
 
 pub(super) struct Connection {
@@ -42,8 +42,8 @@ pub(super) struct Connection {
     heal: Notify,
     /// Reports of demotions on all connections to this endpoint.
     demotions: Demotions,
-    /// Number of reported demotions that this connection has followed. `DEMOTED` after a `READONLY`, until the
-    /// connection is replaced.
+    /// Number of reported demotions after which this connection has been replaced. `DEMOTED` after a `READONLY`, until
+    /// the connection is replaced.
     followed: watch::Sender<u64>,
     /// Reason why there is no connection. `None` while there is one.
     trouble: Mutex<Option<fred::error::Error>>,
@@ -97,7 +97,7 @@ impl Connection {
         let sent = self.client.custom(CustomCommand::new_static(command, ClusterHash::FirstKey, false), words);
         // Boxed: this future has kilobytes, which would be copied with each future around it.
         let sent = Box::pin(sent);
-        unhurried(sent, self.timeout + OVERDUE).await
+        without_standstill(sent, self.timeout + OVERDUE).await
     }
 
     async fn run_script(&self, call: &Call, script_cache: bool) -> Result<Value, fred::error::Error> {
@@ -116,8 +116,8 @@ impl Connection {
         outcome
     }
 
-    /// Waits until this connection has followed every demotion, so no command is sent to a demoted server. Returns the
-    /// number of demotions, or `None` if that takes too long.
+    /// Waits until this connection has been replaced after every reported demotion, so no command is sent to a demoted
+    /// server. Returns the number of demotions, or `None` if the wait takes too long.
     async fn follows(&self) -> Option<u64> {
         let has_followed = |followed: &u64| *followed == self.demotions.count();
         let at_once = *self.followed.borrow();
@@ -198,17 +198,17 @@ impl Connection {
     }
 }
 
-/// Exists for a command that was queued without a connection. fred never writes a command that has timed out. So until
-/// a connection is up, the command has not been sent, and never will be.
+/// State of a command that was queued while there was no connection. fred never writes a command that has timed out. So
+/// if no connection comes up before the timeout, the command is never sent.
 struct Away {
     reconnects: Receiver<Server>,
     stood: u32,
 }
 
 impl Away {
-    /// Returns true if a connection was up since, however briefly. Receiver and count are both needed: fred notifies
-    /// its receivers before it writes queued commands, and a reconnect that it notified just before this value was
-    /// created is counted within a command's timeout.
+    /// Returns true if a connection was up since, even briefly. Receiver and count are both needed. The receiver is
+    /// notified before fred writes queued commands. The count also includes a reconnect that was notified just before
+    /// this value was created, within a command's timeout.
     fn has_ended(&self, connection: &Connection) -> bool {
         !self.reconnects.is_empty()
             || connection.stood.load(Ordering::Acquire) != self.stood
@@ -247,7 +247,7 @@ pub(super) async fn name_connection(client: Client, name: Arc<str>) {
 }
 
 /// Reports to the listener when a connection for commands is back. Replaces the connection if it is dead, or if this or
-/// another connection has met a demotion.
+/// another connection has reported a demotion.
 pub(super) async fn keep_connection(
     connection: Arc<Connection>,
     mut reconnects: Receiver<Server>,

@@ -18,7 +18,7 @@ pub(super) fn told(error: &Error) -> String {
     trouble_of_tls(error).map_or_else(said, |meaning| meaning.text)
 }
 
-/// fred's error as the source of one of ours. `None` if its text may repeat the password.
+/// fred's error as the source of an error of this crate. `None` if its text may repeat the password.
 pub(super) fn source(error: Error) -> Option<Arc<dyn StdError + Send + Sync>> {
     let text = error.details();
     let may_repeat = refuses_hello(text) || without_arguments(text).len() < text.len();
@@ -29,7 +29,7 @@ pub(super) fn source(error: Error) -> Option<Arc<dyn StdError + Send + Sync>> {
 const WITHOUT_HELLO: &str = "the server does not accept HELLO 3, with which fred begins each connection; connections of this crate's own do \
                              without (Builder::direct(true), or direct = true in a file)";
 
-/// True if the server, or a proxy in front of it, does not support `HELLO`. fred would retry for ever.
+/// True if the server, or a proxy in front of it, does not support `HELLO`. fred would retry forever.
 pub(super) fn refuses_hello(text: &str) -> bool {
     let is_unknown = || text.starts_with("ERR unknown command") && text.to_ascii_lowercase().contains("hello");
     text.starts_with("NOPROTO") || is_unknown()
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn server_errors_are_told_apart_from_connection_errors() {
+    fn server_errors_are_distinguished_from_connection_errors() {
         for (error, text, expected) in [
             (ErrorKind::InvalidArgument, "WRONGTYPE Operation against a key", FaultKind::Refused),
             (ErrorKind::Auth, "NOAUTH Authentication required.", FaultKind::Refused),

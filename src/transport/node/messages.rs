@@ -19,7 +19,7 @@ use super::connection::name_connection;
 use super::together::MOST;
 use distlock_wire::{Demotions, ListenerSlot};
 
-/// Channel names are made from `str`s, so nothing is lost.
+/// Channel names are valid UTF-8, so nothing is lost.
 pub(super) fn text(channel: &Bytes) -> String {
     String::from_utf8_lossy(channel).into_owned()
 }
@@ -41,7 +41,7 @@ pub(super) async fn unsubscribe_from(subscriber: &Client, sharded: bool, channel
     subscriber.unsubscribe::<Vec<String>>(channels).await
 }
 
-/// Passes every message on to the listener. Does nothing else, so it never falls behind for long.
+/// Passes every message on to the listener. Does nothing else, so that it never falls behind for long.
 pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: ListenerSlot) {
     loop {
         match messages.recv().await {
@@ -62,8 +62,8 @@ pub(super) async fn dispatch(mut messages: Receiver<Message>, listener: Listener
 
 /// Subscribes again to all wanted channels. Returns false if there are none.
 ///
-/// Other tasks change `wanted` meanwhile, and send commands of their own. Their command may have been sent first, and
-/// then the command here undoes it. So each change of `wanted` is followed by one more command.
+/// Other tasks change `wanted` meanwhile, and send commands of their own. If such a command was sent before the command
+/// here, the command here undoes it. So this function sends one more command after each change of `wanted`.
 async fn renew_subscriptions<E, S, U>(
     wanted: &Mutex<HashSet<Bytes>>,
     subscribe: impl Fn(Vec<String>) -> S,
@@ -88,7 +88,7 @@ where
     Ok(any)
 }
 
-/// Replaces the connection for messages when a connection for commands has met a demotion.
+/// Replaces the connection for messages when a connection for commands has reported a demotion.
 pub(super) async fn follow(subscriber: Client, mut demotions: Demotions) {
     loop {
         demotions.reported().await;
@@ -121,7 +121,7 @@ pub(super) async fn keep_listening(
                             }
                             for channel in all.into_iter().filter(|_| sharded) {
                                 match subscriber.ssubscribe(channel.clone()).await {
-                                    // The slot has left this server. Its new server gets the subscription.
+                                    // The slot has moved to another server, which gets the subscription.
                                     Err(error) if error.details().starts_with("MOVED") => {
                                         channels.lock().remove(channel.as_bytes());
                                     }
@@ -251,7 +251,7 @@ mod tests {
 
     /// On a busy machine the first message may arrive before the task that passes it on has run.
     #[tokio::test]
-    async fn message_received_before_the_first_poll_is_passed_on() {
+    async fn message_received_before_first_poll_is_delivered() {
         assert_eq!(heard(8, &["0"]).await, (vec![b"0".to_vec()], 0));
     }
 

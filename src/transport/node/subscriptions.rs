@@ -42,8 +42,8 @@ impl Subscriptions {
             async move {
                 let confirmed = async {
                     subscribe_to(&subscriber, sharded, channels.iter().map(text).collect()).await?;
-                    // fred returns when the command is queued. The reply to a PING behind it confirms that it took
-                    // effect.
+                    // fred returns when the command is queued. The reply to a PING behind the command confirms that the
+                    // command took effect.
                     subscriber.ping::<Value>(None).await
                 };
                 match tokio::time::timeout(limit, confirmed).await {
@@ -76,7 +76,7 @@ impl Subscriptions {
                     unsubscribe_from(&subscriber, sharded, channels.iter().map(text).collect()).await?;
                     subscriber.ping::<Value>(None).await
                 };
-                // A failure means a broken connection, and the subscription is gone with it.
+                // A failure means a broken connection, and its subscriptions are gone.
                 let _ = tokio::time::timeout(limit, done).await;
                 Ok(())
             }

@@ -19,7 +19,7 @@ pub(super) fn apply(config: &mut Config, _tls: Option<&Tls>, secured: Option<&Se
     Ok(())
 }
 
-/// As above, by the platform's library. The files are read here, once.
+/// Like the function above, with the platform's library. The files are read here, once.
 ///
 /// # Errors
 ///

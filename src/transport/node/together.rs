@@ -11,7 +11,7 @@ use crate::transport::{Fault, FaultKind};
 
 /// Maximum number of commands in flight. fred keeps thousands of bytes for each.
 const UNDER_WAY: usize = 16;
-/// Maximum number of channels in one command. The server needs far less than a millisecond for it.
+/// Maximum number of channels in one command. The server runs such a command in far less than a millisecond.
 pub(super) const MOST: usize = 128;
 
 type Outcome = Result<(), Fault>;
@@ -36,11 +36,12 @@ impl Together {
         Self { open: Mutex::default(), free: Semaphore::new(UNDER_WAY) }
     }
 
-    /// Calls `send` for this channel and the others of its batch. One call of the batch does so for all.
+    /// Waits until `send` has run for this channel's batch. One call of `join` runs `send` for the whole batch.
     ///
     /// # Cancel safety
     ///
-    /// If the call that sends is dropped, another call of the batch sends. A channel stays in its batch.
+    /// If the call that runs `send` is dropped, another call of the batch runs `send`. The dropped call's channel stays
+    /// in the batch.
     pub(super) async fn join<F>(&self, channel: Bytes, send: impl Fn(Vec<Bytes>) -> F) -> Outcome
     where
         F: Future<Output = Outcome> + Send,

@@ -8,13 +8,13 @@ use distlock::{Acquire, Backoff, Client, DistLock, Flavour, Guard};
 
 use crate::{Bed, becomes, ends, idle, on_each, secs};
 
-/// Commands of the client's connections, subscriptions and topology, not of an operation. They are sent at times that
-/// depend on the clock. `tests/client/housekeeping.rs` asserts how many there are.
+/// Commands for connections, subscriptions and topology. No operation causes them, and their times depend on the clock.
+/// `tests/client/housekeeping.rs` asserts their number.
 pub const HOUSEKEEPING: [&str; 10] =
     ["ping", "unsubscribe", "sunsubscribe", "punsubscribe", "cluster|", "role", "hello", "auth", "sentinel|", "select"];
 
-/// Commands that operations of clients sent since the last call or the last `reset_stats` of the bed's administrator,
-/// by name. Does not count housekeeping ([`HOUSEKEEPING`]), commands inside scripts, or commands of administrators.
+/// Counts, by name, the commands that client operations sent since the last call or the last `bed.admin.reset_stats()`.
+/// Does not count housekeeping ([`HOUSEKEEPING`]), commands inside scripts, or commands of administrators.
 ///
 /// # Panics
 /// If no client was connected after [`Bed::still_builder`], because the timers of other clients may add commands.
@@ -22,8 +22,8 @@ pub async fn sent(bed: &Bed) -> BTreeMap<String, u64> {
     let tape = bed.tape.get().expect("commands are counted from the first client of still_builder() or still_client()");
     let mut sent = tape.sent().await;
     bed.admin.reset_stats().await;
-    // A new connection sets its name, and asks for the server's version and for its sharded messages. A spare
-    // connection quits.
+    // A new connection sets its name, and queries the server's version and its support for sharded channels. A
+    // connection that is no longer needed sends `QUIT`.
     let is_own = |name: &str| {
         HOUSEKEEPING.iter().chain(&["client", "info", "pubsub", "quit"]).any(|own| name == own.trim_end_matches('|'))
     };
@@ -36,7 +36,7 @@ pub fn only(commands: &[(&str, u64)]) -> BTreeMap<String, u64> {
     commands.iter().filter(|(_, count)| *count > 0).map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// Ten turns released by `unlock`, and ten by drop, with two commands each.
+/// Checks ten acquires with `unlock`, and ten with a dropped guard: two commands each.
 pub async fn turns(bed: &Bed, client: &Client, lock: &(impl DistLock + ?Sized)) {
     for by_hand in [true, false] {
         for _ in 0..10 {
@@ -93,7 +93,7 @@ pub async fn steps(bed: &Bed, client: &Client, flavour: Flavour) {
     sent(bed).await;
 }
 
-/// Checks that a round of renewals keeps all of `guards`, with so many commands.
+/// Checks that one round of renewals keeps all `guards` and sends `commands` commands.
 pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64) {
     becomes("commands in flight", 0, async || client.stats().under_way).await;
     sent(bed).await;
@@ -102,7 +102,7 @@ pub async fn renewal(bed: &Bed, client: &Client, guards: &[Guard], commands: u64
     assert_eq!(sent(bed).await, only(&[("evalsha", commands)]), "a round for {} holds", guards.len());
 }
 
-/// The commands of fifty hand-offs inside a process.
+/// Returns the commands of fifty hand-overs inside a process.
 pub async fn passed_on(bed: &Bed, flavour: Flavour) -> BTreeMap<String, u64> {
     let client = bed.connect(bed.still_builder().handoff_time(secs(600)).handoff_limit(1000)).await;
     let lock: Arc<dyn DistLock> = match flavour {

@@ -9,7 +9,7 @@ use distlock_support::Numbers;
 use crate::harm::{cut, cut_at};
 use crate::{Bed, becomes, ends, idle, in_vain, ms, secs};
 
-/// Leases outlast the test, so that anything left behind is seen.
+/// Longer than a test, so that no lease expires and hides a leftover.
 const LASTING: Duration = secs(3600);
 
 pub const DROPS: u64 = 10_000;
@@ -31,7 +31,7 @@ pub async fn acquire_and_drop(lock: &dyn DistLock, client: &Client, numbers: &mu
                 Ok(None) | Err(Error::Timeout { step: Step::Command, .. }) => return false,
                 Err(error) => panic!("{error}"),
             };
-            // Half of the holders drop the unlock part-way, half drop the guard.
+            // Half of the holders drop the `unlock` future before it ends. The others drop the guard.
             if numbers.below(2) == 0 {
                 let polls = numbers.below(4);
                 cut(guard.unlock(), polls, Duration::ZERO).await;
@@ -63,9 +63,9 @@ pub async fn nothing_left(bed: &Bed, client: &Client, names: u64) {
 }
 
 /// Drops an acquire at its first await, the next acquire at its second, and so on, until one completes. Then does the
-/// same with the release of its guard. After each drop `look` checks what is left; its argument names the await.
+/// same with the release of its guard. After each drop, `look` checks for leftovers. Its argument names the await.
 ///
-/// Requires a runtime of one thread. On another one a reply may arrive before it is awaited.
+/// Requires a single-threaded runtime. With more threads, a reply may arrive before it is awaited.
 pub async fn at_each_await(acquire: impl AsyncFn() -> Result<Option<Guard>>, look: impl AsyncFn(String)) {
     let mut waits = 0;
     let guard = loop {
@@ -122,7 +122,7 @@ pub async fn drops(bed: &Bed, count: u64) {
         .collect();
     let mut dropped = 0;
     for task in tasks {
-        // Without a limit of its own: the bed's limit ends the test.
+        // No time limit here: the bed's limit ends the test.
         dropped += task.await.unwrap();
     }
     assert!(dropped >= count, "{dropped} dropped");

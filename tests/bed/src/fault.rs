@@ -53,8 +53,7 @@ pub async fn count(admin: &Admin, key: &str) -> u64 {
     fields.values().next().map_or(0, |count| count.parse().expect("a hold count is a number"))
 }
 
-/// The guard of an acquire. The session of this label has no contention, so one lost command must not fail the
-/// acquire.
+/// Unwraps the guard of an acquire. Nothing else wants the lock, so one lost command must not fail the acquire.
 #[track_caller]
 pub fn got(label: &str, what: &str, outcome: Result<Option<Guard>, Error>) -> Guard {
     match outcome {
@@ -63,7 +62,7 @@ pub fn got(label: &str, what: &str, outcome: Result<Option<Guard>, Error>) -> Gu
     }
 }
 
-/// Like [`got`], for a release: checks what is left.
+/// Like [`got`], for a release. Checks the number of remaining holds.
 #[track_caller]
 pub fn gave(label: &str, what: &str, outcome: Result<Released, Error>, left: Released) {
     match outcome {
@@ -72,7 +71,7 @@ pub fn gave(label: &str, what: &str, outcome: Result<Released, Error>, left: Rel
     }
 }
 
-/// Checks that the error is of a command that may have run.
+/// Checks that the error says that the command may have run.
 #[track_caller]
 pub fn assert_doubt(error: &Error) {
     assert!(error.outcome_unknown() && error.is_retryable(), "{error:?}");
@@ -89,7 +88,8 @@ pub fn refused<T>(outcome: Result<T, Error>, code: &str) {
     }
 }
 
-/// Makes `key` something else under a holder. Every call returns `WrongType`, and the key is unchanged.
+/// Replaces `key` by a key of another type while a guard holds it. Then every call returns `WrongType` and leaves the
+/// key unchanged.
 pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, make: &[&str]) {
     let lock = client.lock(flavour, "key");
     let guard = lock.lock().await.unwrap();
@@ -97,7 +97,7 @@ pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, m
     let () = bed.admin.cmd(&["DEL", "key"]).await;
     bed.admin.raw(make).await.expect("it becomes something else");
     let before: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
-    // The hold of `key` is lost. Its neighbour in the same renewal is not.
+    // The hold of `key` is lost. The hold of `watched`, renewed by the same command, is not.
     let renewed = client.renew_now().await;
     assert_eq!((renewed.renewed, renewed.lost), (1, 1), "{make:?}");
     assert!(matches!(guard.lost().await, Error::Lost { why: Lost::Gone, .. }));
@@ -113,7 +113,7 @@ pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, m
         lock.force_unlock().await.map(drop),
     ];
     if make[0] == "HSET" {
-        // For a release, a hash is a lock of another holder.
+        // A release takes any hash for a lock of another holder.
         assert!(matches!(released, Err(Error::NotHeld { .. })), "{flavour}: {make:?}: {released:?}");
     } else {
         outcomes.push(released);
@@ -125,12 +125,12 @@ pub async fn told_and_left_alone(bed: &Bed, client: &Client, flavour: Flavour, m
     }
     let after: Vec<u8> = bed.admin.cmd(&["DUMP", "key"]).await;
     assert_eq!(before, after, "{flavour}: {make:?}");
-    // Data of a lost hold besides its key would only expire with its lease.
+    // Other keys of a lost hold stay until the lease expires.
     let () = bed.admin.cmd(&["FLUSHALL"]).await;
 }
 
-/// Checks that an acquire is refused because only `most` of `wanted` replicas acknowledged it. Repeats it if fewer
-/// did, because one was late.
+/// Checks that an acquire is refused because only `most` of `wanted` replicas acknowledged the hold. Repeats the
+/// acquire if fewer did, because a replica may be late.
 ///
 /// # Panics
 /// When an acquire ends in another way, or more than `most` replicas acknowledge it.

@@ -1,4 +1,4 @@
-//! Faults: futures that are dropped part-way, commands that the network treats badly, and matchers for these commands.
+//! Faults: futures that are dropped before they end, network faults for one command, and matchers for such commands.
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::ms;
 /// Time limit of a command under [`ACTIONS`].
 pub const TIMEOUT: Duration = ms(1000);
 
-/// Every way in which a network can treat one command.
+/// All network faults that can hit one command.
 pub const ACTIONS: [Action; 9] = [
     Action::SwallowReplyClose,
     Action::SwallowReplyRst,
@@ -43,7 +43,8 @@ pub async fn cut<F: Future>(work: F, polls: u64, pause: Duration) -> Option<F::O
     tokio::time::timeout(pause, work).await.ok()
 }
 
-/// Drops the future when it is pending for the `n`th time, counted from 0. Returns its output if it finishes before.
+/// Drops the future when it is pending for the `n`th time, counted from 0. Returns the output if the future finishes
+/// first.
 pub async fn cut_at<F: Future>(work: F, n: u64) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut waits = 0;

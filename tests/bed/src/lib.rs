@@ -68,15 +68,15 @@ impl Bed {
         (self.make)(client, name)
     }
 
-    /// A builder with the default options, except for timeouts that a slow machine keeps.
+    /// A builder with the default options, except for longer timeouts for slow machines.
     pub fn builder(&self) -> Builder {
         builder(&self.server.url())
     }
 
     /// A builder for cost tests. These timers do not fire during a test: renewals, pings, polls of waiters, the end of
     /// a subscription, scans, and retries after a command timeout. Timers of flavours remain: a waiter of a fair lock
-    /// refreshes its place, and readers that are held back for a writer retry after `hold_back`. A test that counts
-    /// while a task waits sets these, or counts less exactly.
+    /// refreshes its place, and a reader that yields to a writer retries after `hold_back`. A test that counts while a
+    /// task waits sets these times, or allows for extra commands.
     ///
     /// Commands are counted ([`cost::sent`]) from the first client that is connected after this call.
     pub fn still_builder(&self) -> Builder {
@@ -86,7 +86,7 @@ impl Bed {
         builder.subscribe_timeout(PATIENCE).ping_interval(hour).scan_interval(hour)
     }
 
-    /// A builder for tests that outlive leases: a watchdog of [`QUICK`], and timeouts to match.
+    /// A builder for tests that run longer than a lease: a watchdog of [`QUICK`], and matching timeouts.
     pub fn quick_builder(&self) -> Builder {
         self.builder().watchdog(QUICK).command_timeout(QUICK / 3).retry_attempts(2).retry_delay((ms(10), ms(100)))
     }
@@ -173,9 +173,9 @@ impl Bed {
     }
 }
 
-/// A builder over the transport under test (`DISTLOCK_TRANSPORT=direct`: the crate's own connections instead of fred),
-/// with timeouts that a slow machine keeps. A command has 10 s, the most that the default watchdog allows. A longer
-/// pause of this process is harmless. If the server may pause for longer, use [`Bed::still_builder`].
+/// A builder over the transport under test: fred, or the crate's own connections with `DISTLOCK_TRANSPORT=direct`. The
+/// command timeout is 10 s, the most that the default watchdog allows. A longer pause of this process is harmless. If
+/// the server may pause for longer, use [`Bed::still_builder`].
 pub fn builder(url: &str) -> Builder {
     Client::builder(url).direct(is_direct()).command_timeout(secs(10)).connect_timeout(PATIENCE)
 }
@@ -199,7 +199,7 @@ pub async fn at_one(make: Make, body: impl AsyncFn(&Bed)) {
     run_anywhere(make, true, &body).await;
 }
 
-/// A test's body behind a pointer, so that the surrounding code is compiled only once.
+/// A test's body as a trait object, so that the surrounding code is compiled only once.
 trait Body {
     fn on<'a>(&'a self, bed: &'a Bed) -> LocalBoxFuture<'a, ()>;
 }
@@ -281,7 +281,7 @@ pub async fn end(client: Client) {
     client.shutdown(PATIENCE).await.expect("shutdown of an idle client");
 }
 
-/// Number of connections of a cluster's nodes, without administrators, replicas and other nodes.
+/// Number of client connections at all nodes of a cluster. Does not count administrators, replicas and other nodes.
 pub async fn connections(cluster: &Cluster) -> usize {
     let mut all = 0;
     for node in cluster.nodes() {

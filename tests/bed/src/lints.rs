@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Folders without tests of real servers.
 const EXEMPT: [&str; 4] = ["sim", "bed", "support", "mutants"];
 
-/// Files that may read a clock, because they assert no fixed limit on how long something took.
+/// Files that may read a clock. None of them asserts a fixed limit on a duration.
 const ALLOWED: [(&str, &str); 13] = [
     ("conformance/suite/expiry.rs", "whether a reply came within its lease: else the round is played again"),
     ("histories/partition.rs", "when a fault began, for the report"),
@@ -23,8 +23,8 @@ const ALLOWED: [(&str, &str); 13] = [
     ("sim_fidelity/cluster/net.rs", "how long a server remembers its vote"),
 ];
 
-/// Files that end a wait after a time of their own, or compare times. Remove entries, and do not add any: wait for an
-/// event (`bed::ends`, `bed::becomes`), and move a rule about time to `sim/timing`.
+/// Files that set their own time limit for a wait, or compare times. Do not add entries: wait for an event
+/// (`bed::ends`, `bed::becomes`), and put rules about time in `sim/timing`.
 const BOUNDED: [(&str, &str); 19] = [
     ("acks/holders.rs", "whether a deadline has moved"),
     ("client/acl.rs", "a time of the server between two others"),
@@ -79,7 +79,7 @@ fn code() -> String {
 
 /// The page must not name tests that were renamed. A name that ends in `..` is a prefix.
 #[test]
-fn tests_that_the_page_of_faults_names_exist() {
+fn tests_named_in_faults_page_exist() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/faults.md")).unwrap();
     let code = code();
     let is_test = |name: &&str| {
@@ -118,7 +118,7 @@ fn has_test(file: &str, name: &str) -> bool {
 /// The last cell of a row has paths of files, each followed by the names of its tests. A row that says `holds` names
 /// at least one test.
 #[test]
-fn tests_named_on_the_page_of_redissons_tests_exist() {
+fn tests_named_in_redisson_tests_page_exist() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/redisson-tests.md")).unwrap();
     let (mut named, mut wrong) = (0, Vec::new());
     for row in page.lines().filter(|line| line.starts_with("| `")) {
@@ -205,12 +205,12 @@ fn tests_of_real_servers_read_no_clock() {
     are_listed(&files_with(reads), &ALLOWED, "read a clock (move the rule to tests/sim/timing)");
 }
 
-/// Time limits without a clock type: waits with a time of the test's own, times of the server, and deadlines.
+/// Finds time limits without a clock type: waits with the test's own limit, times of the server, and deadlines.
 #[test]
-fn tests_of_real_servers_set_no_bounds_of_their_own() {
+fn tests_of_real_servers_set_no_time_bounds() {
     let bounds = |line: &str| {
         let sets = ["time::timeout(", ".within(", "cmd(&[\"TIME\"", "deadline(&", ".deadline()"];
-        // A slow machine does not fail these: generous limits, and events that must not happen.
+        // Harmless on a slow machine: generous limits, and events that must not happen.
         let harmless = ["PATIENCE", "LIMIT", "None", "is_err()", "fn "];
         sets.iter().any(|word| line.contains(word)) && !harmless.iter().any(|word| line.contains(word))
     };

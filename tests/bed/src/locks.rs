@@ -22,7 +22,7 @@ pub async fn enter(lock: &(impl DistLock + ?Sized), owner: &Owner) -> Guard {
     }
 }
 
-/// Waits for a lock. The task returns the guard, and when it had it.
+/// Waits for a lock. The task returns the guard and the time of the acquire.
 pub fn waiter(lock: impl DistLock + 'static) -> JoinHandle<(Guard, Instant)> {
     tokio::spawn(async move {
         let guard = lock.lock().await.unwrap_or_else(|error| panic!("lock: {error:?}"));
@@ -42,8 +42,8 @@ pub async fn freed(lock: &Arc<dyn DistLock>) {
     eventually("the lock is free", async || !lock.is_locked().await.unwrap()).await;
 }
 
-/// When a guard's lease ends. `Guard::deadline` converts between two clocks and may be slightly early, so this takes
-/// the latest of ten reads.
+/// The end of a guard's lease. `Guard::deadline` converts between two clocks and may be slightly early, so this
+/// function takes the latest of ten reads.
 pub fn deadline(guard: &Guard) -> Instant {
     (0..10).map(|_| guard.deadline()).max().expect("ten looks")
 }
@@ -57,7 +57,7 @@ pub fn moved(guard: &Guard, before: Instant) -> Duration {
 pub const FLAVOURS: [Flavour; 7] =
     [Flavour::Reentrant, Flavour::Fair, Flavour::Read, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain];
 
-/// A counter that panics when two tasks are inside at once.
+/// A counter that panics when two tasks increment it at the same time.
 #[derive(Debug, Default)]
 pub struct Counter {
     count: AtomicU64,

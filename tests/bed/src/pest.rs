@@ -1,4 +1,4 @@
-//! Connections that the server closes, and scripts that it forgets, again and again, while tasks want a lock.
+//! The server closes connections and forgets scripts, again and again, while tasks acquire a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ pub enum Deed {
     Flush,
 }
 
-/// Repeats actions on the server until it is stopped.
+/// Repeats actions on the server until [`Pest::stop`].
 pub struct Pest {
     stop: Arc<AtomicBool>,
     task: JoinHandle<u64>,
@@ -45,7 +45,7 @@ impl Pest {
         Self { stop, task }
     }
 
-    /// Stops it. Returns how many actions took effect.
+    /// Stops the actions. Returns how many took effect.
     pub async fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await.unwrap()
@@ -55,7 +55,7 @@ impl Pest {
 /// Runs `tasks` tasks of these clients. Each task acquires one reentrant lock `rounds` times.
 ///
 /// # Panics
-/// When two are inside at once, or a task fails.
+/// When two tasks hold the lock at once, or a task fails.
 pub async fn contend(clients: &[Client], tasks: usize, rounds: usize, hold: Duration) {
     contend_for(Flavour::Reentrant, clients, tasks, rounds, hold).await;
 }

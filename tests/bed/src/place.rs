@@ -1,5 +1,5 @@
-//! The servers that a test runs on: its own server, or a cluster of three primaries or a primary with replicas, which
-//! tests use one after the other.
+//! The servers that a test runs on: its own server, or shared servers. Shared are clusters of three primaries, and
+//! primaries with replicas. Tests use them one after the other.
 
 use std::ops::Deref;
 
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::is_cluster;
 
-/// The servers of a test. A place with one server, or one primary, dereferences to it.
+/// The servers of a test. Dereferences to the single server or the primary. A cluster does not.
 #[derive(Debug)]
 pub enum Place {
     /// One server: a one-node cluster if tests run over clusters.
@@ -44,7 +44,7 @@ static IDLE: Mutex<Vec<Three>> = Mutex::new(Vec::new());
 static IDLE_SETS: Mutex<Vec<Set>> = Mutex::new(Vec::new());
 
 impl Place {
-    /// Three primaries, as if just started.
+    /// Three primaries without keys.
     pub async fn three() -> Self {
         let idle = IDLE.lock().pop();
         if let Some(three) = idle {
@@ -66,7 +66,7 @@ impl Place {
         Self::new_set(by_sentinels, false).await
     }
 
-    /// The same, for a test that may kill the primary.
+    /// Like [`Place::set`], for a test that may kill the primary.
     pub async fn own_set(by_sentinels: bool) -> Self {
         Self::new_set(by_sentinels, true).await
     }
@@ -145,7 +145,7 @@ impl Place {
 }
 
 impl Set {
-    /// The primary since the start: no test that looks at it changes the primary.
+    /// The primary since the start. Tests that use this method cause no failover.
     fn primary(&self) -> &RedisServer {
         self.servers.servers().node(0).server()
     }

@@ -82,12 +82,12 @@ pub fn text(name: &str) -> String {
     harm::text(&files(name))
 }
 
-/// The hash by which it is sent.
+/// The hash of this script, as in `EVALSHA`.
 pub fn sha(name: &str) -> String {
     harm::sha(&files(name))
 }
 
-/// Not a script of the crate: runs many commands, each preceded by the number of its words.
+/// Not a script of the crate. Runs many commands; each one is preceded by the number of its words.
 pub const RUN_ALL: &str = "
 local at = 1
 while at <= #ARGV do

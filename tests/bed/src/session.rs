@@ -12,18 +12,18 @@ use crate::fault::{brisk, gave, got};
 use crate::harm::ACTIONS;
 use crate::{Bed, Make, becomes, eventually, idle, ms, secs, text};
 
-/// A flavour: its locks, the Redis keys of a lock, and how many members of its guards have tokens.
+/// A flavour under test.
 #[derive(Clone, Copy)]
 pub struct Kind {
     label: &'static str,
     make: Make,
     keys: fn(&str) -> Vec<String>,
     numbers: usize,
-    /// Number of clients among which its commands are divided.
+    /// Number of concurrent clients. Each client hits every `lanes`th command of the session.
     lanes: usize,
-    /// True if an owner may re-enter, and the holds are in a hash. Otherwise the value is a text with the owner.
+    /// True if an owner may re-enter and the holds are in a hash. Otherwise the key is a string that names the owner.
     again: bool,
-    /// The command that acquires and releases it; `None` matches any command that names it.
+    /// The command that acquires and releases the lock. `None` matches any command that names the lock.
     command: Option<&'static str>,
 }
 
@@ -63,7 +63,7 @@ pub const STRIPED: Kind = Kind {
     ..SPIN
 };
 
-/// Two members that are acquired by one script, and a third one that is acquired on its own.
+/// One script acquires two members, another command acquires the third.
 pub const MULTI: Kind = Kind {
     label: "multi",
     make: |client, name| {
@@ -78,7 +78,7 @@ pub const MULTI: Kind = Kind {
     command: Some("EVALSHA"),
 };
 
-/// The state of one lock in Redis, as seen around the proxy.
+/// The state of one lock in Redis, read without the proxy.
 struct View<'a> {
     client: &'a Client,
     admin: &'a Admin,
@@ -88,7 +88,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Once nothing of the client is in flight, each key has exactly these holds.
+    /// Checks that each key has exactly these holds, once the client has nothing in flight.
     async fn holds(&self, expected: &[(&Owner, u64)]) {
         let expected: BTreeMap<_, _> = expected.iter().map(|(who, count)| (text(who), count.to_string())).collect();
         becomes(&format!("{}: commands in flight", self.label), 0, async || self.client.stats().under_way).await;
@@ -132,11 +132,11 @@ fn above(guard: &Guard, kind: Kind, last: &mut u64, label: &str) {
     }
 }
 
-/// Everything that a client does with a lock. One lost command must not fail an acquire that waits, or a release.
+/// Uses a lock in every way. One lost command must not fail an acquire that waits, or a release.
 async fn session(kind: Kind, name: &str, view: &View<'_>) {
     let (client, label) = (view.client, view.label);
     let lock = (kind.make)(client, name);
-    // A single attempt may fail with an error that passes, in doubt or not.
+    // A single attempt may fail with a retryable error, in doubt or not.
     let passing = |what: &str, error: &Error| {
         let passes = error.is_retryable() || matches!(error, Error::ReleasePending { .. });
         assert!(passes, "{label}: {what}: {error:?}");
@@ -191,8 +191,8 @@ async fn session(kind: Kind, name: &str, view: &View<'_>) {
     idle(client).await;
 }
 
-/// Runs sessions of a client whose proxy does `action` to the nth command that names the lock, for every nth of its
-/// lane. Returns how many commands were hit.
+/// Runs one session for each n of this lane. In it, the proxy does `action` to the nth command that names the lock.
+/// Returns the number of commands that were hit.
 async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     let (proxy, admin) = (bed.proxy(), Admin::connect(&bed.server).await);
     // On a slow machine a release takes many retries.
@@ -208,7 +208,7 @@ async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     };
     // The server learns the scripts.
     named(format!("{} {lane} {action:?} warm;", kind.label), None).await;
-    // Until there is no such command. The number varies, because a busy machine may repeat commands.
+    // Ends when a session has no nth command. The number varies, because a busy machine may repeat commands.
     let mut hit = 0;
     for n in (1 + lane..).step_by(kind.lanes) {
         if !named(format!("{} {action:?}/{n};", kind.label), Some(n)).await {
@@ -220,8 +220,8 @@ async fn run(bed: &Bed, kind: Kind, action: Action, lane: usize) -> usize {
     hit
 }
 
-/// Every command of the session is lost, repeated, delayed or cut off in nine ways. No hold is counted twice or
-/// remains after an error, no member of a multi lock is left behind, and no token is issued twice.
+/// Applies nine faults to every command of a session: lost, repeated, delayed, cut off. No hold is counted twice or
+/// remains after an error, no member of a multi lock stays held, and no token is issued twice.
 pub async fn in_every_way(bed: &Bed, kind: Kind) {
     let all = (0..kind.lanes).flat_map(|lane| ACTIONS.map(|action| (lane, action)));
     let running = all.map(async |(lane, action)| (action, run(bed, kind, action, lane).await));

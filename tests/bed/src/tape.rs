@@ -21,7 +21,7 @@ pub(crate) struct Tape(Vec<Ear>);
 /// A command: the address of the connection that sent it, and its words.
 type Call = (String, Vec<String>);
 
-/// The channel of its primary on which a sentinel greets the other sentinels, every 2 s.
+/// The channel on which sentinels announce themselves to each other every 2 s.
 const GREETINGS: &str = "__sentinel__:hello";
 
 struct Ear {
@@ -35,8 +35,8 @@ impl Tape {
         Self(join_all(place.servers().into_iter().map(Ear::open)).await)
     }
 
-    /// Counts of the commands that clients sent, without administrators and the greetings of sentinels. Names are in lower case, and the same for
-    /// sharded channels.
+    /// Counts the commands that clients sent, without administrators and sentinels. Names are in lower case. Sharded
+    /// commands count under their plain names.
     pub(crate) async fn sent(&self) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
         for name in join_all(self.0.iter().map(Ear::sent)).await.concat() {
@@ -101,7 +101,7 @@ fn call(line: &str) -> Option<Call> {
     (from != "lua").then(|| (from.to_owned(), words))
 }
 
-/// The name of the command without sharding.
+/// The plain name of a sharded command.
 fn plain(name: &str) -> &str {
     match name {
         "ssubscribe" | "sunsubscribe" | "spublish" => &name[1..],

@@ -54,7 +54,7 @@ pub async fn cluster_node() -> RedisServer {
     server
 }
 
-/// A name with a shared hash tag, so that all such names are in one cluster slot and can be batched.
+/// A name with a fixed hash tag. All such names are in one cluster slot and can be batched.
 pub fn kin(name: &str) -> String {
     if is_cluster() { format!("{{kin}}{name}") } else { name.to_owned() }
 }
@@ -64,7 +64,7 @@ pub fn on_each(name: &str) -> Vec<String> {
     if is_cluster() { apart(name).into() } else { vec![name.to_owned()] }
 }
 
-/// Three names. In a cluster each is at another primary.
+/// Three names. In a cluster, each is on a different primary.
 pub fn apart(name: &str) -> [String; 3] {
     if is_cluster() {
         [0, 8_000, 16_000].map(|slot| distlock_support::cluster::key_in(slot, name))

@@ -1,4 +1,4 @@
-//! Waits for events. Each ends with the event, or fails the test after a time that no machine needs.
+//! Waits for events. Each wait ends with the event, or fails the test after a limit that no machine needs.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -7,8 +7,7 @@ use distlock::{Builder, Client, Error, Guard, Result, Step};
 
 use crate::{ms, secs};
 
-/// Time limit of every wait for an event. So long that a slow machine does not fail a test, only an event that never
-/// happens.
+/// Time limit of every wait for an event. Long enough that only an event that never happens fails a test.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Waits until `condition` holds, checking every 2 ms.
@@ -39,12 +38,11 @@ pub async fn becomes<T: PartialEq + std::fmt::Debug>(what: &str, expected: T, mu
     }
 }
 
-/// Repeats `round` with a doubled wait until it returns `Some`. A round returns `None` if the wait was too short, and
-/// must release its locks before it does.
+/// Repeats `round` with a doubled wait until it returns `Some`. A round that finds the wait too short releases its
+/// locks and returns `None`.
 ///
 /// # Panics
-/// After seven rounds, because no machine is 64 times too slow for its first wait; or after a wait of [`PATIENCE`] or
-/// more.
+/// After seven rounds (64 times the first wait), or after a wait of [`PATIENCE`] or more.
 pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration) -> Option<T>) -> T {
     let mut wait = first;
     for _ in 0..7 {
@@ -60,7 +58,7 @@ pub async fn with_longer_waits<T>(first: Duration, round: impl AsyncFn(Duration)
 }
 
 /// Waits for a lock that another owner holds, until the wait runs out. On a slow machine a command may be in flight at
-/// that moment. Then the outcome is a command timeout, and the wait is repeated with twice the time.
+/// that moment, and the outcome is a command timeout. Then the wait is repeated with twice the time.
 ///
 /// # Panics
 /// With any other outcome, and when no wait is long enough.
@@ -115,7 +113,7 @@ pub async fn idle(client: &Client) {
 }
 
 /// True if a short wait ended without the lock, or by a command timeout, because a busy machine may not answer within
-/// the wait. If only the end of the wait is right, use [`waits_in_vain`].
+/// the wait. To accept no command timeout, use [`waits_in_vain`].
 pub fn in_vain(outcome: &Result<Option<Guard>>) -> bool {
     match outcome {
         Ok(None) | Err(Error::Timeout { step: Step::Command, .. }) => true,

@@ -56,7 +56,7 @@ impl Wire {
         calls
     }
 
-    /// The last of them, to be sent again.
+    /// The last recorded command, to be sent again.
     pub async fn last(&self, bed: &Bed) -> Vec<String> {
         self.calls(bed).await.pop().expect("a script was called")
     }
@@ -64,7 +64,7 @@ impl Wire {
 
 pub async fn arrives(bed: &Bed, call: &[String]) {
     let words: Vec<&str> = call.iter().map(String::as_str).collect();
-    // A late copy's reply has no receiver.
+    // Nobody reads the reply to a late copy.
     drop(bed.admin.raw(&words).await);
 }
 

@@ -11,7 +11,7 @@ use distlock::transport::{Call, Fault, Listener, Moment, Reply, Transport, World
 use distlock::{Client, Options};
 use futures::future::BoxFuture;
 
-/// Counts for each thread, so that concurrent tests do not count.
+/// Counts per thread, so concurrent tests do not affect each other.
 struct Counting;
 
 thread_local! {
@@ -91,13 +91,12 @@ fn client() -> Client {
     Client::over_transport(Arc::new(Free), Options::default()).expect("nothing is asked of it")
 }
 
-/// Limit for 100 pairs. A pair made 12.3 allocations when this was written, including the transport's two boxes, and 3
-/// for the labels of the feature `metrics`, with which the tests are built. If you raise the limit, write the reason
-/// here.
+/// Limit for 100 pairs. A pair made 12.3 allocations when this was written. These include two boxes of the transport,
+/// and 3 for metric labels (feature `metrics`). If you raise the limit, write the reason here.
 const MOST: u64 = 1_550;
 
 #[tokio::test]
-async fn a_pair_allocates_little() {
+async fn acquire_with_release_stays_within_allocation_limit() {
     let client = client();
     let lock = client.reentrant("pair");
     let pair = async || {
@@ -114,9 +113,9 @@ async fn a_pair_allocates_little() {
 
 /// Tables shrink after they were filled.
 #[tokio::test]
-async fn many_names_leave_no_memory_behind() {
+async fn many_names_leave_little_memory_in_use() {
     const NAMES: usize = 100_000;
-    // No lease ends before the last lock is released.
+    // No lease expires before the last lock is released.
     let mut options = Options::default();
     options.watchdog = Duration::from_secs(3600);
     let client = Client::over_transport(Arc::new(Free), options).expect("nothing is asked of it");

@@ -1,5 +1,5 @@
-//! An executor whose wakers never compare equal, which std allows. Code that polls until the registered waker is its
-//! own would loop for ever. (Seen in an optimised build, where tokio's own wakers of `block_on` behave like this.)
+//! An executor whose wakers never compare equal, which std allows. Code that polls until the registered waker equals
+//! its own would loop forever. In an optimised build, the wakers of tokio's `block_on` also behave like this.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ unsafe fn release(data: *const ()) {
     drop(unsafe { Arc::from_raw(data.cast::<Relay>()) });
 }
 
-/// Polls a future to its end, more often than it is woken, as next to other work of the same task.
+/// Polls a future until it ends, more often than it is woken, as if other futures shared its task.
 async fn finish<T>(work: impl Future<Output = T>) -> T {
     let relay = Arc::new(Relay(Mutex::new(Waker::noop().clone())));
     let data = Arc::into_raw(Arc::clone(&relay)).cast();
@@ -63,9 +63,9 @@ async fn finish<T>(work: impl Future<Output = T>) -> T {
     .await
 }
 
-/// On one thread, where a call that loops lets nothing else run.
+/// Runs on one thread, so an endless loop blocks everything else.
 #[tokio::test]
-async fn locks_are_had_by_an_executor_whose_wakers_are_never_the_same() {
+async fn locks_are_acquired_with_wakers_that_never_compare_equal() {
     let server = RedisServer::start();
     for direct in [false, true] {
         let client = distlock::Client::builder(&server.url()).direct(direct).connect().await.unwrap();

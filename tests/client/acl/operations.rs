@@ -78,7 +78,7 @@ pub(super) async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> 
     }
     eventually("it is given back", async || two.stats().under_way + two.stats().holds == 0).await;
     let guard = mine.lock().await?;
-    // The owner was printed, so another process may know it.
+    // The owner's text was read, so another process may know the owner.
     let again = mine.acquire(Acquire::new().owner(&guard.owner().to_string().parse()?)).await?;
     drop(again);
     mine.force_unlock().await?;
@@ -86,7 +86,7 @@ pub(super) async fn take_turns(flavour: Flavour, one: &Client, two: &Client) -> 
     Ok(())
 }
 
-/// Runs every operation of a plain lock. `lease` limits how long a waiter waits if no message of the release arrives.
+/// Runs every operation of a plain lock. `lease` limits the wait if no release message arrives.
 pub(super) async fn plain_turns(one: &Client, two: &Client, lease: Duration) -> distlock::Result<()> {
     let (mine, theirs) = (one.plain("x"), two.plain("x"));
     let me = one.owner();

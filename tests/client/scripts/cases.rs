@@ -1,4 +1,4 @@
-//! The scripts, each with what its cost grows with.
+//! The scripts, each with the quantity that determines its cost.
 
 const ME: &str = "0a1b2c3d-0000-8000-9000-00000000000a";
 /// A last moment that never passes.
@@ -15,7 +15,7 @@ pub struct Case {
     pub what: &'static str,
     /// Upper bound of the commands inside a call, by count.
     pub most: fn(u64) -> u64,
-    /// Makes the preparing commands, the keys and the arguments, by count.
+    /// Returns the preparing commands, the keys and the arguments, by count.
     pub make: fn(usize) -> Made,
 }
 

@@ -1,4 +1,5 @@
-//! Traps 1-4 and 13: commands that are sent again, that continue after they were dropped, or that take a detour.
+//! Traps 1-4 and 13: commands that are resent, that run after their future was dropped, or that are sent in another
+//! way.
 
 use distlock::{Acquire, DistLock as _, Error, Step};
 use distlock_support::proxy::{Action, Matcher};
@@ -8,9 +9,9 @@ use bed::fault::{assert_doubt, brisk, script, warm};
 use bed::harm::{TIMEOUT, sha};
 use bed::{PATIENCE, builder, ends, eventually, idle, ms, reentrant, secs, with_longer_waits};
 
-/// Trap 1: fred ignores options of `with_options` for scripts. Ours are set for the whole client, and scripts are sent
-/// by `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`). The timeout holds for
-/// `EVALSHA` and for the `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
+/// Trap 1: fred ignores options of `with_options` for scripts. Our options are set for the whole client, and scripts
+/// are sent by `custom` (node/connection.rs, `Connection::send`; connect.rs, `default_command_timeout`). The timeout
+/// holds for `EVALSHA` and for the `EVAL` that follows `NOSCRIPT`, and neither is sent twice.
 ///
 /// Trap 4: a command that timed out after it was written still runs. A timeout is in doubt (node/fault.rs, `fault`), so
 /// the acquire is undone (acquire/undo.rs, `Undo`).
@@ -18,7 +19,7 @@ use bed::{PATIENCE, builder, ends, eventually, idle, ms, reentrant, secs, with_l
 async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
     reentrant(async |bed| {
         for by_hash in [true, false] {
-            // With too short a timeout, `NOSCRIPT` may be late. Then `EVAL` is not sent.
+            // If the timeout is too short, `NOSCRIPT` may be late, and `EVAL` is not sent.
             with_longer_waits(TIMEOUT, async |wait| {
                 let proxy = bed.proxy();
                 let options = brisk(&proxy.url()).watchdog(secs(3600)).command_timeout(wait);
@@ -52,8 +53,8 @@ async fn trap_01_04_an_acquire_has_one_timeout_and_is_undone_after_it() {
     .await;
 }
 
-/// The reply arrived while this process stood still for longer than the timeout. The reply is read before the timeout
-/// counts (node/connection.rs, `unhurried`).
+/// This process is suspended for longer than the timeout, and the reply arrives meanwhile. The client reads the reply
+/// before it applies the timeout (node/connection.rs, `without_standstill`).
 #[tokio::test]
 async fn trap_01_a_standstill_is_no_timeout() {
     reentrant(async |bed| {
@@ -61,7 +62,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
         let proxy = bed.proxy();
         let client = bed.connect(brisk(&proxy.url()).watchdog(secs(3600)).ping_interval(secs(3600))).await;
         for round in 0..5 {
-            // The proxy or the server may stand still for longer than the timeout, too.
+            // The proxy or the server may also be suspended for longer than the timeout.
             let mut tries = 0..20;
             let guard = loop {
                 assert!(tries.next().is_some(), "round {round}: 20 timeouts in a row");
@@ -70,7 +71,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
                 let lock = client.reentrant("a");
                 let taking = tokio::spawn(async move { lock.try_lock().await });
                 eventually("the acquire is sent", async || proxy.requests_seen("EVALSHA") > seen).await;
-                // This runtime has one thread, so the loop stops the client.
+                // This runtime has one thread, so the loop blocks the client.
                 while !armed.has_fired() {
                     std::thread::sleep(ms(1));
                 }
@@ -93,7 +94,7 @@ async fn trap_01_a_standstill_is_no_timeout() {
 ///
 /// The script counts a hold once, however often it arrives. So the test counts the requests at the proxy.
 #[tokio::test]
-async fn trap_02_nothing_is_sent_again_behind_our_back() {
+async fn trap_02_transport_resends_no_script() {
     reentrant(async |bed| {
         let proxy = bed.proxy();
         let client = bed.connect(builder(&proxy.url())).await;
@@ -107,7 +108,7 @@ async fn trap_02_nothing_is_sent_again_behind_our_back() {
             let error = lock.acquire(Acquire::new().owner(&owner).wait(ms(0))).await.unwrap_err();
             assert_doubt(&error);
             eventually("the release has come", async || proxy.requests_seen("EVALSHA") >= seen + 2).await;
-            // The query uses the same queue: anything that fred resends is sent before it.
+            // The query uses the same queue, so fred resends earlier commands before the query.
             assert!(!lock.is_locked().await.unwrap(), "{name}");
             assert_eq!(proxy.requests_seen("EVALSHA"), seen + 3, "the acquire, its undoing, and the query");
         }
@@ -115,11 +116,11 @@ async fn trap_02_nothing_is_sent_again_behind_our_back() {
     .await;
 }
 
-/// A dropped future does not recall its command: the command is sent when the server is back, and its success is not
-/// reported. Workaround: a begun call is completed (reaper/finished.rs, `Finished`'s `Drop`), and a grant without a
-/// taker is released (acquire/attempt.rs, `attempt`).
+/// A dropped future does not cancel its command. The command is sent when the server is back, and its success is not
+/// reported. Workaround: the reaper completes the call (reaper/finished.rs, `Finished`'s `Drop`), and an unused grant
+/// is released (acquire/attempt.rs, `attempt`).
 #[tokio::test]
-async fn trap_03_a_dropped_acquire_leaves_nothing_when_the_server_was_down() {
+async fn trap_03_dropped_acquire_leaves_no_keys_after_server_outage() {
     reentrant(async |bed| {
         // The timeout exceeds the outage, so the command is still queued when the server is back. Scripts are sent as
         // text, because a restarted server does not know their hashes.

@@ -52,9 +52,9 @@ async fn trap_08_a_silent_connection_is_replaced_under_steady_traffic() {
     .await;
 }
 
-/// `quit()` can hang when the server is away. Its time is bounded, then the connection's task is aborted (node.rs,
-/// `Node::close`). If locks were still to be released, the shutdown returns a timeout, closes all the same, and the
-/// locks end with their leases. `tests/sim/timing/client.rs` asserts when a shutdown ends.
+/// `quit()` can hang when the server is unreachable. After a time limit, the connection's task is aborted (node.rs,
+/// `Node::close`). If releases are pending, the shutdown returns a timeout but still closes, and the locks end with
+/// their leases. `tests/sim/timing/client.rs` asserts when a shutdown ends.
 #[tokio::test]
 async fn trap_12_a_shutdown_ends_when_the_server_is_away() {
     for how in ["killed", "frozen", "back"] {
@@ -92,7 +92,7 @@ async fn trap_12_a_shutdown_ends_when_the_server_is_away() {
 /// A demoted server refuses every write for as long as the connection lives. `READONLY` makes the client reconnect, and
 /// the new connection finds the new primary if the old address leads to it (node/connection.rs, `Connection::run`).
 #[tokio::test]
-async fn trap_16_a_demoted_server_is_left() {
+async fn trap_16_client_leaves_demoted_server_for_new_primary() {
     let new = RedisServer::start();
     reentrant(async |bed| {
         let proxy = bed.proxy();

@@ -9,7 +9,7 @@ use bed::{becomes, builder, ends, eventually, ms, reentrant, secs};
 
 /// fred's `subscribe()` completes before `SUBSCRIBE` is even written. Our own connection for messages waits for the
 /// server's reply; fred's subscriptions wait for the reply to a `PING` behind it (node/subscriptions.rs,
-/// `Subscriptions::subscribe`). Only then does a waiter ask once more and sleep.
+/// `Subscriptions::subscribe`). Only then does a waiter try once more and sleep.
 ///
 /// Here the `SUBSCRIBE` takes 300 ms, and the lock is released meanwhile. No message arrives, and no poll happens for
 /// an hour.
@@ -26,7 +26,7 @@ async fn trap_05_no_wake_up_is_lost_while_the_subscription_is_under_way() {
             proxy.on_request(Matcher::command("SUBSCRIBE"), Action::Delay(ms(300)));
             let waiting = takes(waiter.reentrant(&name));
             eventually("the waiter subscribes", async || proxy.requests_seen("SUBSCRIBE") > seen).await;
-            // A waiter that trusted the subscription too early would ask at once, and then sleep.
+            // A waiter that trusted the early completion would try at once, and then sleep.
             tokio::time::sleep(ms(100)).await;
             guard.unlock().await.unwrap();
             is_served("the waiter", waiting).await;
@@ -55,10 +55,10 @@ async fn trap_06_a_flood_of_messages_loses_no_waiter() {
             let held = holder.reentrant("lock").lock().await.unwrap();
             let waiting = takes(client.reentrant("lock"));
             becomes("subscribers", 1, async || bed.admin.numsub(channel).await).await;
-            // By then the waiter has asked once more, and sleeps.
+            // Time for the waiter to try once more, and sleep.
             tokio::time::sleep(ms(100)).await;
-            // Sent from another thread while this one stands still, so all messages are there when the client reads
-            // again.
+            // Another thread publishes while this thread is blocked, so all messages are in the socket when the client
+            // reads again.
             let url = bed.server.url();
             let flood = std::thread::spawn(move || {
                 runtime().block_on(async {

@@ -32,14 +32,14 @@ async fn crowd(bed: &Bed, clients: &[Client], tasks: usize, loops: usize, pause:
 }
 
 // testConcurrency_SingleInstance
-pub async fn one_client_fifteen_tasks(bed: &Bed) {
+pub async fn fifteen_tasks_of_one_client_exclude_each_other(bed: &Bed) {
     let clients = [bed.still_client().await];
     assert_eq!(crowd(bed, &clients, 15, 1, ms(5)).await, 15);
     assert_eq!(crowd(bed, &clients, 15, 40, ms(0)).await, 600);
 }
 
 // testConcurrencyLoop_MultiInstance
-pub async fn sixteen_clients_many_times_each(bed: &Bed) {
+pub async fn sixteen_clients_exclude_each_other(bed: &Bed) {
     let mut clients = Vec::new();
     for _ in 0..16 {
         clients.push(bed.still_client().await);
@@ -48,7 +48,7 @@ pub async fn sixteen_clients_many_times_each(bed: &Bed) {
 }
 
 // testConcurrency_MultiInstance
-pub async fn a_hundred_clients_once_each(bed: &Bed) {
+pub async fn hundred_clients_exclude_each_other(bed: &Bed) {
     let mut connecting = JoinSet::new();
     for _ in 0..100 {
         connecting.spawn(bed.builder().connect());
@@ -65,7 +65,7 @@ pub async fn a_hundred_clients_once_each(bed: &Bed) {
 }
 
 // testConcurrencyTryLockUnLock
-pub async fn held_means_registered(bed: &Bed) {
+pub async fn held_lock_is_registered_for_renewal(bed: &Bed) {
     let client = bed.still_client().await;
     let mut tasks = JoinSet::new();
     for _ in 0..16 {
@@ -91,7 +91,7 @@ pub async fn held_means_registered(bed: &Bed) {
 }
 
 // testSubscriptionsPerConnection; this crate always uses one connection for all subscriptions
-pub async fn many_jobs_leave_no_subscription(bed: &Bed) {
+pub async fn many_acquires_leave_no_subscription(bed: &Bed) {
     let linger = ms(200);
     let mut clients = Vec::new();
     for _ in 0..2 {
@@ -135,7 +135,7 @@ pub async fn one_name_does_not_starve_another(bed: &Subject<'_>) {
                     let guard = ends(&format!("round {round} on {name}"), lock.lock()).await.unwrap();
                     tokio::time::sleep(ms(1)).await;
                     guard.unlock().await.unwrap();
-                    // Sometimes long enough for the subscription to end.
+                    // Some pauses are long enough for the subscription to end.
                     tokio::time::sleep(ms(numbers.below(4))).await;
                 }
             });

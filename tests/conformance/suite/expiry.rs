@@ -9,15 +9,15 @@ use crate::subject::{Subject, passer, waiting};
 use bed::events::Events;
 use bed::{becomes, ends, freed, idle, ms, with_longer_waits};
 
-// testExpire. Waiters do not poll for an hour: only the end of the lease that they learned of wakes them.
-pub async fn a_waiter_has_the_lock_when_the_lease_is_over(bed: &Subject<'_>) {
+// testExpire. Waiters poll only every hour, so only the end of the known lease wakes a waiter.
+pub async fn waiter_acquires_when_the_lease_expires(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
-    // The waiter is in another process, or in this one.
+    // The waiter is at another client, or at the holder's client.
     for (n, waits) in [&theirs, &ours].into_iter().enumerate() {
         let (lock, other) = (bed.lock(&ours, &format!("job {n}")), bed.rival(waits, &format!("job {n}")));
         let guard = lock.lock_leased(ms(300)).await.unwrap();
         let second = ends("a waiter behind a lease", other.lock()).await.unwrap();
-        // By then the first guard's own deadline has passed.
+        // The first guard's deadline has passed before the second acquire.
         assert!(!guard.is_held() && second.is_held());
         let told = guard.name().to_owned();
         match guard.unlock().await.unwrap_err() {
@@ -40,8 +40,8 @@ pub async fn a_waiter_has_the_lock_when_the_lease_is_over(bed: &Subject<'_>) {
     }
 }
 
-// testAutoExpire: the client's runtime ends while it holds the lock, so that nothing more is sent
-pub async fn the_lock_of_a_crashed_client_expires(bed: &Subject<'_>) {
+// testAutoExpire: the client's runtime ends while it holds the lock, so the client sends no release
+pub async fn lock_of_crashed_client_expires(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let (held, is_held) = oneshot::channel();
     let (crash, crashes) = oneshot::channel::<()>();
@@ -80,14 +80,14 @@ pub async fn the_lock_of_a_crashed_client_expires(bed: &Subject<'_>) {
 }
 
 // testLockListener
-pub async fn a_release_deletes_the_key_once_and_a_lease_expires_once(bed: &Subject<'_>) {
+pub async fn release_deletes_key_once_and_lease_expires_once(bed: &Subject<'_>) {
     bed.admin.config_set("notify-keyspace-events", "Egx").await;
     let (deleted, expired) = ("__keyevent@0__:del", "__keyevent@0__:expired");
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let events = Events::subscribe(&bed.server, &[deleted, expired]).await;
     let count = |key: &str| (events.count(deleted, key), events.count(expired, key));
 
-    // Each round uses its own lock: a grant that arrives too late is dropped, and expires as well.
+    // Each round uses its own lock, because a grant that arrives too late is dropped and also causes an expiry event.
     let (name, key) = with_longer_waits(ms(300), async |lease| {
         let name = format!("job {}", lease.as_millis());
         let (lock, key) = (bed.lock(&ours, &name), bed.keys_of(&name).remove(0));
@@ -100,7 +100,7 @@ pub async fn a_release_deletes_the_key_once_and_a_lease_expires_once(bed: &Subje
             idle(&ours).await;
             return None;
         }
-        // A lost guard of several locks releases them shortly before the server would expire them.
+        // A lost guard of several locks releases the locks shortly before the server would expire their keys.
         let either = async || count(&key) == (1, 1) || bed.kind().several && count(&key) == (2, 0);
         becomes("one lease is over", true, either).await;
         // The late release finds no hold and publishes nothing.
@@ -110,14 +110,14 @@ pub async fn a_release_deletes_the_key_once_and_a_lease_expires_once(bed: &Subje
     .await;
     let both = || count(&key);
     let (deletions, expirations) = both();
-    // Another client takes the lock over: one deletion for each of the two.
+    // Two releases, by this client and by the waiter of another client: two more deletions.
     let guard = bed.lock(&ours, &name).lock().await.unwrap();
     let waiter = passer(bed.rival(&theirs, &name));
     waiting(&theirs, 1).await;
     guard.unlock().await.unwrap();
     ends("the waiter", waiter).await.unwrap();
     becomes("deletions and expirations after two more", (deletions + 2, expirations), async || both()).await;
-    // Events arrive in order: after the events of another lock, no more of this one can follow.
+    // Events arrive in order. After an event of a later lock, no event of this lock can follow.
     bed.lock(&ours, "last").lock().await.unwrap().unlock().await.unwrap();
     let last = &bed.keys_of("last")[0];
     becomes("deletions of another lock", 1, async || events.count(deleted, last)).await;

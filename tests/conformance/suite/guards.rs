@@ -6,7 +6,7 @@ use futures::poll;
 use crate::subject::{Subject, passer, waiting};
 use bed::{Bed, becomes, ends, enter, freed, ms};
 
-pub async fn a_dropped_guard_gives_back_one_of_two_holds(bed: &Bed) {
+pub async fn dropped_guard_releases_one_of_two_holds(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
     let me = client.owner();
@@ -14,15 +14,15 @@ pub async fn a_dropped_guard_gives_back_one_of_two_holds(bed: &Bed) {
     drop(enter(&*lock, &me).await);
     becomes("holds", 1, async || lock.hold_count(&me).await.unwrap()).await;
     assert!(outer.is_held());
-    // Commands of one owner are ordered: a guard that was dropped first is released first, so the next acquire does not
-    // count it.
+    // Commands of one owner are ordered. The dropped guard is released first, so the next acquire does not count its
+    // hold.
     drop(outer);
     let again = enter(&*lock, &me).await;
     assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
     assert_eq!(again.unlock().await.unwrap(), Released::Free);
 }
 
-pub async fn a_guard_may_be_dropped_anywhere(bed: &Bed) {
+pub async fn guard_dropped_anywhere_releases_the_lock(bed: &Bed) {
     fn is_free_to_roam<T: Send + Sync + 'static>(_: &T) {}
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
@@ -77,7 +77,7 @@ pub async fn a_guard_may_be_dropped_anywhere(bed: &Bed) {
     assert_eq!(released.join().unwrap().unwrap(), Released::Free);
 }
 
-pub async fn an_unlock_dropped_half_way_still_frees(bed: &Bed) {
+pub async fn unlock_dropped_half_way_frees_the_lock(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
     for polls in 0..4 {
@@ -95,7 +95,7 @@ pub async fn an_unlock_dropped_half_way_still_frees(bed: &Bed) {
     }
 }
 
-pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
+pub async fn hold_of_owner_is_released_by_another_client(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     let me = ours.owner();
@@ -108,7 +108,7 @@ pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
         assert_eq!(guard.into_owner().to_string(), me.to_string());
     }
     bed::idle(&ours).await;
-    // The owner travels as text.
+    // The owner is sent to the other process as text.
     let owner: Owner = me.to_string().parse().unwrap();
     assert!(other.is_held_by(&owner).await.unwrap());
     assert!(bed.rival(&ours, "job").try_lock().await.unwrap().is_none());
@@ -126,7 +126,7 @@ pub async fn an_owner_is_released_by_another_client(bed: &Subject<'_>) {
     ends("the waiter, which is woken by the release alone", waiter).await.unwrap();
 }
 
-pub async fn an_owner_without_guard_is_not_renewed(bed: &Subject<'_>) {
+pub async fn hold_without_guard_is_not_renewed(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
     let guard = lock.lock().await.unwrap();
@@ -136,7 +136,7 @@ pub async fn an_owner_without_guard_is_not_renewed(bed: &Subject<'_>) {
     assert_eq!(lock.release(&owner).await.unwrap(), Released::Free);
 }
 
-pub async fn an_owner_without_guard_is_renewed_for_its_other_guard(bed: &Subject<'_>) {
+pub async fn hold_without_guard_is_renewed_for_the_owners_other_guard(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
     let owner = client.owner();
@@ -149,7 +149,7 @@ pub async fn an_owner_without_guard_is_renewed_for_its_other_guard(bed: &Subject
     assert_eq!(kept.unlock().await.unwrap(), Released::Free);
 }
 
-pub async fn an_owner_moves_to_another_client_and_back(bed: &Subject<'_>) {
+pub async fn owner_moves_to_another_client_and_back(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     let owner = lock.lock().await.unwrap().into_owner();
@@ -164,7 +164,7 @@ pub async fn an_owner_moves_to_another_client_and_back(bed: &Subject<'_>) {
     assert_eq!(back.unlock().await.unwrap(), Released::Free);
 }
 
-pub async fn a_scope_is_one_owner(bed: &Subject<'_>) {
+pub async fn scope_acquires_as_one_owner(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let (lock, rival) = (bed.lock(&client, "job"), bed.rival(&client, "job"));
     let (me, you) = (client.owner(), client.owner());
@@ -173,7 +173,7 @@ pub async fn a_scope_is_one_owner(bed: &Subject<'_>) {
         let inner = lock.try_lock().await.unwrap().expect("the same owner");
         assert_eq!((outer.owner(), inner.owner()), (&me, &me));
         assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
-        // An explicit owner or an inner scope takes precedence, and a spawned task is outside the scope.
+        // An explicit owner or an inner scope takes precedence. A spawned task is outside the scope.
         assert!(rival.acquire(Acquire::new().owner(&you).wait(ms(0))).await.unwrap().is_none());
         assert!(you.scope(rival.try_lock()).await.unwrap().is_none());
         let apart = rival.clone();
@@ -185,7 +185,7 @@ pub async fn a_scope_is_one_owner(bed: &Subject<'_>) {
     let guard = lock.try_lock().await.unwrap().unwrap();
     assert_ne!(guard.owner(), &me);
     guard.unlock().await.unwrap();
-    // Tasks that act as one owner at the same time all get in, and each has to release.
+    // Concurrent tasks of one owner all acquire, and each must release its own hold.
     let guards = futures::future::join_all((0..20).map(|_| enter(&*lock, &me))).await;
     assert_eq!(lock.hold_count(&me).await.unwrap(), 20);
     let released = futures::future::join_all(guards.into_iter().map(Guard::unlock)).await;

@@ -8,7 +8,7 @@ use crate::subject::{Subject, passer, quiet, waiting};
 use bed::{Bed, becomes, ends, enter, ms, secs};
 
 // testLockUnlock, and testLockFailoverInCluster without a failing node
-pub async fn rounds_on_one_handle_leave_the_lock_free(bed: &Bed) {
+pub async fn repeated_acquires_on_one_handle_leave_the_lock_free(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
     for _ in 0..10 {
@@ -29,7 +29,7 @@ pub async fn each_re_entry_needs_its_own_unlock(bed: &Subject<'_>) {
     let outer = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
     let inner = lock.acquire(Acquire::new().owner(&me).wait(ms(0))).await.unwrap().unwrap();
     assert_eq!(outer.owner(), inner.owner());
-    // Without this owner, even the same client is another holder.
+    // An acquire without this owner is refused, even at the same client.
     assert!(bed.rival(&ours, "job").try_lock().await.unwrap().is_none());
     assert_eq!(inner.unlock().await.unwrap(), Released::StillHeld(1));
     assert!(outer.is_held());
@@ -39,7 +39,7 @@ pub async fn each_re_entry_needs_its_own_unlock(bed: &Subject<'_>) {
 }
 
 // testGetHoldCount, and ReadLockEntryTest: no renewal is left
-pub async fn the_hold_count_follows_every_step(bed: &Bed) {
+pub async fn hold_count_follows_every_acquire_and_release(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
     let me = client.owner();
@@ -49,7 +49,7 @@ pub async fn the_hold_count_follows_every_step(bed: &Bed) {
         guards.push(enter(&*lock, &me).await);
         assert_eq!(lock.hold_count(&me).await.unwrap(), count);
     }
-    // The guards are released in any order: each stands for one hold.
+    // Guards can be released in any order. Each guard is one hold.
     guards.swap(0, 3);
     for left in (0..5).rev() {
         let released = guards.pop().unwrap().unlock().await.unwrap();
@@ -60,7 +60,7 @@ pub async fn the_hold_count_follows_every_step(bed: &Bed) {
 }
 
 // testIsHeldByCurrentThread, testIsHeldByCurrentThreadOtherThread, testIsLocked, testIsLockedOtherThread
-pub async fn everybody_sees_who_holds_it(bed: &Bed) {
+pub async fn holder_is_visible_to_every_client(bed: &Bed) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let lock = bed.lock(&ours, "job");
     let (me, you) = (ours.owner(), ours.owner());
@@ -84,7 +84,7 @@ pub async fn everybody_sees_who_holds_it(bed: &Bed) {
 }
 
 // testUnlockFail
-pub async fn an_unlock_by_a_non_holder_changes_nothing(bed: &Subject<'_>) {
+pub async fn release_by_non_holder_is_refused_and_keeps_the_hold(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     let guard = lock.lock().await.unwrap();
@@ -109,12 +109,12 @@ pub async fn an_unlock_by_a_non_holder_changes_nothing(bed: &Subject<'_>) {
 }
 
 // testForceUnlock
-pub async fn force_unlock_frees_it_for_everyone(bed: &Subject<'_>) {
+pub async fn force_unlock_frees_the_lock_and_wakes_waiters(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     assert!(!lock.force_unlock().await.unwrap());
 
-    // The holder's own client forces: its guard knows at once.
+    // The holder's own client forces the lock. The guard reports the loss at once.
     let guard = lock.lock().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     assert!(!guard.is_held());
@@ -125,7 +125,7 @@ pub async fn force_unlock_frees_it_for_everyone(bed: &Subject<'_>) {
     let lost = guard.unlock().await.unwrap_err();
     assert!(matches!(&lost, Error::Lost { name, .. } if **name == *told), "{lost:?}");
 
-    // Another client forces. There are three holds, and a waiter at each client, which is woken.
+    // Another client forces the lock. There are three holds, and one waiter at each client. Both waiters are woken.
     let me = ours.owner();
     let mut guards = Vec::new();
     for _ in 0..bed.kind().most_holds(3) {
@@ -149,7 +149,7 @@ pub async fn force_unlock_frees_it_for_everyone(bed: &Subject<'_>) {
 }
 
 // testRemainTimeToLive
-pub async fn the_lease_belongs_to_the_call(bed: &Bed) {
+pub async fn lease_applies_to_its_own_acquire_only(bed: &Bed) {
     let client = bed.client().await;
     let lock = bed.lock(&client, "job");
     assert_eq!(lock.remaining_ttl().await.unwrap(), None);
@@ -180,7 +180,7 @@ pub async fn the_lease_belongs_to_the_call(bed: &Bed) {
 }
 
 // testRemainTimeToLive2
-pub async fn a_partial_unlock_keeps_the_lease_of_the_call(bed: &Bed) {
+pub async fn release_of_one_of_several_holds_keeps_the_lease(bed: &Bed) {
     let client = bed.client().await;
     let lock = bed.lock(&client, "job");
     let me = client.owner();
@@ -199,7 +199,7 @@ pub async fn a_partial_unlock_keeps_the_lease_of_the_call(bed: &Bed) {
 }
 
 // testInCluster, with one node
-pub async fn names_of_many_slots_are_renewed(bed: &Subject<'_>) {
+pub async fn locks_in_many_slots_are_renewed(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let mut guards = Vec::new();
     for n in 0..20 {
@@ -214,12 +214,12 @@ pub async fn names_of_many_slots_are_renewed(bed: &Subject<'_>) {
     }
 }
 
-pub async fn a_handle_names_its_lock_and_can_be_shared(bed: &Subject<'_>) {
+pub async fn handle_reports_lock_name_and_works_across_tasks(bed: &Subject<'_>) {
     let (lock_name, guard_name) = (bed.kind().called)("orders:42");
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "orders:42");
     assert_eq!(lock.name(), lock_name);
-    // A handle works from any task and thread.
+    // A lock object works from any task and thread.
     let handle = lock.clone();
     let guard = tokio::spawn(async move { handle.lock().await.unwrap() }).await.unwrap();
     assert_eq!(guard.name(), guard_name);

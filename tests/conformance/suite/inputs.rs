@@ -1,4 +1,4 @@
-//! Senseless inputs, keys of other types, closed clients.
+//! Invalid inputs, keys of other types, closed clients.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn every_call(client: &Client, lock: &dyn DistLock) -> Vec<(&'static str, 
     ]
 }
 
-pub async fn impossible_names_are_refused_unsent(bed: &Subject<'_>) {
+pub async fn invalid_names_are_refused_without_sending_commands(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     sent(bed).await;
     for name in [String::new(), "x".repeat(5 * 1024)] {
@@ -39,16 +39,16 @@ pub async fn impossible_names_are_refused_unsent(bed: &Subject<'_>) {
         }
     }
     assert_eq!(sent(bed).await, only(&[]));
-    // 4 KiB is the longest key.
+    // A key may have at most 4 KiB.
     let longest = "x".repeat(4 * 1024 - bed.added_to_names());
     let guard = bed.lock(&client, &longest).lock().await.unwrap();
     assert!(bed.rival(&client, &longest).try_lock().await.unwrap().is_none());
     guard.unlock().await.unwrap();
 }
 
-pub async fn impossible_leases_are_refused_unsent(bed: &Bed) {
-    /// The hold is confirmed once for each connection that comes up late, and a cluster has three. A refused call that is sent
-    /// is seen in every round.
+pub async fn invalid_leases_are_refused_without_sending_commands(bed: &Bed) {
+    /// A hold is confirmed again for each connection that opens late, and a cluster has three. A wrongly sent call
+    /// would show in every round.
     const ROUNDS: usize = 4;
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
@@ -73,7 +73,7 @@ pub async fn impossible_leases_are_refused_unsent(bed: &Bed) {
     held.unlock().await.unwrap();
 }
 
-pub async fn the_shortest_and_the_longest_lease(bed: &Bed) {
+pub async fn longest_lease_is_set_and_shortest_leases_leave_the_lock_free(bed: &Bed) {
     let client = bed.still_client().await;
     let lock = bed.lock(&client, "job");
     let guard = lock.lock_leased(TEN_YEARS).await.unwrap();
@@ -81,7 +81,7 @@ pub async fn the_shortest_and_the_longest_lease(bed: &Bed) {
     assert!(ttl > TEN_YEARS / 2 && ttl <= TEN_YEARS, "{ttl:?}");
     assert!(guard.is_held() && guard.remaining() > TEN_YEARS / 2);
     guard.unlock().await.unwrap();
-    // So short that the cautious local deadline may pass before the lock is usable.
+    // So short that the early local deadline may pass before the acquire returns.
     for lease in [ms(3), ms(4), ms(5)] {
         match lock.acquire(Acquire::new().wait(ms(300)).lease(lease)).await {
             Ok(guard) => drop(guard),
@@ -91,51 +91,52 @@ pub async fn the_shortest_and_the_longest_lease(bed: &Bed) {
     freed(&lock).await;
 }
 
-pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
-    let client = bed.still_client().await;
+/// Puts a key in place of the lock's name in a command.
+fn with_key<'a>(make: &[&'a str], key: &'a str) -> Vec<&'a str> {
+    make.iter().map(|word| if *word == "job" { key } else { *word }).collect()
+}
+
+/// Creates the lock's keys by this command. Every call is refused and leaves the keys unchanged.
+async fn refuse_every_call(bed: &Subject<'_>, client: &Client, make: &[&str]) {
     let admin = &bed.admin;
-    let text = bed.kind().is_text;
-    let other: &[&str] = if text { &["HSET", "job", "f", "1"] } else { &["SET", "job", "x"] };
-    let makers = [other, &["RPUSH", "job", "x"], &["ZADD", "job", "1", "x"], &["XADD", "job", "*", "f", "x"]];
-    for make in makers {
-        let keys = bed.keys_of("job");
-        for key in &keys {
-            let make: Vec<&str> = make.iter().map(|word| if *word == "job" { key } else { *word }).collect();
-            admin.raw(&make).await.unwrap();
-        }
-        let dumps = async || {
-            let mut dumps: Vec<Vec<u8>> = Vec::new();
-            for key in &keys {
-                dumps.push(admin.cmd(&["DUMP", key]).await);
-            }
-            dumps
-        };
-        let before = dumps().await;
-        let lock = bed.lock(&client, "job");
-        for (call, outcome) in every_call(&client, &*lock).await {
-            // A single `SET` reports only that the key exists.
-            if text && call == "try_lock" && outcome.is_ok() {
-                continue;
-            }
-            let refused = cause(outcome.unwrap_err());
-            let Error::WrongType { name, .. } = &refused else { panic!("{make:?}, {call}: {refused:?}") };
-            // The error names the key. A lock made of others names one of its members' keys.
-            assert!(keys.iter().any(|key| **key == **name), "{call}: {name}");
-            assert!(!refused.is_retryable() && !refused.outcome_unknown());
-        }
-        assert_eq!(before, dumps().await, "{make:?}");
-        for key in &keys {
-            admin.cmd::<()>(&["DEL", key]).await;
-        }
-        lock.lock().await.unwrap().unlock().await.unwrap();
+    let keys = bed.keys_of("job");
+    for key in &keys {
+        admin.raw(&with_key(make, key)).await.unwrap();
     }
-    let lock = bed.lock(&client, "job");
-    // If only one of several keys is wrong, the error names that key.
+    let dumps = async || {
+        let mut dumps: Vec<Vec<u8>> = Vec::new();
+        for key in &keys {
+            dumps.push(admin.cmd(&["DUMP", key]).await);
+        }
+        dumps
+    };
+    let before = dumps().await;
+    let lock = bed.lock(client, "job");
+    for (call, outcome) in every_call(client, &*lock).await {
+        // A single `SET` reports only that the key exists.
+        if bed.kind().is_text && call == "try_lock" && outcome.is_ok() {
+            continue;
+        }
+        let refused = cause(outcome.unwrap_err());
+        let Error::WrongType { name, .. } = &refused else { panic!("{make:?}, {call}: {refused:?}") };
+        // The error names the key. A lock made of others names one of its members' keys.
+        assert!(keys.iter().any(|key| **key == **name), "{call}: {name}");
+        assert!(!refused.is_retryable() && !refused.outcome_unknown());
+    }
+    assert_eq!(before, dumps().await, "{make:?}");
+    for key in &keys {
+        admin.cmd::<()>(&["DEL", key]).await;
+    }
+    lock.lock().await.unwrap().unlock().await.unwrap();
+}
+
+/// Creates one of several keys at a time by this command. The error names the created key.
+async fn name_the_wrong_key(bed: &Subject<'_>, lock: &dyn DistLock, make: &[&str]) {
+    let admin = &bed.admin;
     for key in bed.keys_of("job") {
-        let make: Vec<&str> = other.iter().map(|word| if *word == "job" { &key } else { *word }).collect();
-        admin.raw(&make).await.unwrap();
+        admin.raw(&with_key(make, &key)).await.unwrap();
         for outcome in [lock.try_lock().await, lock.lock().await.map(Some)] {
-            if text && matches!(outcome, Ok(None)) {
+            if bed.kind().is_text && matches!(outcome, Ok(None)) {
                 continue;
             }
             let refused = cause(outcome.unwrap_err());
@@ -143,7 +144,11 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
         }
         admin.cmd::<()>(&["DEL", &key]).await;
     }
-    // The key is overwritten while the lock is held: the holder learns of the loss, and its release does no harm.
+}
+
+/// Overwrites the key while the lock is held. The holder learns of the loss, and its release leaves the key unchanged.
+async fn overwrite_held_key(bed: &Subject<'_>, client: &Client, lock: &dyn DistLock) {
+    let admin = &bed.admin;
     let guard = lock.lock().await.unwrap();
     let key = &bed.keys_of("job")[0];
     admin.cmd::<()>(&["SET", key, "x"]).await;
@@ -154,11 +159,23 @@ pub async fn a_key_of_another_type_is_left_alone(bed: &Subject<'_>) {
     assert!(matches!(&lost, Error::Lost { name, why: Lost::Gone } if **name == *told), "{lost:?}");
     assert_eq!(admin.cmd::<String>(&["GET", key]).await, "x");
     admin.cmd::<()>(&["DEL", key]).await;
+}
+
+pub async fn key_of_wrong_type_is_reported_and_left_unchanged(bed: &Subject<'_>) {
+    let client = bed.still_client().await;
+    let other: &[&str] = if bed.kind().is_text { &["HSET", "job", "f", "1"] } else { &["SET", "job", "x"] };
+    let makers = [other, &["RPUSH", "job", "x"], &["ZADD", "job", "1", "x"], &["XADD", "job", "*", "f", "x"]];
+    for make in makers {
+        refuse_every_call(bed, &client, make).await;
+    }
+    let lock = bed.lock(&client, "job");
+    name_the_wrong_key(bed, &*lock, other).await;
+    overwrite_held_key(bed, &client, &*lock).await;
     bed.sweep_covers().await;
 }
 
-// A lock without renewal and without a TTL: Redisson's orphan, or a forgery
-pub async fn a_stranger_without_a_lease_is_waited_for_in_vain(bed: &Subject<'_>) {
+// A lock without renewal and without a TTL, left by Redisson or written by a third party
+pub async fn wait_behind_a_stranger_without_a_lease_times_out(bed: &Subject<'_>) {
     let client = bed.still_client().await;
     let (lock, rival) = (bed.lock(&client, "job"), bed.rival(&client, "job"));
     for field in ["somebody", "not:a:uuid", "", "\u{0}"] {
@@ -173,7 +190,7 @@ pub async fn a_stranger_without_a_lease_is_waited_for_in_vain(bed: &Subject<'_>)
     }
 }
 
-pub async fn a_closed_client_says_so(bed: &Subject<'_>) {
+pub async fn closed_client_returns_closed_errors(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let lock = bed.lock(&ours, "job");
     let rival = bed.rival(&ours, "busy");

@@ -12,24 +12,24 @@ pub mod waiting;
 /// A holder without waiters.
 macro_rules! alone {
     ($body:ident) => {
-        $body!(one_thread holding::rounds_on_one_handle_leave_the_lock_free);
-        $body!(threads holding::everybody_sees_who_holds_it);
-        $body!(one_thread holding::an_unlock_by_a_non_holder_changes_nothing);
-        $body!(one_thread holding::the_lease_belongs_to_the_call);
-        $body!(cluster_node holding::names_of_many_slots_are_renewed);
-        $body!(one_thread holding::a_handle_names_its_lock_and_can_be_shared);
+        $body!(one_thread holding::repeated_acquires_on_one_handle_leave_the_lock_free);
+        $body!(threads holding::holder_is_visible_to_every_client);
+        $body!(one_thread holding::release_by_non_holder_is_refused_and_keeps_the_hold);
+        $body!(one_thread holding::lease_applies_to_its_own_acquire_only);
+        $body!(cluster_node holding::locks_in_many_slots_are_renewed);
+        $body!(one_thread holding::handle_reports_lock_name_and_works_across_tasks);
 
-        $body!(threads exclusion::held_means_registered);
+        $body!(threads exclusion::held_lock_is_registered_for_renewal);
 
-        $body!(threads guards::a_guard_may_be_dropped_anywhere);
-        $body!(threads guards::an_unlock_dropped_half_way_still_frees);
+        $body!(threads guards::guard_dropped_anywhere_releases_the_lock);
+        $body!(threads guards::unlock_dropped_half_way_frees_the_lock);
 
-        $body!(one_thread signals::a_release_is_never_a_loss);
+        $body!(one_thread signals::release_is_never_reported_as_a_loss);
         $body!(one_thread signals::extend_replaces_the_lease);
 
-        $body!(one_thread inputs::impossible_leases_are_refused_unsent);
-        $body!(one_thread inputs::the_shortest_and_the_longest_lease);
-        $body!(one_thread inputs::a_key_of_another_type_is_left_alone);
+        $body!(one_thread inputs::invalid_leases_are_refused_without_sending_commands);
+        $body!(one_thread inputs::longest_lease_is_set_and_shortest_leases_leave_the_lock_free);
+        $body!(one_thread inputs::key_of_wrong_type_is_reported_and_left_unchanged);
     };
 }
 pub(crate) use alone;
@@ -37,10 +37,10 @@ pub(crate) use alone;
 /// An owner that re-enters, without rivals.
 macro_rules! again {
     ($body:ident) => {
-        $body!(one_thread holding::the_hold_count_follows_every_step);
-        $body!(one_thread holding::a_partial_unlock_keeps_the_lease_of_the_call);
+        $body!(one_thread holding::hold_count_follows_every_acquire_and_release);
+        $body!(one_thread holding::release_of_one_of_several_holds_keeps_the_lease);
 
-        $body!(one_thread guards::a_dropped_guard_gives_back_one_of_two_holds);
+        $body!(one_thread guards::dropped_guard_releases_one_of_two_holds);
     };
 }
 pub(crate) use again;
@@ -48,11 +48,11 @@ pub(crate) use again;
 /// Renewals, and dead holders.
 macro_rules! renewed {
     ($body:ident) => {
-        $body!(one_thread waiting::a_dropped_try_lock_leaves_no_orphan);
-        $body!(one_server waiting::a_server_that_is_gone_is_an_error_and_not_a_hang);
-        $body!(threads expiry::the_lock_of_a_crashed_client_expires);
-        $body!(one_thread guards::an_owner_without_guard_is_not_renewed);
-        $body!(one_thread signals::work_under_the_lock_is_stopped_when_it_is_lost);
+        $body!(one_thread waiting::dropped_try_lock_leaves_no_keys);
+        $body!(one_server waiting::acquire_without_a_server_returns_an_error);
+        $body!(threads expiry::lock_of_crashed_client_expires);
+        $body!(one_thread guards::hold_without_guard_is_not_renewed);
+        $body!(one_thread signals::run_stops_its_work_when_the_lock_is_lost);
         $body!(one_thread signals::extend_ends_the_renewals);
     };
 }
@@ -61,7 +61,7 @@ pub(crate) use renewed;
 /// Renewals of an owner that re-enters.
 macro_rules! again_renewed {
     ($body:ident) => {
-        $body!(one_thread guards::an_owner_without_guard_is_renewed_for_its_other_guard);
+        $body!(one_thread guards::hold_without_guard_is_renewed_for_the_owners_other_guard);
     };
 }
 pub(crate) use again_renewed;
@@ -69,28 +69,28 @@ pub(crate) use again_renewed;
 /// A holder, and rivals that wait or are refused.
 macro_rules! beside {
     ($body:ident) => {
-        $body!(threads holding::force_unlock_frees_it_for_everyone);
+        $body!(threads holding::force_unlock_frees_the_lock_and_wakes_waiters);
 
         $body!(threads exclusion::one_name_does_not_starve_another);
         $body!(one_thread exclusion::all_kinds_of_acquire_exclude_each_other);
 
-        $body!(one_thread waiting::a_wait_ends_without_the_lock_and_disturbs_nobody);
-        $body!(threads waiting::a_release_wakes_a_waiter_of_another_client);
-        $body!(threads waiting::dropped_waiters_leave_nothing);
+        $body!(one_thread waiting::timed_out_wait_does_not_disturb_other_waiters);
+        $body!(threads waiting::release_wakes_a_waiter_of_another_client);
+        $body!(threads waiting::dropped_waiters_leave_no_subscription_and_no_hold);
 
-        $body!(one_thread expiry::a_waiter_has_the_lock_when_the_lease_is_over);
-        $body!(one_server expiry::a_release_deletes_the_key_once_and_a_lease_expires_once);
+        $body!(one_thread expiry::waiter_acquires_when_the_lease_expires);
+        $body!(one_server expiry::release_deletes_key_once_and_lease_expires_once);
 
-        $body!(one_thread guards::an_owner_is_released_by_another_client);
+        $body!(one_thread guards::hold_of_owner_is_released_by_another_client);
 
-        $body!(one_thread signals::a_lease_is_over_for_its_guard_before_anybody_else_has_the_lock);
+        $body!(one_thread signals::lease_ends_for_its_guard_before_another_client_acquires);
 
-        $body!(one_thread inputs::impossible_names_are_refused_unsent);
-        $body!(one_thread inputs::a_closed_client_says_so);
+        $body!(one_thread inputs::invalid_names_are_refused_without_sending_commands);
+        $body!(one_thread inputs::closed_client_returns_closed_errors);
 
-        $body!(threads names::odd_names_are_locks_of_their_own);
+        $body!(threads names::odd_names_are_separate_locks);
         $body!(cluster_node names::odd_names_stay_in_one_slot);
-        $body!(one_thread names::a_prefix_is_part_of_the_key_and_not_of_the_name);
+        $body!(one_thread names::prefix_is_part_of_the_key_and_not_of_the_name);
     };
 }
 pub(crate) use beside;
@@ -100,8 +100,8 @@ macro_rules! again_beside {
     ($body:ident) => {
         $body!(threads holding::each_re_entry_needs_its_own_unlock);
 
-        $body!(one_thread guards::an_owner_moves_to_another_client_and_back);
-        $body!(threads guards::a_scope_is_one_owner);
+        $body!(one_thread guards::owner_moves_to_another_client_and_back);
+        $body!(threads guards::scope_acquires_as_one_owner);
     };
 }
 pub(crate) use again_beside;
@@ -109,7 +109,7 @@ pub(crate) use again_beside;
 /// Many exclusive holders of one client.
 macro_rules! queued {
     ($body:ident) => {
-        $body!(threads exclusion::one_client_fifteen_tasks);
+        $body!(threads exclusion::fifteen_tasks_of_one_client_exclude_each_other);
         $body!(threads waiting::waiters_of_one_client_are_served_in_order);
     };
 }
@@ -118,7 +118,7 @@ pub(crate) use queued;
 /// Exclusive holders of many clients.
 macro_rules! crowded {
     ($body:ident) => {
-        $body!(threads exclusion::sixteen_clients_many_times_each);
+        $body!(threads exclusion::sixteen_clients_exclude_each_other);
     };
 }
 pub(crate) use crowded;
@@ -126,8 +126,8 @@ pub(crate) use crowded;
 /// The same with more clients.
 macro_rules! swarming {
     ($body:ident) => {
-        $body!(threads exclusion::a_hundred_clients_once_each);
-        $body!(threads exclusion::many_jobs_leave_no_subscription);
+        $body!(threads exclusion::hundred_clients_exclude_each_other);
+        $body!(threads exclusion::many_acquires_leave_no_subscription);
     };
 }
 pub(crate) use swarming;
@@ -135,7 +135,7 @@ pub(crate) use swarming;
 /// A holder without a lease.
 macro_rules! endless {
     ($body:ident) => {
-        $body!(one_thread inputs::a_stranger_without_a_lease_is_waited_for_in_vain);
+        $body!(one_thread inputs::wait_behind_a_stranger_without_a_lease_times_out);
     };
 }
 pub(crate) use endless;

@@ -31,10 +31,10 @@ const ODD: [&str; 24] = [
     "\"quoted\" 'too' \\",
 ];
 
-/// Names whose keys are in two slots, for Redisson too. A cluster refuses them.
+/// Names whose keys are in two slots. A cluster refuses such names, as with Redisson.
 const SPLIT: [&str; 5] = ["{}", "a{b", "x}y", "}{", "a{}b"];
 
-pub async fn odd_names_are_locks_of_their_own(bed: &Subject<'_>) {
+pub async fn odd_names_are_separate_locks(bed: &Subject<'_>) {
     each_is_a_lock(bed, bed::is_cluster()).await;
 }
 
@@ -46,7 +46,7 @@ async fn each_is_a_lock(bed: &Subject<'_>, is_cluster: bool) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let names: Vec<&str> = ODD.into_iter().filter(|name| !is_cluster || !SPLIT.contains(name)).collect();
     let mut guards = Vec::new();
-    // All are held at once, so no two names are the same lock.
+    // All locks are held at once, so no two names are the same lock.
     for name in &names {
         let lock = bed.lock(&ours, name);
         let (lock_name, guard_name) = (bed.kind().called)(name);
@@ -74,7 +74,7 @@ async fn each_is_a_lock(bed: &Subject<'_>, is_cluster: bool) {
     }
 }
 
-pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Subject<'_>) {
+pub async fn prefix_is_part_of_the_key_and_not_of_the_name(bed: &Subject<'_>) {
     let plain = bed.still_client().await;
     for prefix in ["app:", "{app}:", "ünï ", "\u{0}"] {
         let client = bed.connect(bed.still_builder().name_prefix(prefix)).await;
@@ -83,7 +83,8 @@ pub async fn a_prefix_is_part_of_the_key_and_not_of_the_name(bed: &Subject<'_>) 
         let guard = lock.lock().await.unwrap();
         assert_eq!((lock.name().to_owned(), guard.name().to_owned()), (bed.kind().called)("job"));
         assert_eq!(bed.main_keys().await, bed.keys_of(&format!("{prefix}job")));
-        // The full name is the same lock, and the short name is another one. Waiters are woken across both clients.
+        // For the client without a prefix, the full name is the same lock and the short name is another lock. Each
+        // client wakes the other's waiters.
         let full = bed.lock(&plain, &format!("{prefix}job"));
         assert!(full.is_held_by(guard.owner()).await.unwrap());
         bed.lock(&plain, "job").try_lock().await.unwrap().expect("another lock").unlock().await.unwrap();

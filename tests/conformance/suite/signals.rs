@@ -22,7 +22,7 @@ fn is_lost<T>(outcome: &Result<T>, guard: &Guard, how: Lost) -> bool {
     matches!(outcome, Err(Error::Lost { name, why }) if **name == *guard.name() && *why == how)
 }
 
-pub async fn work_under_the_lock_is_stopped_when_it_is_lost(bed: &Subject<'_>) {
+pub async fn run_stops_its_work_when_the_lock_is_lost(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     let guard = lock.lock().await.unwrap();
@@ -51,7 +51,7 @@ pub async fn work_under_the_lock_is_stopped_when_it_is_lost(bed: &Subject<'_>) {
     bed.sweep_covers().await;
 }
 
-pub async fn a_lease_is_over_for_its_guard_before_anybody_else_has_the_lock(bed: &Subject<'_>) {
+pub async fn lease_ends_for_its_guard_before_another_client_acquires(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.rival(&theirs, "job"));
     for _ in 0..3 {
@@ -72,13 +72,13 @@ pub async fn a_lease_is_over_for_its_guard_before_anybody_else_has_the_lock(bed:
     }
 }
 
-pub async fn a_release_is_never_a_loss(bed: &Bed) {
+pub async fn release_is_never_reported_as_a_loss(bed: &Bed) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.lock(&theirs, "job"));
     let guard = lock.lock_leased(secs(60)).await.unwrap();
     let (lost, expiring) = (guard.lost(), guard.expiring());
     guard.unlock().await.unwrap();
-    // The futures outlive the guard.
+    // The futures may outlive the guard.
     other.lock().await.unwrap().unlock().await.unwrap();
     assert!(lost.now_or_never().is_none() && expiring.now_or_never().is_none(), "an unlock was taken for a loss");
 
@@ -102,7 +102,7 @@ pub async fn extend_replaces_the_lease(bed: &Bed) {
     let ttl = lock.remaining_ttl().await.unwrap().unwrap();
     assert!(ttl > secs(60) && ttl <= secs(600), "extended to 600 s: {ttl:?}");
     assert!(guard.remaining() > secs(60) && guard.remaining() < secs(600), "{:?}", guard.remaining());
-    // A shorter lease may be over when its reply arrives.
+    // A shorter lease may have expired when its reply arrives.
     let _ = guard.extend(ms(100)).await;
     let lost = ends("lost() of a lease that was made short", guard.lost()).await;
     assert!(is_lost(&Err::<(), _>(lost.clone()), &guard, Lost::Expired), "{lost:?}");

@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use crate::subject::{Subject, cause, passer, waiting};
 use bed::{Bed, becomes, ends, freed, idle, in_vain, ms, secs};
 
-// testTryLockWait, testLockUninterruptibly: only dropping a future interrupts it
-pub async fn a_wait_ends_without_the_lock_and_disturbs_nobody(bed: &Subject<'_>) {
+// testTryLockWait, testLockUninterruptibly: only dropping a future ends its wait early
+pub async fn timed_out_wait_does_not_disturb_other_waiters(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, beside) = (bed.rival(&theirs, "job"), bed.rival(&ours, "job"));
     let guard = bed.lock(&ours, "job").lock_for(Duration::MAX).await.unwrap().expect("it is free");
@@ -21,9 +21,9 @@ pub async fn a_wait_ends_without_the_lock_and_disturbs_nobody(bed: &Subject<'_>)
     let mut here = std::pin::pin!(beside.acquire(Acquire::new().wait(Duration::MAX).lease(secs(60))));
     for wait in [ms(0), Duration::from_nanos(1), Duration::from_micros(900), ms(3), ms(50)] {
         assert!(poll!(&mut waiter).is_pending() && poll!(&mut here).is_pending(), "somebody else holds it");
-        // Behind a holder of another client, and of this one.
+        // Behind a holder at another client, and at the same client.
         for rival in [&lock, &beside] {
-            // A command timeout counts, too: the pending waiters are not polled meanwhile.
+            // A command timeout is accepted, too.
             let outcome = ends("a short wait", rival.lock_for(wait)).await;
             assert!(in_vain(&outcome), "after a wait of {wait:?}: {outcome:?}");
             assert!(rival.try_lock().await.unwrap().is_none());
@@ -44,7 +44,7 @@ pub async fn a_wait_ends_without_the_lock_and_disturbs_nobody(bed: &Subject<'_>)
     second.unwrap();
 }
 
-pub async fn a_release_wakes_a_waiter_of_another_client(bed: &Subject<'_>) {
+pub async fn release_wakes_a_waiter_of_another_client(bed: &Subject<'_>) {
     let (ours, theirs) = (bed.still_client().await, bed.still_client().await);
     let (lock, other) = (bed.lock(&ours, "job"), bed.rival(&theirs, "job"));
     for round in 0..20 {
@@ -60,7 +60,7 @@ pub async fn a_release_wakes_a_waiter_of_another_client(bed: &Subject<'_>) {
 
 pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
     const WAITERS: usize = 30;
-    // A fair lock's waiters keep their places even if this process stands still for a while.
+    // A long `fair_wait`, so that a fair lock's waiters keep their places while this process is suspended.
     let builder = || bed.still_builder().fair_wait(secs(300));
     let (ours, theirs) = (bed.connect(builder()).await, bed.connect(builder()).await);
     for holder in [&ours, &theirs] {
@@ -78,7 +78,7 @@ pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
                 }
             });
             waiting(&ours, n + 1).await;
-            // Commands on several connections may overtake each other.
+            // Commands on different connections may overtake each other.
             if let Some(queue) = bed.kind().queue {
                 let queue = queue("job");
                 becomes("places in the queue", n + 1, async || bed.admin.cmd(&["LLEN", &queue]).await).await;
@@ -94,13 +94,13 @@ pub async fn waiters_of_one_client_are_served_in_order(bed: &Subject<'_>) {
 }
 
 // testLockIsNotRenewedAfterInterruptedTryLock. The watchdog's lease lasts an hour.
-pub async fn a_dropped_try_lock_leaves_no_orphan(bed: &Bed) {
+pub async fn dropped_try_lock_leaves_no_keys(bed: &Bed) {
     let client = bed.still_client().await;
     let mut numbers = Numbers::new(1);
     for n in 0..60_u32 {
         let lock = bed.lock(&client, &format!("job {n}"));
         let mut attempt = lock.try_lock();
-        // The attempt is dropped somewhere between unpolled and answered.
+        // The attempt is dropped at different points, from before its first poll until after the reply.
         for _ in 0..n % 7 {
             if poll!(&mut attempt).is_ready() {
                 break;
@@ -112,7 +112,7 @@ pub async fn a_dropped_try_lock_leaves_no_orphan(bed: &Bed) {
     becomes("keys", Vec::<String>::new(), async || bed.keys().await).await;
 }
 
-pub async fn dropped_waiters_leave_nothing(bed: &Subject<'_>) {
+pub async fn dropped_waiters_leave_no_subscription_and_no_hold(bed: &Subject<'_>) {
     let ours = bed.still_client().await;
     let theirs = bed.connect(bed.still_builder().subscription_linger(ms(50))).await;
     let lock = bed.rival(&theirs, "job");
@@ -151,7 +151,7 @@ pub async fn dropped_waiters_leave_nothing(bed: &Subject<'_>) {
 }
 
 // testRedisFailed
-pub async fn a_server_that_is_gone_is_an_error_and_not_a_hang(bed: &Bed) {
+pub async fn acquire_without_a_server_returns_an_error(bed: &Bed) {
     let builder = bed.builder().command_timeout(ms(600)).retry_attempts(2).retry_delay((ms(10), ms(100)));
     let client = bed.connect(builder).await;
     let lock = bed.lock(&client, "job");
@@ -162,7 +162,7 @@ pub async fn a_server_that_is_gone_is_an_error_and_not_a_hang(bed: &Bed) {
     let waits = [
         lock.acquire(Acquire::new().wait(secs(1)).lease(secs(10))),
         lock.try_lock(),
-        // This wait lasts until the retries of errors are used up.
+        // This acquire waits until its retries are used up.
         lock.acquire(Acquire::new()),
     ];
     for failed in ends("acquires without a server", futures::future::join_all(waits)).await {

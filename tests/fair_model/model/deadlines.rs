@@ -2,10 +2,10 @@
 
 use super::{Alive, JAVA_LEASE, LONG, MS, Model, double, ours};
 
-/// Least silence in ms before a waiter counts as dead. Waiters are refreshed at least every 2.2 s.
+/// Minimum time in ms without a refresh before a waiter counts as dead. Waiters are refreshed at least every 2.2 s.
 const SILENT: i64 = 4_000;
 
-/// The time that the waiters of Java ahead will take off the deadlines behind them.
+/// The time by which the Java waiters ahead will reduce the deadlines behind them.
 #[derive(Default)]
 struct Ahead {
     java: bool,
@@ -14,7 +14,7 @@ struct Ahead {
     /// Lower and upper bound of the unknown waits.
     low: i64,
     high: i64,
-    /// Time that they may take off beyond their waits: a tiny wait may be one of seconds.
+    /// Possible reduction beyond their waits: a tiny wait in ms may really be in seconds.
     beyond: i64,
 }
 
@@ -89,7 +89,7 @@ impl Model {
         self.wait.max(SILENT) * MS - ticks * 125 * (MS / 2)
     }
 
-    /// True for a far deadline of ours without a time when it was set.
+    /// True for a far deadline of ours that does not encode when it was set.
     pub(super) fn is_vague(&self, owner: &str, due: i64) -> bool {
         ours(owner) && due % MS == 0 && self.until(due) > self.wait * MS
     }
@@ -99,13 +99,14 @@ impl Model {
         self.stamped((self.now + self.wait) * MS + room)
     }
 
-    /// The difference between the deadline of a place and that of the place ahead.
+    /// The difference between the deadlines of a place and of the place ahead.
     pub(super) fn gap(&self, place: usize) -> Option<i64> {
         let ahead = self.queue.get(place.checked_sub(1)?).filter(|_| !self.is_told(place - 1))?;
         Some(self.due.get(&self.queue[place])? - self.due.get(ahead)?)
     }
 
-    /// True for a head of Java whose deadline was brought forward. The distance to it says nothing.
+    /// True for a Java head whose deadline was brought forward by a message. Its distance to the next deadline says
+    /// nothing.
     pub fn is_told(&self, place: usize) -> bool {
         let near = |owner: &String| self.due.get(owner).is_some_and(|due| self.until(*due) <= self.grace * MS);
         place == 0 && self.queue.first().is_some_and(|owner| !ours(owner) && near(owner))
@@ -131,10 +132,10 @@ impl Model {
         ahead.room(self.wait, Some(had))
     }
 
-    /// Moves the deadlines of Java's waiters from a place on, up to the first waiter of ours, because the waiter
-    /// ahead of them leaves. The first is not moved below `least`, and the others not more than the first. If the
-    /// leaving waiter was the head, the first ends up at most as far from `least` as it was from that head's
-    /// deadline (`gone`).
+    /// The waiter ahead leaves: reduces the deadlines of Java's waiters from a place on, up to the first waiter of
+    /// ours. The first deadline is not reduced below `least`, and the others by no more than the first. If the leaving
+    /// waiter was the head with deadline `gone`, the first keeps at most its distance to `gone`, now counted from
+    /// `least`.
     pub(super) fn nearer(&mut self, from: usize, by: i64, least: Option<i64>, gone: Option<i64>) {
         let (mut by, mut least, mut gone) = (by, least, gone);
         for owner in self.queue.iter().skip(from).take_while(|owner| !ours(owner)) {
@@ -183,7 +184,7 @@ impl Model {
         let quick = !alive.is_empty()
             && self.only_ours()
             && first > self.now * MS
-            // A deadline of Java has no time when it was set.
+            // A deadline of Java does not encode when it was set.
             && first % MS != 0
             && !(looks && (last >= (self.now + self.wait + 1) * MS || last % MS == 0));
         quick.then(|| {
@@ -201,7 +202,7 @@ impl Model {
     pub(super) fn set(&mut self, alive: &[Alive]) -> Vec<String> {
         let old = self.due.clone();
         let told = self.queue.first().filter(|_| self.is_told(0)).cloned();
-        // The waits of Java ahead; the old deadline of the waiter ahead; and its new one, or what replaces it.
+        // The waits of Java ahead, the old deadline of the waiter ahead, and its new deadline or a replacement.
         let (mut java, mut was, mut ahead, mut is_behind) = (Ahead::default(), None, None, false);
         let mut standing: Vec<String> = Vec::new();
         for owner in self.queue.clone() {

@@ -42,7 +42,7 @@ impl Hold {
         i64::try_from(words.len()) == Ok(self.count) && words.into_iter().all(|id| self.has(id))
     }
 
-    /// Notes the confirmation of a hold. Returns false if it was noted before.
+    /// Records the confirmation of a hold. Returns false if it was already recorded.
     pub fn confirm(&mut self, id: &str) -> bool {
         let first = !self.confirmed.iter().any(|other| other == id);
         if first {
@@ -74,13 +74,13 @@ impl Hold {
         self.ids.last().filter(|_| self.unlisted() <= 0).map(String::as_str)
     }
 
-    /// The holds left after a release of `words`; None if none of these is there. After the last release the count
+    /// The remaining holds after a release of `words`. `None` if no such hold exists. After the last release the count
     /// is 0.
     pub fn without(&self, words: &str) -> Option<Self> {
         if words.is_empty() && self.list().is_none() {
             return Some(Self { count: 0, ids: Vec::new(), ..self.clone() });
         }
-        // A hold without an id: other clients have used the owner in between.
+        // A hold without an id, after other clients have used the owner.
         let words = if matches!(words, "*" | "") { "-" } else { words };
         let mut rest = self.clone();
         for id in words.split(',').filter(|id| !id.is_empty()) {

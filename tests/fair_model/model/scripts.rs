@@ -8,9 +8,38 @@ fn listed(nonce: &str) -> Option<&str> {
     nonce.split_once(['!', '=']).map(|(_, id)| id)
 }
 
-/// True if others may hold the lock as the owner of this registration.
+/// True if other tasks may hold the lock as the owner of this registration.
 pub fn is_shared(nonce: &str) -> bool {
     nonce.is_empty() || listed(nonce).is_some()
+}
+
+/// An acquire by the owner that holds the lock.
+fn acquire_again(hold: &mut Hold, ask: &Ask, now: i64, first_lease: i64) -> Reply {
+    let end = now + ask.lease;
+    let counted = hold.counted(&ask.hold);
+    if ask.turn == 2 && ask.hold.is_empty() && !hold.has("-") {
+        // The hold was released in between. The existing holds were acquired later.
+        return Int(-4);
+    }
+    if counted && ask.turn == 2 {
+        // A longer lease always replaces the first lease, a shorter lease only once. Holds with a longer lease keep it.
+        let first = ask.lease < first_lease && hold.confirm(&ask.hold);
+        if hold.end < end || first && hold.end - now <= first_lease && hold.count == 1 {
+            hold.end = end;
+        }
+        return Int(-2);
+    }
+    if !counted {
+        if ask.alone {
+            return Int(-6);
+        }
+        if !hold.has(&ask.earlier) {
+            return Int(-3);
+        }
+        hold.add(&ask.hold);
+    }
+    hold.end = hold.end.max(end);
+    Nil
 }
 
 impl Model {
@@ -40,9 +69,9 @@ impl Model {
         None
     }
 
-    /// Serves the head of a free lock. A registered head gets the lock, for no longer than it may live, and a message
-    /// with its registration. A head of Java is told, and its deadline comes to the grace time. Returns 0 if there is no
-    /// head; 2 if the head must come within the grace time, else 1.
+    /// Serves the head of a free lock. A registered head gets the lock, for at most its remaining life, and a message
+    /// with its registration. A Java head gets a message, and its deadline becomes the grace time. Returns 0 if there
+    /// is no head, 2 if the head must acquire within the grace time, and otherwise 1.
     fn serve(&mut self) -> i64 {
         let Some(owner) = self.head() else { return 0 };
         let due = self.due[&owner];
@@ -76,31 +105,7 @@ impl Model {
         let owner = ask.owner.as_str();
         let (end, now, first_lease) = (self.now + ask.lease, self.now, self.first_lease);
         if let Some(hold) = self.own.mine(owner) {
-            let counted = hold.counted(&ask.hold);
-            if ask.turn == 2 && ask.hold.is_empty() && !hold.has("-") {
-                // Released in between: the holds that are there were acquired later.
-                return Int(-4);
-            }
-            if counted && ask.turn == 2 {
-                // The first lease is replaced: by a longer lease always, by a shorter one once. Holds with a longer
-                // lease keep theirs.
-                let first = ask.lease < first_lease && hold.confirm(&ask.hold);
-                if hold.end < end || first && hold.end - now <= first_lease && hold.count == 1 {
-                    hold.end = end;
-                }
-                return Int(-2);
-            }
-            if !counted {
-                if ask.alone {
-                    return Int(-6);
-                }
-                if !hold.has(&ask.earlier) {
-                    return Int(-3);
-                }
-                hold.add(&ask.hold);
-            }
-            hold.end = hold.end.max(end);
-            return Nil;
+            return acquire_again(hold, ask, now, first_lease);
         }
         if !ask.earlier.is_empty() {
             return Int(-3);
@@ -123,6 +128,12 @@ impl Model {
                 self.serve();
             }
         }
+        self.join_queue(ask)
+    }
+
+    /// The rest of a refused acquire: its place in the queue, and its registration.
+    fn join_queue(&mut self, ask: &Ask) -> Reply {
+        let owner = ask.owner.as_str();
         if ask.turn == 2 && !self.due.contains_key(owner) {
             if !self.stands(owner) {
                 if self.own.registered.get(owner) == Some(&ask.nonce) {
@@ -154,8 +165,8 @@ impl Model {
         self.queue.iter().any(|other| other == owner)
     }
 
-    /// Releases the named holds that are there, and returns how many are left. `mine`: the holds that the caller
-    /// has left; only if these are all does its lease count; '' = it does not.
+    /// Releases the named holds that exist, and returns the number of remaining holds. `mine`: the caller's remaining
+    /// holds. The caller's lease applies only if no other holds remain. With '' it never applies.
     fn give(&mut self, give: &Give, mine: &str) -> Option<i64> {
         let now = self.now;
         let hold = self.own.mine(&give.owner)?;
@@ -164,7 +175,7 @@ impl Model {
         if left == 0 {
             self.own.hold = None;
         } else {
-            // If others hold the lock as this owner, the lease is not shortened.
+            // If other tasks hold the lock as this owner, the lease is not shortened.
             let end = now + give.lease;
             let decides = !mine.is_empty() && rest.are_all(mine);
             rest.end = if decides { end } else { rest.end.max(end) };
@@ -264,7 +275,7 @@ impl Model {
         }
         let each = alive.iter().map(|one| match self.own.hold.as_ref().filter(|hold| hold.owner == one.owner) {
             None => Int(standing.contains(&one.owner).into()),
-            // Others may hold the lock as its owner.
+            // Other tasks may hold the lock as this owner.
             Some(hold) => Int(if hold.has(listed(&one.nonce).unwrap_or("-")) { self.left().max(2) } else { 0 }),
         });
         out.push(List(each.collect()));

@@ -3,8 +3,8 @@
 use super::{CHANNELS, GIVEN, JAVA, Java, KEYS, OURS, STRANGERS, Story, Waiter, stranger};
 use crate::model::{Alive, Ask, Give, JAVA_LEASE, LONG, Reply, is_shared, ours};
 
-/// Waits of Java: the wait that it queues with, and the wait that it takes off when it gives up. A `tryLock` in
-/// seconds without a lease queues with the bare number.
+/// Waits of Java: the wait of its deadline, and the wait by which it reduces later deadlines when it gives up. A
+/// `tryLock` in seconds without a lease queues with the bare number.
 const JAVA_WAITS: [(i64, i64); 8] = [
     (LONG, LONG),
     (LONG, LONG),
@@ -117,8 +117,7 @@ impl Story<'_> {
         self.run(step, &self.scripts.release, self.args(&args), |model| model.release(give, last));
     }
 
-    /// A waiter gives up; or, with the nonce of another process that waits as the same owner, that process's
-    /// waiter.
+    /// A waiter gives up. With another nonce, the waiter of another process with the same owner gives up.
     pub(super) fn leave(&mut self, give: &Give, nonce: &str) {
         let Give { owner, hold, lease, mine } = give;
         let args = [owner.clone(), hold.clone(), lease.to_string(), mine.clone(), nonce.into()];
@@ -192,7 +191,7 @@ impl Story<'_> {
         self.compare(servers, &Reply::Nil);
     }
 
-    /// Time passes; live waiters are refreshed once a second.
+    /// Lets time pass, and refreshes live waiters once a second.
     pub(super) fn pass(&mut self, ms: i64) {
         let mut ms = ms;
         while ms > 0 {

@@ -38,7 +38,7 @@ impl Story<'_> {
                     self.acquire(owner, ask);
                 }
             }
-            // The places of heads that never ask expire.
+            // The places of heads that never retry expire.
             let head = self.model.queue.first().cloned();
             if let Some(head) = head.filter(|_| self.model.own.hold.is_none()) {
                 match JAVA.iter().find(|owner| **owner == head && self.java_waiting.contains_key(**owner)) {

@@ -220,7 +220,7 @@ impl Story<'_> {
                 self.step_of_java(owner);
             }
             16 if self.spoils && self.dice.below(3) == 0 => self.spoil(),
-            // A client loses its subscriptions, or has them back.
+            // A client loses its subscriptions, or regains them.
             17 if self.dice.below(2) == 0 => {
                 let owner = self.dice.of(OURS.as_flattened()).to_owned();
                 if !self.model.absent.remove(&owner) {

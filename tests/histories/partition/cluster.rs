@@ -17,7 +17,7 @@ use crate::{TURN, secs};
 /// All locks live at the primary that is cut off, because processes on its side reach no other node.
 const TAG: &str = "{apart}";
 
-/// The longest stay.
+/// The longest section.
 const LONG: Duration = secs(5);
 
 /// Nodes behind proxies, which the other nodes and every second process use. The other processes use the proxies in
@@ -28,15 +28,15 @@ struct Split {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acknowledgement_leaves_no_overlap_with_a_primary_that_is_cut_off() {
+async fn partitioned_primary_with_acks_causes_no_overlap() {
     let _turn = TURN.lock().await;
     let rules = Rules::of(Acks::AtLeast(1)).watchdog(LEASE);
     run(&Split::start().await, rules, rounds(1), "cluster, cut off").await;
 }
 
-/// The control: without acknowledgement, tokens that the old primary issues until it stops are issued again.
+/// The control: without acknowledgement, the new primary issues the old primary's last tokens again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_acknowledgement_a_primary_that_is_cut_off_repeats_tokens() {
+async fn partitioned_primary_without_acks_repeats_tokens() {
     let _turn = TURN.lock().await;
     let rules = Rules { acks: Acks::Off, watchdog: LEASE, is_control: true };
     // The old primary stops after its node timeout. On a slow machine, no process may get a grant before that.
@@ -88,7 +88,7 @@ impl Scene for Split {
         bed::eventually("the replica takes over", async || replica.is_primary().await).await;
         let took = cause.elapsed();
         assert!(primary.is_primary().await, "the old primary does not know the new one");
-        // Longer than any lease, and than any stay.
+        // Longer than any lease and any section.
         tokio::time::sleep(LEASE * 2).await;
         self.cut(primary, false);
         self.cluster.whole().await;

@@ -41,7 +41,7 @@ Without names: all mutants of tests/mutants/mutants.toml.
 /// Time limit of the tests of a mutant with `hangs = true`: three times the control, plus this.
 const HANGS_AFTER: Duration = Duration::from_secs(120);
 
-/// The same for all other mutants. Above `LIMIT` of the bed, so that a test that waits for ever fails with its own
+/// The same for all other mutants. Above `LIMIT` of the bed, so that a test that waits forever fails with its own
 /// message first.
 const ENDS_WITHIN: Duration = Duration::from_secs(1000);
 
@@ -141,9 +141,9 @@ fn check_control(target: &Target, filters: &[&str], ran: &Ran) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    /// If the limit were lower, a test that waits for ever would be a run that did not end, and not a failed test.
+    /// With a lower limit, a test that waits forever would be an unfinished run, and not a failed test.
     #[test]
-    fn the_time_limit_is_above_the_one_of_the_bed() {
+    fn time_limit_of_run_is_above_limit_of_bed() {
         let bed = include_str!("../../bed/src/lib.rs");
         let limit =
             bed.split_once("const LIMIT: Duration = Duration::from_secs(").and_then(|(_, rest)| rest.split_once(')'));

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_does_not_end_is_caught_only_where_the_list_says_so() {
+    fn hung_test_catches_mutant_only_if_listed_as_hanging() {
         let slow = Outcome::of(&timed_out(&[], &["a::b"]), false);
         assert!(!slow.is_caught && slow.by.starts_with("DID NOT END: a::b (hung)"), "{}", slow.by);
         let hangs = Outcome::of(&timed_out(&[], &["a::b"]), true);

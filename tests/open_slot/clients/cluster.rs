@@ -15,7 +15,7 @@ pub type Snapshot = BTreeMap<String, Vec<u8>>;
 /// The keys of a server: each value, and whether its TTL was kept.
 pub type Seen = BTreeMap<String, (String, bool)>;
 
-/// The TTL of every key, in ms. Scripts here set a longer one, or one below half of it.
+/// The TTL of every key, in ms. Scripts here set a longer TTL, or a TTL below half of this.
 const LIFE: i64 = 300_000;
 
 pub struct Cluster {

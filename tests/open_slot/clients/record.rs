@@ -103,8 +103,8 @@ async fn readers(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, t
     recorder.note("give back the other", &before).await;
 }
 
-/// Two clients act as one owner, so neither knows the number of covers. Then an owner has more holds than a release
-/// names.
+/// Two clients act as one owner, so neither client knows the number of covers. Then an owner has more holds than a
+/// release names.
 async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, two: &Client) {
     let (rw, me) = (one.rw(NAME), one.owner());
     let again = || Acquire::new().owner(&me);
@@ -132,7 +132,7 @@ async fn shared(recorder: &mut Recorder<'_>, cluster: &Cluster, one: &Client, tw
         guard.unlock().await.unwrap();
     }
     recorder.note("give back the rest", &nothing).await;
-    // A release that also takes an outstanding one.
+    // A release that also includes an earlier, failed release.
     let one_of_many = recorder.calls.iter().find(|recorded| recorded.what == "give back one of many").unwrap();
     let (mut call, before) = (one_of_many.call.clone(), one_of_many.before.clone());
     let args = 3 + call[2].parse::<usize>().unwrap();

@@ -3,12 +3,11 @@
 use super::scene::Scene;
 use crate::prelude::*;
 
-/// Wait of an acquire, longer than any trouble lasts.
+/// Wait of an acquire, longer than any trouble.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Longest time for which a lock may be free while a client waits for it. Shorter than the sleep of a waiter that
-/// misses a message. A slot may be half moved for most of this time, and a lock with several keys then has them on two
-/// servers.
+/// misses a message. A slot may be half moved for most of this time. Then the keys of a lock may be on two servers.
 const WOKEN_WITHIN: Duration = Duration::from_secs(2);
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -20,7 +19,7 @@ pub struct Actor {
     pub sections: usize,
     /// True if slots are moved key by key.
     pub slots_open: bool,
-    /// True if calls may fail with errors that pass.
+    /// True if calls may fail with retryable errors.
     pub may_fail: bool,
 }
 
@@ -39,11 +38,11 @@ impl Actor {
             flavour = Flavour::Read;
         }
         let lock = lock(&self.scene.parties[self.party].client, flavour, &text);
-        // Without a wait, an acquire fails because of a half-moved slot or a doubt. So with these, every acquire
-        // waits.
+        // An acquire without a wait fails at a half-moved slot and after a retryable error. Where these occur, every
+        // acquire waits.
         let waits = self.may_fail || self.slots_open || !self.dice.once_in(4);
         let how = Acquire::new().wait(if waits { PATIENCE } else { Duration::ZERO });
-        // Guards with an explicit lease learn of a loss as early as guards of watched locks.
+        // Guards with an explicit lease must learn of a loss as early as watched guards.
         let how = if self.dice.once_in(3) { how.lease(LEASE) } else { how };
         let acquiring = lock.acquire(how);
         let (began, party) = (Instant::now(), self.party);

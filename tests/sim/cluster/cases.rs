@@ -2,10 +2,10 @@
 
 use crate::prelude::*;
 
-/// A slot moves to a server that hands over to its replica. A client that an `ASK` led to this server must not report
-/// `Error::Closed`.
+/// A slot moves to a server that then hands over to its replica. A client that followed an `ASK` to this server must
+/// not report `Error::Closed`.
 #[test]
-fn a_server_that_an_ask_led_to_hands_over() {
+fn acquire_succeeds_when_ask_target_fails_over() {
     for patience in 0..40 {
         let outcome = virtually(async move || {
             let cluster = SimCluster::new(1, 3, true);
@@ -19,7 +19,7 @@ fn a_server_that_an_ask_led_to_hands_over() {
             let acquiring = tokio::spawn({
                 let client = client.clone();
                 async move {
-                    // At any moment a command is being redirected to the target.
+                    // Keeps a command redirected to the target at any time.
                     let lock = client.reentrant("lock:0");
                     for _ in 0..30 {
                         match lock.acquire(Acquire::new().wait(ms(60_000))).await? {
@@ -31,7 +31,7 @@ fn a_server_that_an_ask_led_to_hands_over() {
                     Ok::<bool, distlock::Error>(true)
                 }
             });
-            // By now the client knows the target. The delay varies what is in flight.
+            // Time for the client to learn of the target. The delay varies which command is in flight.
             sleep(ms(100 + patience * 5)).await;
             cluster.fail_over(to);
             cluster.settle();

@@ -18,9 +18,9 @@ pub enum Trouble {
     Moves,
     /// Primaries hand over to their replicas.
     Handovers,
-    /// Primaries die; their replicas have all writes.
+    /// Primaries die, and their replicas have all writes.
     Deaths,
-    /// Primaries die; their last writes are lost.
+    /// Primaries die, and their last writes are lost.
     Losses,
     /// Primaries freeze, and resume after another server has replaced them.
     Standstills,
@@ -36,12 +36,12 @@ impl Trouble {
         matches!(self, Self::Moves | Self::Handovers)
     }
 
-    /// Longest time for which two clients may hold one lock, until the client whose hold was lost is notified.
+    /// Longest time for which two clients may hold one lock, before the client that lost its hold is notified.
     const fn told(self) -> Duration {
         match self {
             Self::Moves | Self::Handovers | Self::Deaths => Duration::ZERO,
-            // A client that still reaches a cut-off primary, and has no reason to ask it, learns of the change with
-            // its next look at the map.
+            // A client that still reaches a cut-off primary, but sends it no commands, learns of the change at its next
+            // refresh of the slot map.
             Self::Splits | Self::All => ms(5_500),
             _ => ms(500),
         }
@@ -53,6 +53,45 @@ struct Run {
     lost: usize,
     virtual_time: Duration,
     history: Vec<String>,
+}
+
+/// Starts the actors, three for each client.
+fn start_actors(scene: &Arc<Scene>, seed: u64, trouble: Trouble) -> JoinSet<()> {
+    let mut actors = JoinSet::new();
+    for party in 0..scene.parties.len() {
+        for task in 0..3 {
+            let dice = Numbers::lane(seed, 100 + 10 * party as u64 + task);
+            let (scene, may_fail) = (Arc::clone(scene), !trouble.is_harmless());
+            let slots_open = trouble == Trouble::Moves;
+            actors.spawn(Actor { scene, party, dice, sections: 8, slots_open, may_fail }.run());
+        }
+    }
+    actors
+}
+
+/// Waits until nothing is left, and shuts the clients down. Returns what was wrong, and the number of reported losses.
+async fn finish(scene: &Scene, trouble: Trouble) -> (Vec<String>, usize) {
+    for party in &scene.parties {
+        party.link.chaos(Chaos::default());
+    }
+    if !matches!(trouble, Trouble::Moves | Trouble::Handovers | Trouble::Deaths) {
+        // A failover may restore the queue entry of a waiter that has given up. A visit to each queue removes such
+        // entries.
+        scene.visit_queues().await;
+    }
+    // Data of fair locks about dead waiters expires by itself.
+    scene.settles(ms(300_000)).await;
+    let mut wrong = scene.history.overlaps(scene.start, None, trouble.told());
+    // A replica that has all writes loses no hold.
+    let lost = scene.lost.load(Ordering::Relaxed);
+    if (trouble.is_harmless() || trouble == Trouble::Deaths) && lost > 0 {
+        wrong.push(format!("{lost} guards were told that their lock is lost"));
+    }
+    for party in &scene.parties {
+        party.client.shutdown(ms(5_000)).await.unwrap();
+    }
+    wrong.append(&mut scene.failed.lock());
+    (wrong, lost)
 }
 
 async fn run(seed: u64, trouble: Trouble) -> Run {
@@ -75,15 +114,7 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
             });
         }
     }
-    let mut actors = JoinSet::new();
-    for party in 0..clients {
-        for task in 0..3 {
-            let dice = Numbers::lane(seed, 100 + 10 * party as u64 + task);
-            let (scene, may_fail) = (Arc::clone(&scene), !trouble.is_harmless());
-            let slots_open = trouble == Trouble::Moves;
-            actors.spawn(Actor { scene, party, dice, sections: 8, slots_open, may_fail }.run());
-        }
-    }
+    let mut actors = start_actors(&scene, seed, trouble);
     let nemesis = tokio::spawn({
         let scene = Arc::clone(&scene);
         async move {
@@ -97,25 +128,7 @@ async fn run(seed: u64, trouble: Trouble) -> Run {
     while let Some(end) = actors.join_next().await {
         end.unwrap();
     }
-    for party in &scene.parties {
-        party.link.chaos(Chaos::default());
-    }
-    if !matches!(trouble, Trouble::Moves | Trouble::Handovers | Trouble::Deaths) {
-        // A failover may restore the queue entry of a waiter that had left. Visiting each queue removes such entries.
-        scene.visit_queues().await;
-    }
-    // Data of fair locks about dead waiters expires by itself.
-    scene.settles(ms(300_000)).await;
-    let mut wrong = scene.history.overlaps(scene.start, None, trouble.told());
-    // A replica that has all writes loses no hold.
-    let lost = scene.lost.load(Ordering::Relaxed);
-    if (trouble.is_harmless() || trouble == Trouble::Deaths) && lost > 0 {
-        wrong.push(format!("{lost} guards were told that their lock is lost"));
-    }
-    for party in &scene.parties {
-        party.client.shutdown(ms(5_000)).await.unwrap();
-    }
-    wrong.append(&mut scene.failed.lock());
+    let (mut wrong, lost) = finish(&scene, trouble).await;
     let history = scene.history.lines(scene.start);
     drop(scene);
     wrong.extend(no_task_is_left(tasks_before, ms(20_000)).await.err().map(|left| format!("C1: {left}")));
@@ -162,7 +175,7 @@ async fn replaced(cluster: &SimCluster, primary: usize, lost: usize, dice: &mut 
     pause(dice, 300, 900).await;
     cluster.set_failed(primary, true);
     if dice.once_in(2) {
-        // As with `cluster-require-full-coverage`: for a moment no node serves.
+        // As with `cluster-require-full-coverage`, no node serves commands for a moment.
         cluster.serve(false);
     }
     pause(dice, 50, 700).await;
@@ -191,7 +204,7 @@ async fn moves(scene: &Scene, dice: &mut Numbers) {
     cluster.close_slot(slot);
 }
 
-/// Runs these seeds. Returns how many guards reported a loss.
+/// Runs these seeds. Returns the number of guards that reported a loss.
 pub fn run_all(trouble: Trouble, seeds: Range<u64>) -> usize {
     let (mut holds, mut lost, mut time, n) = (0, 0, Duration::ZERO, seeds.end - seeds.start);
     for seed in seeds {
@@ -206,20 +219,20 @@ pub fn run_all(trouble: Trouble, seeds: Range<u64>) -> usize {
     lost
 }
 
-/// Runs ten seeds, or the seeds that the environment sets. Standstills have 50, because only one seed in 25 loses a
+/// Runs ten seeds, or the seeds from the environment. Standstills run 50 seeds, because only one seed in 25 loses a
 /// hold.
 fn usual(trouble: Trouble) {
     let usual = if trouble == Trouble::Standstills { 50 } else { 10 };
     let seeds = seeds(if full() { 100 } else { usual });
     let enough = seeds.end - seeds.start >= usual;
     let lost = run_all(trouble, seeds);
-    // Without a loss the runs would not show that the holder is notified.
+    // Without any loss, the runs would not test the notification of holders.
     let forgets = matches!(trouble, Trouble::Losses | Trouble::Standstills | Trouble::Splits);
     assert!(lost > 0 || !forgets || !enough, "nobody was forgotten");
 }
 
 #[test]
-fn a_seed_leads_to_the_same_again() {
+fn same_seed_gives_same_history() {
     for seed in 0..3 {
         let [first, second] = [(); 2].map(|()| virtually(async move || run(seed, Trouble::All).await).history);
         assert!(!first.is_empty());
@@ -236,9 +249,9 @@ macro_rules! troubles {
 troubles! {
     slots_that_move_lose_nothing: Moves;
     primaries_that_hand_over_lose_nothing: Handovers;
-    primaries_that_die_let_nobody_in_while_their_replicas_know_all: Deaths;
-    who_is_forgotten_by_a_promotion_is_told_soon: Losses;
+    failovers_with_current_replicas_keep_exclusion: Deaths;
+    holds_forgotten_by_a_promotion_are_reported_lost_soon: Losses;
     primaries_that_wake_grant_nothing_for_long: Standstills;
-    what_primaries_grant_that_are_cut_off_is_told_soon: Splits;
+    holds_of_partitioned_primaries_are_reported_lost_soon: Splits;
     all_of_it_at_once: All;
 }

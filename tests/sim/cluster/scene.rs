@@ -46,7 +46,7 @@ impl Scene {
 
     pub fn began(&self, name: usize, shared: bool) -> usize {
         let owner = format!("{:?}, hold {}", self.names[name], self.history.len());
-        // The local deadline is not checked here, only what the guard reports.
+        // The far deadline disables the check of the local deadline. Only the guard's report counts.
         self.history.begin(name, owner, shared, Instant::now() + Duration::from_secs(1_000_000))
     }
 
@@ -82,8 +82,8 @@ impl Scene {
         let primaries = self.cluster.primaries();
         for (n, party) in self.parties.iter().enumerate() {
             let connections = party.link.connections();
-            // Each primary has one connection, for commands and messages. The one for commands after `ASKING` must be
-            // closed again.
+            // Each primary has one connection, for commands and messages. A connection for commands after `ASKING` must
+            // be closed again.
             let odd = connections.iter().enumerate().any(|(node, n)| *n > usize::from(primaries.contains(&node)));
             if odd {
                 left += &format!("client {n} has connections {connections:?} to primaries {primaries:?}; ");

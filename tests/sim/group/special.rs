@@ -13,19 +13,19 @@ fn fleet(seed: u64, servers: usize, clients: usize) -> Fleet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Up,
-    /// It refuses connections.
+    /// The server refuses connections.
     Down,
-    /// It does not answer.
+    /// The server does not answer.
     Frozen,
     /// Another client holds the lock there.
     Taken,
 }
 
 /// X2: five servers, in each of the 4^5 combinations of states. The lock is granted if a majority is free, and busy if
-/// others hold a majority. Otherwise the result is `NoQuorum`. Each result arrives within the wait. In the end nothing
-/// is left.
+/// another client holds a majority. Otherwise the result is `NoQuorum`. Each result arrives within the wait. In the end
+/// nothing is left.
 #[test]
-fn x2_with_every_server_in_every_state() {
+fn redlock_result_follows_majority_of_server_states() {
     let (granted, busy, away) = virtually(async || {
         let (mut granted, mut busy, mut away) = (0, 0, 0);
         for state in 0..4_usize.pow(5) {
@@ -81,12 +81,12 @@ fn x2_with_every_server_in_every_state() {
         (granted, busy, away)
     });
     println!("of 1024 states {granted} grant it, {busy} are busy, {away} have no quorum");
-    // At least three of five up; at least three of five taken.
+    // `granted`: at least three of five are up. `busy`: at least three of five are taken.
     assert_eq!((granted, busy, away), (106, 106, 812));
 }
 
-/// Five clients over five servers ask at the same moment, again and again, without a livelock: the lock is held for a
-/// good part of the time, and every client gets it.
+/// Five clients over five servers try at the same time, again and again, without a livelock. The lock is held for a
+/// good part of the time, and every client acquires.
 #[test]
 fn five_clients_over_five_servers_do_not_livelock() {
     const CLIENTS: usize = 5;
@@ -108,14 +108,14 @@ fn five_clients_over_five_servers_do_not_livelock() {
             "seed {seed}: {took:?} for {} holds of {HOLD:?}, the longest wait {worst:?}, {each} scripts a hold",
             5 * ROUNDS
         );
-        // A handover costs a few round trips; now and then there is a back-off.
+        // A change of the holder costs a few round trips, sometimes with a back-off.
         assert!(took < 5 * ROUNDS * (HOLD + 5 * ROUND_TRIP), "{took:?} for {} holds", 5 * ROUNDS);
         assert!(worst < ms(3000), "one waited for {worst:?}");
     }
 }
 
-/// X1: two callers with reversed lists run a thousand rounds over one server and over two, and drop some acquires
-/// part-way: no deadlock, and nothing is left.
+/// X1: two callers with reversed lists run a thousand rounds over one server and over two, and drop some unfinished
+/// acquires. There is no deadlock, and nothing is left.
 #[test]
 fn two_callers_with_reversed_lists_never_deadlock() {
     each([1, 2], async move |servers| {
@@ -161,10 +161,10 @@ fn two_callers_with_reversed_lists_never_deadlock() {
     });
 }
 
-/// A RedLock is held as long as most of its servers have it. Two may be cut off for any time. With a third the lock is
-/// lost before the leases end, and no other client has it before that (M1, M2).
+/// A RedLock is held as long as most of its servers have it. Two servers may be cut off for any time. With a third, the
+/// lock is lost before the leases end. No other client acquires before that (M1, M2).
 #[test]
-fn a_hold_ends_with_its_majority() {
+fn redlock_hold_is_lost_with_its_majority() {
     virtually(async || {
         let fleet = fleet(1, 5, 2);
         let cut = |n: usize, cut| fleet.clients[0][n].link.partition(cut);
@@ -183,8 +183,8 @@ fn a_hold_ends_with_its_majority() {
         let told = Instant::now();
         assert!(!guard.is_held() && began.elapsed() <= left + ms(2), "told after {:?} of {left:?}", began.elapsed());
         let (next, granted) = next.await.unwrap().unwrap();
-        // The other waiter waits at a server that still keeps the lost hold, and checks the other servers about once a
-        // second.
+        // The other waiter is subscribed at a server that still keeps the lost hold, and polls the other servers about
+        // once a second.
         assert!(granted >= told && granted <= told + ms(1600), "granted {:?} after the loss", granted - told);
         assert!(guard.unlock().await.is_err());
         [1, 3, 4].into_iter().for_each(|n| cut(n, false));
@@ -193,10 +193,10 @@ fn a_hold_ends_with_its_majority() {
     });
 }
 
-/// Servers restart without their data. Two change nothing. With a third the holder is notified by its next renewal,
-/// after a third of the watchdog at most.
+/// Servers restart without their data. With two such servers the lock stays held. With a third, the next renewal
+/// notifies the holder, within a third of the watchdog's lease.
 #[test]
-fn empty_servers_are_noticed_by_the_next_renewal() {
+fn redlock_is_lost_at_next_renewal_after_majority_is_emptied() {
     virtually(async || {
         let fleet = fleet(1, 5, 1);
         let guard = fleet.red(0, Flavour::Reentrant, NAME, TIMEOUT).lock().await.unwrap();
@@ -214,7 +214,7 @@ fn empty_servers_are_noticed_by_the_next_renewal() {
 
 /// Nested group locks: all or nothing, and nothing is left.
 #[test]
-fn a_multi_lock_of_red_locks_is_all_or_nothing() {
+fn multi_lock_of_redlocks_acquires_all_members_or_none() {
     virtually(async || {
         let fleet = Arc::new(fleet(5, 3, 2));
         let client = |n: usize| {

@@ -34,7 +34,7 @@ impl Given {
         }
     }
 
-    /// The client that acts as this owner, if `party` is the preferred one.
+    /// The client that acts as this owner: `party` if possible.
     pub fn party(&self, party: usize) -> usize {
         if self.sharing == Sharing::Alone { self.home } else { party }
     }

@@ -1,4 +1,4 @@
-//! The guards of a scene: how they enter, and what ends them.
+//! The guards of a scene: how they are added, and what ends them.
 
 use super::plan::Kind;
 use super::scene::Scene;
@@ -34,8 +34,8 @@ impl Scene {
         } else if !held.guard.is_held() {
             wrong.push(format!("M2: an acquire returned a guard that does not hold: {:?}", held.guard));
         }
-        // This acquire found out whether the owner's earlier hold still exists. If that was forced open, its guard
-        // must be notified.
+        // This acquire showed whether the owner's earlier hold still exists. If a force ended the earlier hold, its
+        // guard must be notified.
         let before = |before: &&Held| before.owner == held.owner && before.spot == spot;
         if self.kind != Kind::Multi
             && !self.kind.is_red()
@@ -73,7 +73,7 @@ impl Scene {
         state.forced.extend(self.keys(spot).map(|key| (key, None)));
     }
 
-    /// Ends the step of a force. The command may still arrive until `until`.
+    /// Ends the step of a force. Its command may still arrive before `until`.
     pub fn end_force(&self, spot: Spot, until: Instant) {
         let mut state = self.state.lock();
         self.exempt(&mut state, spot);

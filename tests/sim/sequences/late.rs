@@ -1,21 +1,21 @@
 //! Checks that late commands have no effect: the server counts no more holds than there are guards and holds without
 //! guards, and no queue has an entry without a waiter.
 //!
-//! This holds in a `strict` trial. Its copies arrive either in time, before the last moment of their command, or so
-//! late that they are refused. It is checked only while none of these states is set:
+//! This holds in a `strict` trial. There, a copy arrives either in time (before the last moment of its command), or so
+//! late that it is refused. The check runs only while none of these states is set:
 //!
 //! - `troubled`: a command or its reply was lost, and its undo may still be in flight. Ends after `settled`.
-//! - `in_time`: a copy may arrive in time and run: it may take a place in a queue. Ends when no such copy can arrive
-//!   any more and neither a lock nor a place is left, so whatever it took is gone.
-//! - `loose`: something was released while such a copy might arrive. A copy of an acquire takes the free lock for
-//!   nobody, and stays counted as long as the lock is held. Ends together with `in_time`.
+//! - `in_time`: a copy may arrive in time, run, and for example take a place in a queue. Ends when no such copy can
+//!   arrive and neither a lock nor a place is left.
+//! - `loose`: something was released while such a copy might arrive. A copy of an acquire may take the free lock for
+//!   nobody. Its hold stays counted as long as the lock is held. Ends together with `in_time`.
 //! - `unsure`: a command with a copy was sent late in the trial, when its client may have forgotten the server's clock
 //!   (`KNOWN`). The copy may take a place in a queue. Lasts for the rest of the trial.
 //!
-//! A RedLock's release by owner is not repeated at a server where its command was lost. One more hold may be counted
-//! there (`Stranded`) until its owner holds nothing there any more.
+//! A RedLock's release by owner is not repeated at a server where its command was lost. One extra hold may be counted
+//! there (`Stranded`), until the owner holds nothing at that server.
 //!
-//! `Looks` counts the looks that compared something. A theme of late commands without any fails.
+//! `Looks` counts the looks that compared something. A theme of late commands fails if this count is 0.
 
 use super::given::Given;
 use super::scene::Scene;
@@ -30,13 +30,13 @@ fn queue(name: &str) -> String {
 }
 
 impl Scene {
-    /// Time after sending in which a command may still run. A later copy must be refused, and by then no retry is in
-    /// flight.
+    /// Time after sending in which a command may still run. A later copy must be refused. After this time, no retry is
+    /// in flight.
     pub fn in_time_for(&self) -> Duration {
         self.timeout * 2 + ms(100)
     }
 
-    /// Time after which everything that went wrong has been undone.
+    /// Time after which the effects of every fault have been undone.
     fn settled(&self) -> Duration {
         self.timeout * 6 + ms(500)
     }
@@ -54,7 +54,7 @@ impl Scene {
                     lost.push((planned.at, planned.number));
                 }
                 state.unsure |= self.start.elapsed() > KNOWN;
-                // Most commands are sent at once. For the others the exact time is unknown.
+                // Most commands are sent at once. For other commands the exact time is unknown.
                 let at = if now - planned.since < self.in_time_for() { planned.since } else { now };
                 if planned.late.is_some_and(|late| late < self.in_time_for()) {
                     state.in_time = state.in_time.max(Some(now + self.in_time_for()));
@@ -80,7 +80,7 @@ impl Scene {
         self.names.iter().all(|name| is_gone(name) && is_gone(&queue(name)))
     }
 
-    /// When the next late copy will have arrived.
+    /// Arrival time of the next late copy.
     pub fn next_copy(&self) -> Option<Instant> {
         self.note_trouble();
         self.state.lock().copies.iter().min().copied()
@@ -96,8 +96,8 @@ impl Scene {
         if state.troubled.is_some_and(|at| Instant::now() < at + self.settled()) {
             return;
         }
-        // Only owners made to be passed to acquires: a copy that names the fresh owner of a single acquire may take a
-        // free lock for nobody.
+        // Compares only owners made to be passed to acquires. A copy with the fresh owner of a single acquire may take
+        // a free lock for nobody.
         let owners = state.given.iter().filter(|given| given.made_to_be_given).map(Given::text).collect();
         let certain = !state.unsure && state.in_time.is_none();
         drop(state);
@@ -115,7 +115,7 @@ impl Scene {
         state.loose |= state.in_time.is_some_and(|until| Instant::now() < until);
     }
 
-    /// Lets every client learn the server's clock. Before that, a copy of a fresh waiter's command takes a place for a
+    /// Lets every client learn the server's clock. Without it, a late copy of a waiter's command may take a place for a
     /// while.
     pub async fn begin(&self) {
         if !self.strict || !self.kind.has_queues() {

@@ -14,7 +14,7 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
     }
     let (link, server) = link(scene, dice, party);
     let late = match dice.below(5) {
-        // Not for group locks, which release what they acquired in vain without a step of the test.
+        // Not for group locks: after a failed acquire they release members, which no step of the test shows.
         0 | 1 if scene.strict && scene.kind != Kind::Multi && !scene.kind.is_red() => {
             dice.between(1, scene.timeout.as_millis() as u64)
         }
@@ -43,7 +43,7 @@ pub fn trouble(scene: &Scene, dice: &mut Numbers, party: usize) {
         _ if told => vec![Mishap::LateOnly(late)],
         _ => vec![lost(true), Mishap::LateOnly(late)],
     };
-    // Not always the next command: later ones confirm, retry or release.
+    // Not always the next command, because later commands confirm, retry or release.
     let behind = if dice.once_in(4) { 1 + dice.below(3) } else { 0 };
     let number = link.sent() + behind;
     scene.say(|| format!("command {number} of client {party}, after {behind} others: {mishaps:?}"));
@@ -92,7 +92,7 @@ pub fn forge(scene: &Arc<Scene>, beside: &mut Beside, dice: &mut Numbers) {
     ];
     let (channel, payload) = match (old, channels.is_empty()) {
         (Some(old), true) => old,
-        // On its own channel or on another one.
+        // On its own channel or on another channel.
         (Some(old), false) if dice.once_in(2) => old,
         (Some((_, payload)), false) => (channels[any(channels.len(), dice)].clone(), payload),
         (None, false) => (channels[any(channels.len(), dice)].clone(), odd[any(odd.len(), dice)].to_vec()),

@@ -39,14 +39,14 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     let party = dice.below(scene.clients as u64) as usize;
     trouble(scene, dice, party);
     let marked = scene.is_marked(&hold);
-    // At a RedLock's server without a vote of this hold, the release takes another vote of the owner, even one
-    // acquired meanwhile.
+    // At a RedLock's server without a vote of this hold, the release removes another vote of the owner, even a newer
+    // vote.
     let votes = !marked && scene.kind.is_red();
     if votes {
         scene.begin_force(hold.spot);
     }
-    // The mark that this hold has no guard may be late, or is never sent if the guard's runtime ended. Then the
-    // release takes another hold of this owner.
+    // The command that marks this hold as guardless may be late. If the guard's runtime ended, the command is never
+    // sent. Then the release removes another hold of this owner.
     let exempt = |text: &str| {
         if !marked {
             let mut state = scene.state.lock();
@@ -60,7 +60,7 @@ pub async fn by_owner(scene: &Arc<Scene>, dice: &mut Numbers) {
     let _busy = scene.busy();
     let sent: Vec<u64> = scene.party(party).iter().map(|party| party.link.sent()).collect();
     let result = scene.lock(Spot { party, ..hold.spot }).release(&owner).await;
-    // An acquire that was in flight may have entered since.
+    // An acquire that was in flight may have succeeded since.
     exempt(&text);
     if result.is_err() {
         // The hold may still exist.
@@ -95,8 +95,8 @@ pub fn lend(scene: &Scene, id: usize) -> usize {
 }
 
 impl Scene {
-    /// Records the holds that a release by owner left at servers where it lost a command. `sent`: this client's
-    /// command numbers at its start.
+    /// Records the holds that a release by owner left at servers where a command was lost. `sent`: the client's command
+    /// numbers at the start of the release.
     fn strand(&self, owner: &str, spot: Spot, party: usize, sent: &[u64]) {
         self.note_trouble();
         let state = &mut *self.state.lock();

@@ -13,7 +13,7 @@ pub enum Kind {
     Fenced,
     Spin,
     Plain,
-    /// A multi lock of two names, through one or two clients, and each of the names on its own.
+    /// A multi lock of two names, through one or two clients, and each name on its own.
     Multi,
     Red,
     /// A RedLock of plain locks over three servers.
@@ -57,7 +57,7 @@ pub enum Sharing {
     Alone,
     /// Every client from the start; each one parses the owner's text.
     Text,
-    /// As `Text`, but the text leaves the first client only when another one first needs it.
+    /// As `Text`, but the text leaves the first client only when another client first needs it.
     Becoming,
     /// Every client, all with the same object.
     Object,
@@ -67,7 +67,7 @@ pub enum Sharing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
     None,
-    /// Commands are duplicated, lost, and late.
+    /// Commands are duplicated, lost or late.
     Late,
     /// As `Late`; also connections break or stall, and a server restarts or freezes.
     All,
@@ -105,9 +105,9 @@ const CALM: Theme = Theme {
 };
 
 impl Theme {
-    /// Owners stay with their clients; no faults.
+    /// Each owner stays with its client. No faults.
     pub const ALONE: Self = Self { name: "alone", leases: true, cancel: true, ..CALM };
-    /// Several clients use an owner by its text; leases run out.
+    /// Several clients use an owner by its text. Leases expire.
     pub const SHARED: Self = Self { name: "shared", sharing: Sharing::Text, leases: true, ..CALM };
     /// Owners become shared in the middle of the sequence.
     pub const BECOMING: Self = Self { name: "becoming", sharing: Sharing::Becoming, ..CALM };
@@ -134,7 +134,7 @@ impl Theme {
     };
     /// Forged messages, and repeated ones.
     pub const FORGED: Self = Self { name: "forged", forged: true, leases: true, ..CALM };
-    /// Connections break, runtimes end; owners stay with their clients.
+    /// Connections break and runtimes end. Each owner stays with its client.
     pub const BROKEN: Self =
         Self { name: "broken", faults: Faults::All, leases: true, cancel: true, runtimes: true, ..CALM };
     pub const STORM: Self = Self {

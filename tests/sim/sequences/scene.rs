@@ -13,7 +13,7 @@ pub struct Scene {
     pub theme: Theme,
     pub servers: Vec<SimServer>,
     pub clients: usize,
-    /// By client, then by server.
+    /// Indexed by client, then by server.
     pub parties: Mutex<Vec<Vec<Party>>>,
     options: Settings,
     pub names: Vec<&'static str>,
@@ -39,6 +39,29 @@ struct Settings {
 }
 
 impl Settings {
+    /// Draws the settings of all clients.
+    fn draw(dice: &mut Numbers, theme: Theme) -> Self {
+        let timeout = ms(60 + dice.below(140));
+        let watchdog = timeout * 3 + ms(dice.below(1500));
+        let fair_wait = ms(600 + dice.below(900));
+        let latency_max = match theme.sharing {
+            // A higher latency, because races need commands in flight.
+            Sharing::Becoming => ms(4 + dice.below(9)),
+            _ if dice.once_in(3) => Duration::ZERO,
+            _ => ms(1 + dice.below(3)),
+        };
+        let link = LinkOptions {
+            latency_min: latency_max.min(ms(1)),
+            latency_max,
+            timeout,
+            reconnect: ms(5 + dice.below(40)),
+            ordered: dice.once_in(2),
+        };
+        let handoff_limit = if dice.once_in(2) { 0 } else { 16 };
+        let poll_cap = ms(60 + dice.below(200));
+        Self { link, handoff_limit, poll_cap, timeout, watchdog, fair_wait }
+    }
+
     fn party(&self, server: &SimServer) -> Party {
         Party::new(server, self.link, |options| {
             options.watchdog = self.watchdog;
@@ -57,55 +80,48 @@ impl Settings {
     }
 }
 
+/// Draws the names of the locks.
+fn draw_names(dice: &mut Numbers, kind: Kind) -> Vec<&'static str> {
+    match kind {
+        Kind::Pair => vec!["x", "{x}"],
+        Kind::Multi => vec!["x", "y"],
+        Kind::Red | Kind::RedPlain => vec!["x"],
+        _ if dice.once_in(4) => vec!["x", "y"],
+        _ => vec!["x"],
+    }
+}
+
+/// Draws the owners that are passed to acquires.
+fn draw_owners(dice: &mut Numbers, theme: Theme, parties: &[Vec<Party>]) -> Vec<Given> {
+    let clients = parties.len();
+    let few = if theme.sharing == Sharing::Becoming { 1 } else { 2 };
+    (0..few + dice.below(2) as usize)
+        .map(|n| {
+            let home = n % clients;
+            let sharing = match theme.sharing {
+                Sharing::Any => {
+                    [Sharing::Alone, Sharing::Text, Sharing::Becoming, Sharing::Object][dice.below(4) as usize]
+                }
+                // One owner is not shared, as a rival of the others.
+                _ if n == 1 => Sharing::Alone,
+                sharing => sharing,
+            };
+            let owner = parties[home][0].client.owner();
+            Given::new(owner, home, clients, sharing).made_to_be_given()
+        })
+        .collect()
+}
+
 impl Scene {
     pub fn new(seed: u64, kind: Kind, theme: Theme, traced: bool) -> Arc<Self> {
         let mut dice = Numbers::lane(seed, 3);
         let servers: Vec<_> =
             (0..if kind.is_red() { 3 } else { 1 }).map(|n: u64| SimServer::new(seed ^ (n << 32))).collect();
-        let timeout = ms(60 + dice.below(140));
-        let watchdog = timeout * 3 + ms(dice.below(1500));
-        let fair_wait = ms(600 + dice.below(900));
-        let latency_max = match theme.sharing {
-            // Races need commands that are in flight for a while.
-            Sharing::Becoming => ms(4 + dice.below(9)),
-            _ if dice.once_in(3) => Duration::ZERO,
-            _ => ms(1 + dice.below(3)),
-        };
-        let link = LinkOptions {
-            latency_min: latency_max.min(ms(1)),
-            latency_max,
-            timeout,
-            reconnect: ms(5 + dice.below(40)),
-            ordered: dice.once_in(2),
-        };
-        let handoff_limit = if dice.once_in(2) { 0 } else { 16 };
-        let poll_cap = ms(60 + dice.below(200));
+        let options = Settings::draw(&mut dice, theme);
         let clients = if kind.is_red() || !dice.once_in(4) { 2 } else { 3 };
-        let options = Settings { link, handoff_limit, poll_cap, timeout, watchdog, fair_wait };
         let parties = options.parties(&servers, clients);
-        let names = match kind {
-            Kind::Pair => vec!["x", "{x}"],
-            Kind::Multi => vec!["x", "y"],
-            Kind::Red | Kind::RedPlain => vec!["x"],
-            _ if dice.once_in(4) => vec!["x", "y"],
-            _ => vec!["x"],
-        };
-        let few = if theme.sharing == Sharing::Becoming { 1 } else { 2 };
-        let given = (0..few + dice.below(2) as usize)
-            .map(|n| {
-                let home = n % clients;
-                let sharing = match theme.sharing {
-                    Sharing::Any => {
-                        [Sharing::Alone, Sharing::Text, Sharing::Becoming, Sharing::Object][dice.below(4) as usize]
-                    }
-                    // One owner is not shared, as a rival of the others.
-                    _ if n == 1 => Sharing::Alone,
-                    sharing => sharing,
-                };
-                let owner = parties[home][0].client.owner();
-                Given::new(owner, home, clients, sharing).made_to_be_given()
-            })
-            .collect();
+        let names = draw_names(&mut dice, kind);
+        let given = draw_owners(&mut dice, theme, &parties);
         let strict = theme.faults == Faults::Late && dice.once_in(2);
         let state = Mutex::new(State { given, ..State::default() });
         if theme.forged {
@@ -119,12 +135,12 @@ impl Scene {
             servers,
             clients,
             parties,
-            options,
             names,
             start,
-            timeout,
-            fair_wait,
-            watchdog,
+            timeout: options.timeout,
+            fair_wait: options.fair_wait,
+            watchdog: options.watchdog,
+            options,
             state,
             strict,
             traced,
@@ -141,7 +157,7 @@ impl Scene {
         let parties = self.options.parties(&self.servers, self.clients);
         let before = std::mem::replace(&mut *self.parties.lock(), parties);
         for link in before.iter().flatten().map(|party| &party.link) {
-            // The runtime took its connections with it.
+            // The connections ended with the runtime.
             link.partition(true);
             link.hang_up();
         }
@@ -186,8 +202,8 @@ impl Scene {
                 Arc::new(RedLock::over(clients, self.flavour(false), name(0)).node_timeout(self.timeout))
             }
             Kind::Multi if spot.lock == self.names.len() => {
-                // The members belong to one client, whose single command takes both, or to two clients with a command
-                // each.
+                // The members belong to one client, which acquires both by one command, or to two clients with one
+                // command each.
                 let party = |n: usize| spot.party + n * (spot.party % 2);
                 let member = |n: usize| -> Arc<dyn DistLock> { Arc::new(client(party(n)).reentrant(name(n))) };
                 Arc::new(MultiLock::of(vec![member(0), member(1)]))

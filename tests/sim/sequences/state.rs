@@ -6,20 +6,20 @@ use crate::prelude::*;
 pub struct Held {
     pub guard: Guard,
     pub spot: Spot,
-    /// Its owner as the server names it.
+    /// The owner's text on the server.
     pub owner: String,
     /// Identity of the holder. A fresh owner may be handed over inside a process, so its text alone does not identify
     /// the holder.
     pub who: String,
     /// True if the lock was forced open, or may have been.
     pub exempt: bool,
-    /// Until when a copy of the acquire may arrive in time. If the hold is gone, the copy creates it again.
+    /// Until when a copy of the acquire may arrive in time. After a release, such a copy creates the hold again.
     pub copied: Option<Instant>,
-    /// When the lock was known to be forced open, if no such copy can have restored the hold.
+    /// When the lock was known to be forced open. `None` if a copy may have restored the hold.
     pub forced: Option<Instant>,
     /// True if an extend was dropped or is in doubt, and may still shorten the lease.
     pub may_be_cut: bool,
-    /// Until when the guard reported held, at the last look.
+    /// The end of validity that the guard reported at the last look.
     pub promised: Option<Instant>,
 }
 
@@ -50,8 +50,8 @@ pub struct Planned {
     pub since: Instant,
 }
 
-/// A hold that stays at one of a RedLock's servers, because a release by owner lost a command there and does not
-/// repeat it.
+/// A hold that stays at one server of a RedLock, because the command of a release by owner was lost there and is not
+/// repeated.
 pub struct Stranded {
     pub server: usize,
     pub key: usize,
@@ -66,7 +66,7 @@ pub struct Looks {
     pub queues: u64,
 }
 
-/// `late` explains what `troubled`, `unsure`, `in_time` and `loose` mean for the looks.
+/// The module `late` explains `troubled`, `unsure`, `in_time` and `loose`.
 #[derive(Default)]
 pub struct State {
     pub given: Vec<Given>,
@@ -84,7 +84,7 @@ pub struct State {
     pub troubled: Option<Instant>,
     /// True if a client that sent a command with a late copy may have forgotten the server's clock.
     pub unsure: bool,
-    /// Until when copies may arrive in time. `None` once that is over and nothing of them is left.
+    /// Until when copies may arrive in time. `None` when no copy can arrive and no effect of a copy is left.
     pub in_time: Option<Instant>,
     /// True if such a copy may have taken a hold for nobody.
     pub loose: bool,
@@ -95,7 +95,7 @@ pub struct State {
     pub busy: usize,
     pub holds: usize,
     pub looks: Looks,
-    /// When the last late copy or forged message will have arrived. The end of the trial waits until then.
+    /// Arrival time of the last late copy or forged message. The end of the trial waits for it.
     pub quiet: Option<Instant>,
     pub next_runtime: Option<Instant>,
     pub longest: Duration,

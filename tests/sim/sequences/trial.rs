@@ -16,7 +16,7 @@ pub struct Outcome {
     pub looks: Looks,
 }
 
-/// With fewer sequences, no look may have found anything to compare.
+/// With fewer sequences, possibly no look compares anything.
 const MANY: u64 = 30;
 
 fn run_steps(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) -> Outcome {
@@ -50,8 +50,8 @@ fn run_steps(kind: Kind, theme: Theme, seed: u64, steps: &[Step], traced: bool) 
             if last && !scene.is_wrong() {
                 finish(scene, &mut beside).await;
             }
-            // A new runtime starts at the real time. This moment is ahead of the old runtime's virtual time, so the
-            // clock never goes back.
+            // The clock of the next runtime starts at this time, ahead of the old runtime's virtual time. So the clock
+            // never goes back.
             scene.state.lock().next_runtime = Some(Instant::now() + ms(30 + seed % 200));
             beside
         });
@@ -97,7 +97,8 @@ async fn finish(scene: &Arc<Scene>, beside: &mut Beside) {
     if left().is_empty() {
         return;
     }
-    // A late copy may have left a dead waiter's place without a deadline. It must not block the lock for long.
+    // A late copy may have left a dead waiter's place without a deadline. Such a place must not block the lock for
+    // long.
     for lock in 0..scene.names.len() {
         let spot = Spot { party: 0, lock, reads: false };
         match scene.lock(spot).lock_for(rest).await {

@@ -14,7 +14,7 @@ async fn lasts(client: &Client, name: &str) -> u128 {
 
 /// One command refreshes all places of a client, and a broken queue does not stop the others.
 #[test]
-fn places_in_several_queues_are_kept() {
+fn refresh_keeps_queue_entries_beside_broken_queue() {
     virtually(async || {
         let sight = Sight::new().await;
         let other = Sight::party(&sight.server, Prefer::Readers);
@@ -43,7 +43,7 @@ fn places_in_several_queues_are_kept() {
         for (wait, name) in waits.into_iter().zip(NAMES) {
             let outcome = wait.await.unwrap();
             let is_told = matches!(&outcome, Err(Error::WrongType { name, .. }) if &**name == "b");
-            // The waiter of the broken queue gets the error.
+            // Only the waiter of the broken queue gets an error.
             assert!(if name == "b" { is_told } else { outcome.is_ok() }, "{name}: {outcome:?}");
         }
     });

@@ -3,9 +3,9 @@
 use super::{NAME, Sight};
 use crate::prelude::*;
 
-/// Waiters know when the lock will end. If it ends more than a second earlier than that, they get one message.
+/// Waiters know when the lease will end. If the lock is free more than a second earlier, waiters get one message.
 #[test]
-fn who_waits_for_readers_is_told_of_an_end_that_is_much_sooner() {
+fn read_release_publishes_if_lock_ends_over_a_second_sooner() {
     virtually(async || {
         let sight = Sight::new().await;
         let (lock, a, b) = (sight.us.client.rw(NAME).read(), sight.us.client.owner(), sight.us.client.owner());
@@ -21,10 +21,10 @@ fn who_waits_for_readers_is_told_of_an_end_that_is_much_sooner() {
     });
 }
 
-/// While its owner writes, the hash has the lease of the write hold. After that it has the lease of the owner's read
-/// hold, if that is alive.
+/// While its owner writes, the hash has the lease of the write hold. Afterwards it has the lease of the owner's read
+/// hold, if that hold is alive.
 #[test]
-fn what_a_writer_reads_leaves_its_lease_alone() {
+fn read_hold_of_writer_does_not_change_write_lease() {
     virtually(async || {
         let sight = Sight::new().await;
         let (lock, a) = (sight.us.client.rw(NAME), sight.us.client.owner());
@@ -37,7 +37,7 @@ fn what_a_writer_reads_leaves_its_lease_alone() {
         assert_eq!((&*sight.keys(&[&a]), &*sight.told()), ("l (A 1, mode read): 20000; A:1: 20000", "1"));
         reads.unlock().await.unwrap();
         assert_eq!((&*sight.keys(&[&a]), &*sight.told()), ("", "0"));
-        // A dead read hold keeps nothing alive.
+        // A dead read hold does not keep the hash alive.
         let writes = enter(&lock.write(), &a, 10_000).await;
         let reads = enter(&lock.read(), &a, 10).await;
         sleep(ms(11)).await;
@@ -47,9 +47,9 @@ fn what_a_writer_reads_leaves_its_lease_alone() {
     });
 }
 
-/// A force frees only its own half, notifies the waiters that may enter, and leaves locks of another kind alone.
+/// A force frees only its own half, notifies the waiters that may acquire, and does not change locks of another kind.
 #[test]
-fn force_frees_its_own_half() {
+fn force_unlock_frees_only_its_own_half() {
     virtually(async || {
         let sight = Sight::new().await;
         let lock = sight.us.client.rw(NAME);
@@ -82,7 +82,7 @@ fn force_frees_its_own_half() {
 
 /// Readers are notified when the last waiting writer has given up, and not before.
 #[test]
-fn readers_are_told_when_no_writer_waits_any_more() {
+fn readers_are_notified_when_last_waiting_writer_gives_up() {
     virtually(async || {
         let sight = Sight::new().await;
         let [one, two] = [(); 2].map(|()| Sight::party(&sight.server, Prefer::Writers));
@@ -102,7 +102,7 @@ fn readers_are_told_when_no_writer_waits_any_more() {
             assert!(!wait.await.unwrap().unwrap());
         }
         reader.unlock().await.unwrap();
-        // While a writer holds the lock no reader can enter, so none is notified.
+        // While a writer holds the lock no reader can acquire, so no reader is notified.
         let writer = sight.us.client.rw(NAME).write().lock_leased(ms(60_000)).await.unwrap();
         sight.told();
         assert!(!wait(&one, ms(1000)).await.unwrap().unwrap());
@@ -115,7 +115,7 @@ fn readers_are_told_when_no_writer_waits_any_more() {
 
 /// Dead readers are not reported as holders, and no writer waits for them, although Java's watchdog renews their hash.
 #[test]
-fn dead_readers_keep_nobody_out() {
+fn dead_readers_exclude_no_writer_and_are_not_reported() {
     virtually(async || {
         let sight = Sight::new().await;
         let other = Sight::party(&sight.server, Prefer::Readers);
@@ -135,7 +135,7 @@ fn dead_readers_keep_nobody_out() {
         let state = lock.write().state().await.unwrap();
         assert_eq!((state.holders, state.remaining), (vec![(text(&a), 1)], Some(ms(5000))));
         assert!(!lock.read().is_locked().await.unwrap());
-        // The owner of the write half may read, and its read hold is reported on its own.
+        // The owner of the write half may read. Its read hold is reported separately.
         let reads = enter(&other.client.rw(NAME).read(), &a, 3000).await;
         let state = lock.read().state().await.unwrap();
         assert_eq!((state.holders, state.remaining), (vec![(text(&a), 1)], Some(ms(3000))));
@@ -148,10 +148,10 @@ fn dead_readers_keep_nobody_out() {
     });
 }
 
-/// A waiting writer of the same process tries when the last reader has left, and not before: each try in vain costs a
+/// A waiting writer of the same process retries only after the last reader's release, because each failed try costs a
 /// command.
 #[test]
-fn a_writer_tries_when_the_last_reader_has_left() {
+fn waiting_writer_tries_only_after_last_reader_released() {
     virtually(async || {
         let sight = Sight::new().await;
         let lock = sight.us.client.rw(NAME);
@@ -171,7 +171,7 @@ fn a_writer_tries_when_the_last_reader_has_left() {
 
 /// An owner's newest read hold may end first. The owner still reads.
 #[test]
-fn a_hold_that_is_over_is_not_all_that_its_owner_has() {
+fn owner_still_reads_after_its_newest_read_hold_expired() {
     virtually(async || {
         let sight = Sight::new().await;
         let other = Sight::party(&sight.server, Prefer::Readers);
@@ -189,7 +189,7 @@ fn a_hold_that_is_over_is_not_all_that_its_owner_has() {
 
 /// The newest hold does not determine for how long its owner reads.
 #[test]
-fn the_longest_of_an_owners_holds_counts() {
+fn longest_read_hold_of_owner_determines_lease() {
     virtually(async || {
         let sight = Sight::new().await;
         let other = Sight::party(&sight.server, Prefer::Readers);

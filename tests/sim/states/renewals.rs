@@ -1,9 +1,9 @@
-//! Renewals, extensions and releases: the holds that they affect, and the leases that they leave.
+//! Renewals, extensions and releases: the affected holds, and the resulting leases.
 
 use super::{NAME, Sight};
 use crate::prelude::*;
 
-/// Reads the owner from the lock, and enters under it, next to the existing hold.
+/// Reads the owner from the lock, and acquires under this owner, next to the existing hold.
 async fn enter_as_holder(lock: &dyn DistLock) -> (Owner, Guard) {
     let owner = lock.state().await.unwrap().holders[0].0.parse().unwrap();
     let guard = enter(lock, &owner, 90_000).await;
@@ -13,7 +13,7 @@ async fn enter_as_holder(lock: &dyn DistLock) -> (Owner, Guard) {
 /// A renewal of a hold that is gone prolongs no lease, even if the owner has entered again. The guard of that hold is
 /// notified.
 #[test]
-fn a_renewal_of_what_is_gone_leaves_the_lease_alone() {
+fn renewal_of_lost_hold_does_not_prolong_lease() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, listed)| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let outer = mine.lock().await.unwrap();
@@ -35,11 +35,11 @@ fn a_renewal_of_what_is_gone_leaves_the_lease_alone() {
     });
 }
 
-/// A client takes its hold for the owner's only one, but another client read the owner from the lock and has a second
-/// hold. A release here leaves the other hold. If the other client releases the hold of this client, a renewal
-/// notifies its guard.
+/// A client believes that its hold is the owner's only hold. But another client read the owner from the lock and has a
+/// second hold. A release here keeps the other hold. If the other client releases this client's hold, a renewal
+/// notifies the guard.
 #[test]
-fn an_only_hold_that_is_none_any_more_is_one_of_two() {
+fn release_ends_one_of_two_holds_of_shared_owner() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, by_others)| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let guard = mine.lock().await.unwrap();
@@ -60,7 +60,7 @@ fn an_only_hold_that_is_none_any_more_is_one_of_two() {
 
 /// An owner's only hold can be extended to a shorter lease. Extending a hold that is gone is an error.
 #[test]
-fn an_only_hold_is_extended_as_it_is_told() {
+fn extend_of_only_hold_sets_exact_lease() {
     each(REENTRANT, async |flavour| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let guard = mine.lock_leased(ms(9000)).await.unwrap();
@@ -77,7 +77,7 @@ fn an_only_hold_is_extended_as_it_is_told() {
 /// An extension to a shorter lease spares other clients' holds, even if another hold of the owner is gone and its
 /// client does not know.
 #[test]
-fn an_extension_beside_a_hold_that_is_gone_cuts_nobody_short() {
+fn extend_beside_lost_hold_does_not_shorten_lease_of_other_client() {
     each(REENTRANT, async |flavour| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         let a = sight.us.client.owner();
@@ -92,7 +92,7 @@ fn an_extension_beside_a_hold_that_is_gone_cuts_nobody_short() {
 
 /// A reader whose cover is gone has lost its hold, whatever the hash says.
 #[test]
-fn a_renewal_brings_no_cover_back() {
+fn renewal_without_cover_reports_lost_read_hold() {
     virtually(async || {
         let sight = Sight::new().await;
         let guard = sight.us.client.rw(NAME).read().lock().await.unwrap();
@@ -104,10 +104,10 @@ fn a_renewal_brings_no_cover_back() {
     });
 }
 
-/// A copy of an extension to a shorter lease arrives after its last moment. It shortens nothing, even if it is the
-/// first copy to arrive, because the guard relies on the existing lease.
+/// A copy of an extension to a shorter lease arrives after its last moment. The copy shortens nothing, even if the
+/// original never arrived, because the guard relies on the existing lease.
 #[test]
-fn an_extension_that_comes_in_too_late_changes_nothing() {
+fn extend_after_its_last_moment_has_no_effect() {
     each(REENTRANT, async |flavour| {
         let (sight, mine, _) = Sight::of_two(flavour).await;
         let guard = mine.lock_leased(ms(500_000)).await.unwrap();
@@ -127,7 +127,7 @@ fn an_extension_that_comes_in_too_late_changes_nothing() {
 
 /// Extending a hold that was released elsewhere is an error, and does not affect the owner's other hold here.
 #[test]
-fn an_extension_of_a_hold_that_is_gone_changes_nothing() {
+fn extend_of_lost_hold_fails_and_keeps_lease() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, listed)| {
         let (sight, mine, theirs) = Sight::of_two(flavour).await;
         // The server drops an unlisted hold first. If all are listed, it drops the newest.
@@ -155,7 +155,7 @@ fn an_extension_of_a_hold_that_is_gone_changes_nothing() {
 /// for the time. Without an answer the release is sent without the time, and the longest lease stays until the next
 /// release.
 #[test]
-fn a_release_after_a_quiet_minute_leaves_the_lease_of_the_holds_that_are_left() {
+fn release_after_quiet_minute_queries_server_time_first() {
     let cases = pairs([None, Some(Mishap::NotSent), Some(Mishap::Refuse("NOPERM no TIME".into()))], REENTRANT);
     each(pairs(cases, [61_000, 1_000]), async |((mishap, flavour), quiet)| {
         let (sight, mine, _) = Sight::of_two(flavour).await;

@@ -11,7 +11,7 @@ fn party(server: &SimServer, poll_cap: Duration) -> Party {
     Party::new(server, link, |options| options.poll_cap = poll_cap)
 }
 
-/// The lock `job` with this back-off, or with the flavour's own.
+/// The lock `job` with this back-off, or with the flavour's default.
 fn lock(client: &Client, flavour: Flavour, backoff: Option<Backoff>) -> Arc<dyn DistLock> {
     match (flavour, backoff) {
         (Flavour::Spin, Some(backoff)) => Arc::new(client.spin("job").backoff(backoff)),
@@ -45,7 +45,7 @@ fn behind_somebody(lease: &'static str, body: impl AsyncFnOnce(Flavour, SimServe
 
 /// Redisson's `testConstantBackoff` and `testExponentialBackoff`. Each pause is randomly shortened by up to a half.
 #[test]
-fn a_wait_of_a_second_looks_as_often_as_its_back_off_says() {
+fn waiter_looks_as_often_as_backoff_specifies() {
     behind_somebody("60000", async |flavour, server, ours| {
         let exponential = |first, times, most| Some(Backoff::exponential(ms(first), times, ms(most)).unwrap());
         let constant = |pause| Some(Backoff::constant(pause).unwrap());
@@ -68,7 +68,7 @@ fn a_wait_of_a_second_looks_as_often_as_its_back_off_says() {
 }
 
 #[test]
-fn a_hundred_tasks_look_as_often_as_one() {
+fn hundred_waiters_look_as_often_as_one() {
     behind_somebody("60000", async |flavour, server, ours| {
         let backoff = Backoff::constant(ms(50)).unwrap();
         for tasks in [1, 100] {
@@ -92,7 +92,7 @@ fn a_hundred_tasks_look_as_often_as_one() {
 
 /// The longest pause is 128 ms for a spin lock and 100 ms for a plain lock.
 #[test]
-fn a_release_that_nobody_tells_is_found_within_the_longest_pause() {
+fn unannounced_release_is_noticed_within_longest_pause() {
     behind_somebody("60000", async |flavour, server, ours| {
         for held in [600, 617, 634, 651].map(ms) {
             let waiter = waiter(lock(&ours.client, flavour, None));
@@ -108,7 +108,7 @@ fn a_release_that_nobody_tells_is_found_within_the_longest_pause() {
 }
 
 #[test]
-fn a_pause_ends_with_the_lease_of_the_holder() {
+fn backoff_pause_ends_with_lease_of_holder() {
     behind_somebody("400", async |flavour, _, ours| {
         let began = Instant::now();
         let lock = lock(&ours.client, flavour, Some(Backoff::constant(60 * SECOND).unwrap()));
@@ -121,7 +121,7 @@ fn a_pause_ends_with_the_lease_of_the_holder() {
 /// A spin lock's release publishes nothing. A reentrant waiter of the same name notices it by its own poll or at the
 /// end of the lease.
 #[test]
-fn a_reentrant_waiter_behind_a_spin_holder_looks_after_its_poll_cap_or_the_lease() {
+fn reentrant_waiter_notices_end_of_spin_hold_by_poll_or_lease() {
     each([(false, ms(400)), (true, 3_600 * SECOND)], async move |(leased, poll_cap)| {
         let server = SimServer::new(1);
         let (ours, theirs) = (party(&server, SECOND), party(&server, poll_cap));

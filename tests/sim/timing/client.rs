@@ -14,7 +14,7 @@ async fn party(server: &SimServer) -> Party {
 }
 
 #[test]
-fn a_shutdown_ends_when_all_is_released_or_its_time_is_up() {
+fn shutdown_ends_held_guards_when_its_time_is_up() {
     each([false, true], async move |silent| {
         let server = SimServer::new(1);
         let party = party(&server).await;
@@ -36,10 +36,10 @@ fn a_shutdown_ends_when_all_is_released_or_its_time_is_up() {
     });
 }
 
-/// A blocked runtime renews nothing and fires no timer. The guard still answers correctly, and signals the loss as
-/// soon as the runtime runs again.
+/// A blocked runtime renews nothing and fires no timer. The guard still reports its state correctly, and signals the
+/// loss as soon as the runtime runs again.
 #[test]
-fn a_guard_of_a_starved_runtime_knows_that_its_lease_is_over() {
+fn guard_in_starved_runtime_reports_expired_lease() {
     virtually(async || {
         let server = SimServer::new(1);
         let party = party(&server).await;
@@ -64,7 +64,7 @@ fn a_guard_of_a_starved_runtime_knows_that_its_lease_is_over() {
 
 /// A wait called on another executor begins when the client's runtime starts it.
 #[test]
-fn a_runtime_that_stands_still_takes_nothing_of_a_wait() {
+fn wait_begins_when_blocked_runtime_starts_it() {
     virtually(async || {
         let server = SimServer::new(1);
         let party = party(&server).await;

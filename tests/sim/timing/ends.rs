@@ -1,4 +1,4 @@
-//! Waits that end on time although the server is silent or slow, and readers that are held back once.
+//! Waits that end on time although the server is silent or slow. Readers that are held back only once.
 
 use crate::prelude::*;
 
@@ -11,7 +11,7 @@ fn party(server: &SimServer, latency: Duration) -> Party {
     Party::new(server, way, |options| options.prefer = Prefer::Writers)
 }
 
-/// Runs an acquire that must end in vain, when its wait ends.
+/// Runs an acquire that must fail at the end of its wait.
 async fn within(what: &str, wait: Duration, acquire: impl Future<Output = distlock::Result<Option<Guard>>>) {
     let began = Instant::now();
     let outcome = acquire.await;
@@ -20,9 +20,9 @@ async fn within(what: &str, wait: Duration, acquire: impl Future<Output = distlo
     assert!(took >= wait && took <= wait + SLACK, "{what}: {took:?} of {wait:?}, {outcome:?}");
 }
 
-/// The next attempt has to wait for the release of a grant that was too late.
+/// A grant arrived too late, and its release is not answered. The next attempt waits for the release.
 #[test]
-fn a_wait_ends_while_a_late_grant_is_given_back() {
+fn wait_ends_on_time_while_late_grant_is_released() {
     virtually(async || {
         let server = SimServer::new(1);
         let ours = party(&server, ms(400));
@@ -41,10 +41,10 @@ fn a_wait_ends_while_a_late_grant_is_given_back() {
     });
 }
 
-/// A multi lock releases its members, and the release is not answered. `lost`: it has lost one of its members
+/// A multi lock releases its members, and the release is not answered. `lost`: the multi lock has lost a member
 /// meanwhile.
 #[test]
-fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait() {
+fn multi_lock_ends_with_its_wait_despite_unanswered_release() {
     each([(false, None), (true, None), (true, Some(60 * SECOND))], async move |(lost, lease)| {
         let server = SimServer::new(1);
         let [one, two, other] = [(); 3].map(|()| party(&server, ms(1)));
@@ -74,7 +74,7 @@ fn a_multi_lock_that_gives_back_in_vain_ends_with_its_wait() {
         let began = Instant::now();
         let acquire = async { (multi.acquire(how.wait(SECOND)).await, began.elapsed()) };
         let ((outcome, took), ()) = tokio::join!(acquire, silence);
-        // It may have acquired the lost member again.
+        // The multi lock may have acquired the lost member again.
         let ended = took <= SECOND + SLACK && (lost || !matches!(outcome, Ok(Some(_))));
         assert!(ended, "lost {lost}, lease {lease:?}: {took:?}, {outcome:?}");
         drop(outcome);
@@ -101,7 +101,7 @@ async fn contended(name: &str, readers: &[&Party], writers: &[&Party]) -> (Vec<G
 /// Writers hold readers back for `hold_back`. An acquire of several read halves is held back once, not once for each
 /// half.
 #[test]
-fn an_acquire_of_several_read_halves_is_held_back_once() {
+fn acquire_of_several_read_halves_is_held_back_once() {
     each(["multi", "multi of multi", "striped", "RedLock"], async move |kind| {
         let servers = [1, 2, 3].map(SimServer::new);
         let parties = || servers.each_ref().map(|server| party(server, ms(1)));

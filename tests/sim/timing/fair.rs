@@ -1,4 +1,4 @@
-//! Fair locks: the cost of dead waiters, how long places last, and how often clients check them.
+//! Fair locks: delays by dead waiters, lifetimes of places, and how often clients check places.
 
 use crate::prelude::*;
 
@@ -40,7 +40,7 @@ fn queue(server: &SimServer) -> Vec<String> {
     words(&does(server, &format!("lrange {QUEUE} 0 -1")))
 }
 
-/// The ms left until each deadline. Fractions are dropped; in our deadlines they encode when they were set.
+/// The ms left until each deadline, without fractions. In our deadlines the fraction encodes the time of the refresh.
 fn deadlines(server: &SimServer) -> BTreeMap<String, f64> {
     let flat = words(&does(server, &format!("zrange {DEADLINES} 0 -1 withscores")));
     let left = |pair: &[String]| (pair[0].clone(), pair[1].parse::<f64>().unwrap().floor() - now(server) as f64);
@@ -66,7 +66,7 @@ async fn waiter_as(server: &SimServer, party: &Party, owner: Option<Owner>) -> J
     let task = tokio::spawn(async move {
         let guard = lock.acquire(how).await.unwrap().unwrap();
         let had = Instant::now();
-        // A waiter that was cut off may have lost the lock by then.
+        // A waiter that was cut off may have lost the lock.
         let _ = guard.unlock().await;
         had
     });
@@ -83,9 +83,9 @@ async fn waiters(server: &SimServer, party: &Party, count: usize) -> Vec<JoinHan
     all
 }
 
-/// However many waiters died together, whenever the lock is released, and however short the lease of a grant is.
+/// For any number of dead waiters, any time of the release, and any lease of a grant.
 #[test]
-fn dead_waiters_cost_those_behind_them_five_seconds_at_most() {
+fn dead_waiters_delay_next_waiter_by_at_most_five_seconds() {
     each(
         pairs([(1, ms(30_000)), (16, ms(30_000)), (4, ms(3_000))], [0, 1_500, 3_500, 6_000].map(ms)),
         async |((dead, watchdog), pause)| {
@@ -103,9 +103,9 @@ fn dead_waiters_cost_those_behind_them_five_seconds_at_most() {
     );
 }
 
-/// A waiter of Java anywhere. A waiter of ours if its connection is closed, or if Java waits too.
+/// Applies to any dead waiter of Java. Applies to our dead waiter if its connection is closed, or if Java waits too.
 #[test]
-fn dead_waiters_cost_the_grace_time_each() {
+fn each_dead_java_or_disconnected_waiter_costs_grace_time() {
     const GRACE: Duration = ms(500);
     // The line ahead of a live waiter: J = a dead waiter of Java; C = ours, its connection is closed; F = ours, frozen.
     each(["J", "JJJ", "C", "CC", "JFJ", "FCJ"], async |line: &str| {
@@ -129,7 +129,7 @@ fn dead_waiters_cost_the_grace_time_each() {
 }
 
 #[test]
-fn a_dead_holder_that_also_waits_costs_its_lease_and_five_seconds_at_most() {
+fn dead_holder_that_also_waits_costs_lease_plus_five_seconds_at_most() {
     const WATCHDOG: Duration = ms(1_800);
     virtually(async || {
         let set = |options: &mut Options| (options.watchdog, options.command_timeout) = (WATCHDOG, WATCHDOG / 3);
@@ -144,9 +144,9 @@ fn a_dead_holder_that_also_waits_costs_its_lease_and_five_seconds_at_most() {
     });
 }
 
-/// The message is lost, or the connection that would carry it. The next refresh notices.
+/// The message or its connection is lost. The waiter's next refresh finds the grant.
 #[test]
-fn a_waiter_that_misses_its_message_finds_out_by_its_next_refresh() {
+fn waiter_that_misses_message_is_granted_by_next_refresh() {
     each(pairs([false, true], [0, 300, 900, 1_700, 2_900].map(ms)), async |(hang_up, phase)| {
         let Held { server, holder: _holder, guard, others: [waiting] } = held().await;
         let next = waiter(&server, &waiting).await;
@@ -163,9 +163,9 @@ fn a_waiter_that_misses_its_message_finds_out_by_its_next_refresh() {
     });
 }
 
-/// Frozen for less than a place lasts, and for longer.
+/// The freeze is shorter or longer than the life of a place.
 #[test]
-fn all_waiters_are_served_after_a_server_was_frozen() {
+fn all_waiters_are_served_after_server_freeze() {
     each([2_000, 6_000, 20_000].map(ms), async |freeze| {
         let Held { server, holder, guard, others: [one, two] } = held().await;
         let mut line = waiters(&server, &one, 3).await;
@@ -185,7 +185,7 @@ fn all_waiters_are_served_after_a_server_was_frozen() {
 
 /// The head gives up at any moment around the release, even after the lock was granted to it (Redisson #3254, #6427).
 #[test]
-fn a_head_that_gives_up_serves_the_next_at_once() {
+fn next_waiter_is_served_at_once_when_head_gives_up() {
     each(0..8, async |moment| {
         let Held { server, holder, guard, others: [going, alive] } = held().await;
         let lock = going.client.fair("a");
@@ -206,7 +206,7 @@ fn a_head_that_gives_up_serves_the_next_at_once() {
 /// Redisson's `testLeaseTimeout`: each waiter enters when the lease before it expires, without any release. Redisson
 /// needs 11 s.
 #[test]
-fn waiters_are_served_in_order_by_leases_that_expire() {
+fn waiters_are_served_in_order_as_leases_expire() {
     virtually(async || {
         let server = SimServer::new(1);
         let clients = [(); 2].map(|()| party(&server, |_| {}));
@@ -235,7 +235,7 @@ fn waiters_are_served_in_order_by_leases_that_expire() {
 
 /// One command every 1 to 2.2 s, however many waiters.
 #[test]
-fn a_client_keeps_all_its_places_by_one_command_a_beat() {
+fn client_refreshes_all_queue_entries_with_one_command_per_beat() {
     each([1, 100, 400], async |count| {
         let server = SimServer::new(1);
         let [holder, client] = [(); 2].map(|()| party(&server, |_| {}));

@@ -1,5 +1,5 @@
-//! Timing under faults: what a wait reports that ends while a command is unanswered, and that a lock is not granted
-//! again before its holder is notified.
+//! Timing under faults. Tests the result of a wait that ends while a command is unanswered. Tests that no lock is
+//! granted again before its holder is notified.
 
 use crate::prelude::*;
 
@@ -65,10 +65,10 @@ fn wait_that_ends_before_a_healthy_server_answers_is_an_error() {
     });
 }
 
-/// Without a reply the result is an error in doubt, not "busy", and what the acquire took is undone. Once the client
-/// can know that the server is silent, no wait reports busy, however short it is.
+/// Without a reply the result is an error in doubt, not "busy", and a grant is undone. Once the client can know that
+/// the server is silent, no wait reports busy, however short.
 #[test]
-fn a_wait_that_ends_at_a_silent_server_is_in_doubt() {
+fn wait_at_silent_server_ends_in_doubt() {
     for_each_kind(ms(1), async |server, party, lock, kind| {
         let me = party.client.owner();
         for (waits, pause) in [(vec![300, 10, 10], 0), (vec![50; 21], 337)] {
@@ -101,7 +101,7 @@ fn a_wait_that_ends_at_a_silent_server_is_in_doubt() {
 
 /// The waiter never saw that the lock is busy.
 #[test]
-fn a_waiter_behind_another_at_a_silent_server_fails_at_the_end_of_its_wait() {
+fn waiter_behind_other_at_silent_server_fails_when_its_wait_ends() {
     for_each_kind(ms(1), async |server, _, lock, kind| {
         if !["single", "striped"].contains(&kind) {
             return;
@@ -120,10 +120,10 @@ fn a_waiter_behind_another_at_a_silent_server_fails_at_the_end_of_its_wait() {
     });
 }
 
-/// This process stands still until its wait is over, while its only command is answered. The server does not count as
-/// silent: the reply is read, and the free lock is acquired.
+/// This process is suspended until its wait has ended, and its only command is answered meanwhile. The server does not
+/// count as silent: the client reads the reply and acquires the free lock.
 #[test]
-fn a_standstill_beyond_the_end_of_a_wait_is_not_the_servers() {
+fn standstill_past_wait_does_not_count_as_silent_server() {
     for_each_kind(ms(5), async |server, party, lock, kind| {
         for wait in [20, 150] {
             let acquire = lock.acquire(how(&party.client.owner(), kind, wait));
@@ -131,8 +131,8 @@ fn a_standstill_beyond_the_end_of_a_wait_is_not_the_servers() {
                 sleep(ms(1)).await;
                 advance(ms(300)).await;
             });
-            // A striped lock first asks whether an owner that must not re-enter holds a segment. The wait is over
-            // before its first attempt, so it has seen no holder.
+            // With `not_reentrant`, a striped lock first queries whether the owner holds a segment. The wait ends
+            // before the first attempt, so no holder was seen.
             let may_fail = kind == "striped, not reentrant" && matches!(outcome, Err(Error::Timeout { .. }));
             assert!(may_fail || matches!(outcome, Ok(Some(_))), "{kind}, {wait} ms: {outcome:?}");
             drop(outcome);
@@ -143,7 +143,7 @@ fn a_standstill_beyond_the_end_of_a_wait_is_not_the_servers() {
 
 /// The same while another client holds the lock, and a command of another task is unanswered.
 #[test]
-fn a_standstill_within_a_wait_for_a_busy_lock_is_not_the_servers() {
+fn wait_for_busy_lock_ends_busy_despite_standstill() {
     for still in [200, 500] {
         each(pairs([false, true], ["single", "striped", "redlock"]), async move |(behind, kind)| {
             let server = SimServer::new(1);
@@ -177,9 +177,9 @@ fn a_standstill_within_a_wait_for_a_busy_lock_is_not_the_servers() {
     }
 }
 
-/// The server stands still past the end of the lease, so nobody sees the lease end.
+/// The server is frozen past the end of the lease, so no client sees the lease end.
 #[test]
-fn a_lock_that_ends_in_a_frozen_server_is_lost_before_another_client_has_it() {
+fn guard_at_frozen_server_is_lost_before_other_client_acquires() {
     each(
         [Flavour::Reentrant, Flavour::Fair, Flavour::Write, Flavour::Fenced, Flavour::Spin, Flavour::Plain],
         async move |flavour| {

@@ -82,7 +82,7 @@ fn for_each(body: impl AsyncFnOnce(Kind, Arc<Fleet>) + Copy + Send + 'static) {
 }
 
 #[test]
-fn a_wait_is_for_all_members_together_and_a_waiter_is_granted_soon_after_the_release() {
+fn group_wait_covers_all_members_and_is_granted_soon_after_release() {
     for_each(async |kind, fleet| {
         let (ours, theirs) = (kind.lock(&fleet, 0), kind.lock(&fleet, 1));
         let mut held = Vec::new();
@@ -111,7 +111,7 @@ fn a_wait_is_for_all_members_together_and_a_waiter_is_granted_soon_after_the_rel
 }
 
 #[test]
-fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
+fn guard_signals_expiring_with_third_left_and_lost_before_lease_ends() {
     for_each(async |kind, fleet| {
         let began = Instant::now();
         let guard = kind.lock(&fleet, 0).lock_leased(ms(1_200)).await.unwrap();
@@ -127,7 +127,7 @@ fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
 
 /// The loss is reported before the lease ends at the server, and the other members are released at once.
 #[test]
-fn with_a_silent_server_a_multi_lock_is_lost_in_time() {
+fn multi_lock_with_silent_server_is_lost_before_lease_ends() {
     virtually(async || {
         let fleet = fleet(2, 1).await;
         let guard = Kind::TwoServers.lock(&fleet, 0).lock().await.unwrap();
@@ -148,7 +148,7 @@ fn with_a_silent_server_a_multi_lock_is_lost_in_time() {
 /// An error, not "busy", at the end of the wait. The last attempt is cut off, so the error comes from earlier
 /// attempts.
 #[test]
-fn a_wait_at_silent_servers_ends_in_time_with_what_they_failed_by() {
+fn wait_at_silent_servers_ends_on_time_with_retryable_error() {
     virtually(async || {
         let fleet = fleet(3, 1).await;
         let red: Arc<dyn DistLock> = Arc::new(fleet.red(0, Flavour::Reentrant, "r", ms(200)));
@@ -172,9 +172,9 @@ fn a_wait_at_silent_servers_ends_in_time_with_what_they_failed_by() {
     });
 }
 
-/// Members that expired, or were held for a while, during the wait for another member have a whole lease in the end.
+/// Members that expired or aged during the wait for another member have a whole lease in the end.
 #[test]
-fn a_lease_is_whole_after_a_wait() {
+fn multi_lock_members_have_full_lease_after_wait() {
     each([(Kind::Fair, 250, 1_000), (Kind::Plain, 1_000, 400), (Kind::TwoServers, 1_000, 400)], async |case| {
         let (kind, lease, wait) = case;
         let fleet = fleet(2, 2).await;
@@ -191,7 +191,7 @@ fn a_lease_is_whole_after_a_wait() {
             let left = fleet.servers[server].pttl(name.as_bytes());
             assert!(left >= lease as i64 - 20, "{name} has {left} ms left");
         }
-        // Less the drift margin of 1 %, and a round trip or two.
+        // Allows for the drift margin of 1 % and a few round trips.
         assert!(guard.remaining() >= ms(lease * 98 / 100 - 20), "{guard:?}");
         guard.unlock().await.unwrap();
         fleet.ends(ms(60_000)).await;
@@ -201,7 +201,7 @@ fn a_lease_is_whole_after_a_wait() {
 /// A member whose lease has ended when the last server answers is not held: a multi lock needs both members, a RedLock
 /// a majority.
 #[test]
-fn a_lease_too_short_for_its_servers_is_never_granted() {
+fn lease_too_short_for_its_servers_is_never_granted() {
     each([(40, false), (60, false), (110, false), (300, true)], async move |(lease, granted)| {
         let fleet = fleet_of(&[ms(1), ms(60), ms(60)], 1).await;
         for lock in [Kind::TwoServers.lock(&fleet, 0), Kind::Red.lock(&fleet, 0)] {
@@ -224,9 +224,9 @@ fn a_lease_too_short_for_its_servers_is_never_granted() {
     });
 }
 
-/// The multi lock releases its members after about half a second, once, and then sends nothing.
+/// The multi lock releases its members once, after about half a second, and then sends nothing.
 #[test]
-fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
+fn waiting_multi_lock_holds_free_members_only_briefly_and_once() {
     virtually(async || {
         let fleet = fleet(1, 2).await;
         let held = fleet.clients[1][0].client.reentrant("b").lock().await.unwrap();
@@ -249,7 +249,7 @@ fn a_multi_lock_that_waits_holds_members_for_a_while_and_once() {
 
 /// The other callers hold b and wait for a. The multi lock holds a, if anything, and waits for b.
 #[test]
-fn against_callers_of_another_order_both_get_on() {
+fn multi_lock_does_not_deadlock_with_opposite_order_callers() {
     const ROUNDS: u32 = 30;
     each(
         [(Flavour::Reentrant, false), (Flavour::Reentrant, true), (Flavour::Fair, true)],
@@ -283,9 +283,9 @@ fn against_callers_of_another_order_both_get_on() {
     );
 }
 
-/// Each member in turn is held by another owner, while the other members are free.
+/// Another owner holds one member, each member in turn. The other members are free.
 #[test]
-fn a_wait_for_one_busy_member_never_ends_early() {
+fn wait_for_one_busy_member_never_ends_early() {
     for_each(async |kind, fleet| {
         if matches!(kind, Kind::Striped | Kind::Red) {
             return;
@@ -329,7 +329,7 @@ impl DistLock for Hasty {
 }
 
 #[test]
-fn a_member_that_ends_its_wait_early_does_not_end_the_wait_of_all() {
+fn member_that_ends_its_wait_early_does_not_end_wait_of_multi_lock() {
     virtually(async || {
         let fleet = fleet(1, 2).await;
         let hasty: Arc<dyn DistLock> =

@@ -14,10 +14,10 @@ fn pair(flavour: Flavour) -> Pair {
     Pair::new(flavour, way(ms(1)), hasty)
 }
 
-/// The grant arrives after its lease, so it is released. The next attempt acquires the lock, and the release arrives
-/// again.
+/// The grant arrives after its lease, so the hold is released. The next attempt acquires the lock, and a copy of the
+/// release arrives.
 #[test]
-fn a_copy_of_the_release_of_a_late_grant_frees_no_later_hold() {
+fn release_copy_of_late_grant_does_not_free_newer_hold() {
     each(pairs(REENTRANT, [false, true]), async |(flavour, given)| {
         let pair = pair(flavour);
         let Pair { ours, theirs, mine, me, .. } = &pair;
@@ -34,7 +34,7 @@ fn a_copy_of_the_release_of_a_late_grant_frees_no_later_hold() {
         guard.extend(60 * SECOND).await.unwrap();
         sleep(SECOND).await;
         assert!(guard.is_held() && pair.count(flavour, guard.owner()) == 1, "freed by a copy");
-        // The flavour that a held lock keeps out.
+        // The flavour that a held lock excludes.
         let rival = if flavour == Flavour::Read { Flavour::Write } else { flavour };
         assert!(lock(&theirs.client, rival, "x").try_lock().await.unwrap().is_none(), "two holders");
         assert_eq!(guard.unlock().await.unwrap(), Released::Free);
@@ -42,9 +42,10 @@ fn a_copy_of_the_release_of_a_late_grant_frees_no_later_hold() {
     });
 }
 
-/// A server that answers after each lease: the acquire ends with an error, even if others hold the lock in between.
+/// The server answers only after each lease has ended. The acquire ends with an error, even if other clients hold the
+/// lock in between.
 #[test]
-fn grants_that_always_come_too_late_end_in_an_error() {
+fn acquire_with_only_late_grants_ends_in_error() {
     each(["reentrant", "fair", "multi", "RedLock"], async |kind| {
         let server = SimServer::new(1);
         let [ours, theirs] = [400, 1].map(|far| Party::new(&server, way(ms(far)), hasty));
@@ -82,7 +83,7 @@ fn grants_that_always_come_too_late_end_in_an_error() {
 /// The extend never reached the server, so the lease continues there. The guard is lost but still exists, and must not
 /// be renewed.
 #[test]
-fn a_guard_that_an_extend_in_doubt_has_lost_is_not_renewed() {
+fn guard_lost_by_extend_in_doubt_is_not_renewed() {
     each(REENTRANT, async |flavour| {
         let pair = pair(flavour);
         let Pair { ours, mine, .. } = &pair;
@@ -99,9 +100,9 @@ fn a_guard_that_an_extend_in_doubt_has_lost_is_not_renewed() {
     });
 }
 
-/// The warning comes when a third of the new lease is left, not at the extend.
+/// `expiring` resolves when a third of the new lease is left, not at the extend.
 #[test]
-fn an_extend_to_a_shorter_lease_warns_nobody_early() {
+fn extend_to_shorter_lease_does_not_warn_early() {
     each([false, true], async |watched| {
         let Pair { mine, .. } = pair(Flavour::Reentrant);
         let how = if watched { Acquire::new() } else { Acquire::new().lease(60 * SECOND) };
@@ -120,7 +121,7 @@ fn an_extend_to_a_shorter_lease_warns_nobody_early() {
 
 /// Another client has released the hold. The repeated release must not set the lease of the owner's other hold.
 #[test]
-fn a_repeated_release_that_finds_nothing_sets_no_lease() {
+fn repeated_release_of_missing_hold_sets_no_lease() {
     each(REENTRANT, async |flavour| {
         let pair = pair(flavour);
         let Pair { ours, mine, other, me, .. } = &pair;
@@ -136,9 +137,9 @@ fn a_repeated_release_that_finds_nothing_sets_no_lease() {
     });
 }
 
-/// The guard's renewals fail, and it ends with its lease. The owner has another hold with a longer lease.
+/// The guard's renewals fail, and its hold ends with the lease. The owner has another hold with a longer lease.
 #[test]
-fn an_expired_watched_guard_ends_no_longer_lease_of_its_owner() {
+fn expired_watched_guard_keeps_longer_lease_of_its_owner() {
     each(REENTRANT, async |flavour| {
         let pair = pair(flavour);
         let Pair { ours, mine, me, .. } = &pair;

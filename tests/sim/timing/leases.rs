@@ -8,7 +8,7 @@ const WATCHDOG: Duration = Duration::from_secs(30);
 
 /// A client that cannot reach the server stands for one that crashed.
 #[test]
-fn the_lock_of_a_client_that_is_cut_off_is_lost_in_time_and_free_within_the_watchdog() {
+fn guard_of_partitioned_client_is_lost_before_lock_is_freed() {
     for_each(async |two| {
         let guard = two.mine().lock().await.unwrap();
         let waiter = two.waiter().await;
@@ -29,16 +29,16 @@ fn the_lock_of_a_client_that_is_cut_off_is_lost_in_time_and_free_within_the_watc
 }
 
 #[test]
-fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
+fn guard_signals_expiring_with_third_left_and_lost_before_lease_ends() {
     for_each(async |two| {
         let lock = two.mine();
         let began = Instant::now();
         let guard = lock.lock_leased(ms(1_200)).await.unwrap();
-        // The margin: 1 % and 2 ms before the server ends the lease.
+        // The guard's deadline is 1 % and 2 ms before the end of the server's lease.
         assert_eq!(guard.remaining() + began.elapsed(), ms(1_200 - 12 - 2));
         guard.expiring().await;
         assert!((ms(780)..=ms(805)).contains(&began.elapsed()), "{:?}", began.elapsed());
-        // An announced end is not a loss, and an extension withdraws it.
+        // An expiring guard is still held, and an extension resets the warning.
         assert!(guard.is_held());
         guard.extend(ms(1_200)).await.unwrap();
         let extended = Instant::now();
@@ -54,7 +54,7 @@ fn an_explicit_lease_is_announced_with_a_third_left_and_lost_before_it_ends() {
 }
 
 #[test]
-fn a_release_is_no_loss_even_when_its_lease_would_be_over() {
+fn released_guard_never_signals_lost_or_expiring() {
     for_each(async |two| {
         let guard = two.mine().lock_leased(ms(300)).await.unwrap();
         let (lost, expiring) = (guard.lost(), guard.expiring());
@@ -69,7 +69,7 @@ fn a_release_is_no_loss_even_when_its_lease_would_be_over() {
 }
 
 #[test]
-fn the_watchdog_renews_each_third_and_announces_nothing() {
+fn watchdog_renews_every_third_of_lease_without_expiring_signal() {
     for_each(async |two| {
         let guard = two.mine().lock().await.unwrap();
         let expiring = guard.expiring();
@@ -77,10 +77,10 @@ fn the_watchdog_renews_each_third_and_announces_nothing() {
         for _ in 0..300 {
             sleep(WATCHDOG / 30).await;
             let left = two.server.pttl(b"job");
-            // A third is over, and the renewal is in flight.
+            // A third of the lease has passed, and the renewal is in flight.
             assert!(left >= 20_000 - 10, "{left} ms left of 30 s");
         }
-        // Ten watchdogs.
+        // Ten watchdog leases have passed.
         let commands = two.ours.link.sent() - sent;
         assert!((29..=33).contains(&commands), "{commands} renewals");
         assert!(guard.is_held() && expiring.now_or_never().is_none());
@@ -90,7 +90,7 @@ fn the_watchdog_renews_each_third_and_announces_nothing() {
 
 /// Redisson's `testLockAfterTimeout`, `testReadLockAfterTimeout` and `testWriteLockAfterTimeout`.
 #[test]
-fn a_lock_taken_again_after_its_loss_in_a_restart_is_renewed() {
+fn lock_reacquired_after_server_restart_is_renewed() {
     for_each(async |two| {
         for _ in 0..2 {
             let lost = two.mine().lock().await.unwrap();
@@ -111,7 +111,7 @@ fn a_lock_taken_again_after_its_loss_in_a_restart_is_renewed() {
 }
 
 #[test]
-fn a_forced_release_is_noticed_by_the_next_renewal() {
+fn forced_release_is_noticed_by_next_renewal() {
     for_each(async |two| {
         let guard = two.mine().lock().await.unwrap();
         sleep(ms(7_000)).await;
@@ -126,10 +126,10 @@ fn a_forced_release_is_noticed_by_the_next_renewal() {
 
 /// The server counts whole milliseconds, rounded up.
 #[test]
-fn a_lease_is_rounded_up_to_a_millisecond() {
+fn lease_is_rounded_up_to_a_millisecond() {
     for_each(async |two| {
         let guard = two.mine().lock_leased(Duration::from_micros(40_000_100)).await.unwrap();
-        // Half a round trip ago.
+        // The lease was set half a round trip ago.
         assert_eq!(two.server.pttl(b"job"), 40_001 - 1);
         guard.unlock().await.unwrap();
     });

@@ -1,4 +1,4 @@
-//! Leases of read-write locks: a waiter enters when the last lease of the other half ends, and the watchdog renews
+//! Leases of read-write locks: a waiter acquires when the last lease of the other half ends, and the watchdog renews
 //! both halves. Ported from `RedissonReadWriteLockTest`.
 
 use crate::prelude::*;
@@ -31,12 +31,12 @@ impl Scene {
         lock(&self.ours.client, Flavour::Write, NAME)
     }
 
-    /// A writer of the other client that waits from now on.
+    /// Starts a waiting writer at the other client.
     fn writer(&self) -> JoinHandle<Instant> {
         waiter(lock(&self.theirs.client, Flavour::Write, NAME).into())
     }
 
-    /// Asserts that the writer enters this long after `began`, while these guards exist. Then drops the guards and
+    /// Asserts that the writer acquires this long after `began`, while these guards exist. Then drops the guards and
     /// checks that nothing is left.
     async fn enters(self, writer: JoinHandle<Instant>, began: Instant, after: Duration, guards: Vec<Guard>) {
         let had = writer.await.unwrap() - began;
@@ -48,7 +48,7 @@ impl Scene {
 
 /// `testReadLockExpiration`: the first reader unlocks, or its lease ends.
 #[test]
-fn a_release_by_a_reader_does_not_shorten_the_lease_of_another() {
+fn release_by_reader_does_not_shorten_lease_of_other_reader() {
     each([true, false], async |unlocks| {
         let scene = Scene::new();
         let (one, two) = (scene.ours.client.owner(), scene.ours.client.owner());
@@ -69,9 +69,9 @@ fn a_release_by_a_reader_does_not_shorten_the_lease_of_another() {
     });
 }
 
-/// A release that leaves other readers in frees nothing, so nobody is let first.
+/// A release while other readers stay does not free the lock, so this process does not yield.
 #[test]
-fn a_reader_that_returns_beside_another_reader_enters_at_once() {
+fn reader_that_returns_beside_other_reader_acquires_at_once() {
     virtually(async || {
         let scene = Scene::new();
         let writing = lock(&scene.theirs.client, Flavour::Write, NAME).lock().await.unwrap();
@@ -79,7 +79,7 @@ fn a_reader_that_returns_beside_another_reader_enters_at_once() {
         let reader = tokio::spawn(async move { read.lock().await.unwrap() });
         sleep(ms(50)).await;
         writing.unlock().await.unwrap();
-        // It has waited, so this process is subscribed.
+        // The reader has waited, so this process is subscribed.
         let first = reader.await.unwrap();
         let second = scene.read().lock().await.unwrap();
         first.unlock().await.unwrap();
@@ -92,9 +92,9 @@ fn a_reader_that_returns_beside_another_reader_enters_at_once() {
 }
 
 /// `testReadLockLeaseTimeoutDiffThreadsRRW`: the second reader extends the lease of the hash, and its release undoes
-/// that. The writer starts to wait before the second reader arrives, or after it has left.
+/// that. The writer starts to wait before the second reader acquires, or after its release.
 #[test]
-fn a_writer_waits_for_the_lease_of_the_reader_that_stays() {
+fn writer_waits_for_lease_of_remaining_reader() {
     each([true, false], async |waits_before| {
         let scene = Scene::new();
         let (one, two) = (scene.ours.client.owner(), scene.ours.client.owner());
@@ -127,9 +127,9 @@ fn each_read_hold_of_an_owner_ends_with_its_own_lease() {
     });
 }
 
-/// `testWriteLockExpiration`: a writer enters again with a shorter lease, which ends or is released.
+/// `testWriteLockExpiration`: a writer re-enters with a shorter lease. The inner lease ends, or is released.
 #[test]
-fn a_shorter_write_lease_inside_a_longer_one_lets_nobody_in() {
+fn shorter_inner_write_lease_admits_no_other_writer() {
     each([true, false], async |unlocks| {
         let scene = Scene::new();
         let me = scene.ours.client.owner();
@@ -156,7 +156,7 @@ fn a_shorter_write_lease_inside_a_longer_one_lets_nobody_in() {
 /// `testReadWriteTTL`: the watchdog renews both halves of one owner. After the release of the write half it renews the
 /// read half.
 #[test]
-fn the_watchdog_keeps_both_halves_and_then_the_one_that_is_left() {
+fn watchdog_renews_both_halves_and_then_remaining_half() {
     virtually(async || {
         let scene = Scene::new();
         let me = scene.ours.client.owner();

@@ -18,9 +18,9 @@ fn having(fleet: &Fleet) -> Vec<usize> {
     (0..5).filter(has).collect()
 }
 
-/// The lowest server has a vote of a dead owner. A waiter must not listen there for a release that never comes.
+/// The lowest server has a vote of a dead owner. A waiter must not wait there for a message that never arrives.
 #[test]
-fn a_dead_vote_delays_nobody() {
+fn dead_vote_does_not_delay_redlock_waiters() {
     virtually(async || {
         let fleet = fleet(7);
         let vote = fleet.clients[0][0].client.reentrant("x").lock_leased(3_600 * SECOND).await.unwrap();
@@ -44,9 +44,9 @@ fn a_dead_vote_delays_nobody() {
     });
 }
 
-/// Three of five servers are cut off during the extend. The guard still exists.
+/// Three of five servers are cut off during the extend. The guard is kept until the end.
 #[test]
-fn a_redlock_that_is_lost_in_an_extend_gives_its_votes_back() {
+fn redlock_lost_in_extend_releases_its_votes() {
     virtually(async || {
         let fleet = fleet(1);
         let cut = |is| fleet.clients[0][..3].iter().for_each(|party| party.link.partition(is));

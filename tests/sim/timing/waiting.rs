@@ -62,7 +62,7 @@ impl Two {
         waiter
     }
 
-    /// Longest time that a waiter needs to notice what no message reports.
+    /// Longest time until a waiter notices a change without a message.
     fn unheard(&self) -> Duration {
         if self.rival == Flavour::Spin { SPIN } else { Duration::ZERO }
     }
@@ -73,7 +73,7 @@ pub fn for_each(body: impl AsyncFnOnce(Two) + Copy + Send + 'static) {
 }
 
 #[test]
-fn a_wait_never_ends_early_and_ends_soon_after_its_time() {
+fn wait_never_ends_early_and_ends_soon_after_its_time() {
     for_each(async |two| {
         let guard = two.mine().lock().await.unwrap();
         let waiter = two.waiter().await;
@@ -98,9 +98,9 @@ fn a_wait_never_ends_early_and_ends_soon_after_its_time() {
     });
 }
 
-/// A grant that arrives up to 15 ms after the deadline counts.
+/// A grant that arrives up to 15 ms after the end of the wait counts.
 #[test]
-fn a_reply_just_after_the_wait_counts_and_a_later_one_is_undone() {
+fn reply_within_grace_counts_and_later_reply_is_undone() {
     each(PAIRS, async move |pair| {
         let two = Two::new(pair, ms(10)).await;
         let guard = two.mine().lock_for(ms(12)).await.unwrap();
@@ -115,7 +115,7 @@ fn a_reply_just_after_the_wait_counts_and_a_later_one_is_undone() {
 
 /// The message wakes the waiter, not a poll.
 #[test]
-fn every_kind_of_release_wakes_a_waiter_within_a_round_trip() {
+fn every_kind_of_release_wakes_waiter_promptly() {
     for_each(async |two| {
         for way in ["unlock", "drop", "by owner", "by force"] {
             let guard = two.mine().lock().await.unwrap();
@@ -127,7 +127,7 @@ fn every_kind_of_release_wakes_a_waiter_within_a_round_trip() {
                 "by owner" => drop(two.mine().release(&guard.into_owner()).await.unwrap()),
                 _ => assert!(two.mine().force_unlock().await.unwrap()),
             }
-            // Half a round trip for the release, half for the message, then the waiter asks.
+            // Half a round trip for the release, half for the message, then one for the waiter's command.
             let woken = timeout(ms(60_000), waiter).await.unwrap_or_else(|_| panic!("{way}: not woken"));
             let took = woken.unwrap() - released;
             assert!(took <= 2 * ROUND_TRIP + ms(5) + two.unheard(), "{way}: woken after {took:?}");
@@ -137,7 +137,7 @@ fn every_kind_of_release_wakes_a_waiter_within_a_round_trip() {
 }
 
 #[test]
-fn a_waiter_acquires_as_soon_as_the_lease_expires() {
+fn waiter_acquires_soon_after_lease_expires() {
     for_each(async |two| {
         for lease in [200, 3_000].map(ms) {
             let began = Instant::now();
@@ -155,9 +155,9 @@ fn a_waiter_acquires_as_soon_as_the_lease_expires() {
     });
 }
 
-/// Behind a foreign hold that never expires: the waiter neither spins nor sleeps longer than the poll cap.
+/// Behind a foreign hold that never expires, the waiter neither spins nor sleeps for longer than the poll cap.
 #[test]
-fn a_waiter_that_nobody_wakes_looks_once_a_poll_cap() {
+fn waiter_without_message_looks_once_per_poll_cap() {
     use Flavour::{Fair, Fenced, Reentrant, Write};
     // Two polls at the start, then one for each poll cap. `backoff` covers spin and plain locks.
     each([(Reentrant, 8), (Fair, 10), (Write, 8), (Fenced, 8)], async |(flavour, most)| {
@@ -174,7 +174,7 @@ fn a_waiter_that_nobody_wakes_looks_once_a_poll_cap() {
     });
 }
 
-/// The first pause is a tenth of a full one. The others stay between the two bounds, and half of each pause is random.
+/// The first pause is a tenth of a full pause. Later pauses stay between the two bounds. Half of each pause is random.
 #[test]
 fn retry_pauses_stay_in_their_bounds_and_retries_end() {
     each(0..10, async move |seed| {
@@ -210,7 +210,7 @@ fn retry_pauses_stay_in_their_bounds_and_retries_end() {
 }
 
 #[test]
-fn an_acquire_at_a_silent_server_ends_with_its_wait_and_an_attempt_with_its_time() {
+fn acquire_at_silent_server_ends_on_time_with_timeout_error() {
     for_each(async |two| {
         let guard = two.ours.client.reentrant("other").lock().await.unwrap();
         two.server.freeze(true);

@@ -188,7 +188,7 @@ async fn play(both: &Both, seed: u64, ops: u64, codes: &mut BTreeSet<String>) {
 }
 
 #[tokio::test]
-async fn commands_at_nodes_between_which_slots_are_moved_are_answered_alike() {
+async fn commands_get_same_replies_while_slots_move() {
     let both = Both::start().await;
     for tag in TAGS {
         let owner = both.real.owner(slot_of(tag)).await.id();

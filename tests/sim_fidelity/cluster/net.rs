@@ -8,7 +8,7 @@ use distlock_sim::{LinkOptions, SimCluster};
 use distlock_support::{Cluster, ClusterOptions, Node, slot_of};
 use parking_lot::Mutex;
 
-/// In ms. Longer than a node of a busy machine may stand still, so that only this test promotes replicas.
+/// In ms. Longer than a busy machine may pause a node, so that only this test promotes replicas.
 const NODE_TIMEOUT: u64 = 5_000;
 
 /// Redis 7.0 counts the votes of a replica's last election for four times the node timeout, at least 4 s. A replica

@@ -40,7 +40,7 @@ pub struct ClientInfo {
 /// It connects on demand, and again after a restart. A command that is in flight when the server dies may therefore
 /// run twice. The typed helpers panic when the server replies with an error.
 ///
-/// [`Admin::of_cluster`] makes one for all primaries of a cluster.
+/// [`Admin::of_cluster`] connects to all primaries of a cluster.
 #[derive(Debug)]
 pub struct Admin {
     lines: Vec<Line>,
@@ -70,7 +70,7 @@ impl Admin {
     /// Sends one command and returns the reply as it is, errors included.
     ///
     /// # Errors
-    /// The server's error, or the connection's error when the server stays away for 10 s.
+    /// The server's error, or the connection's error when the server is unreachable for 10 s.
     pub async fn raw<A: AsRef<[u8]>>(&self, args: &[A]) -> RedisResult<Value> {
         match &self.lines[..] {
             [line] => line.raw(args).await,
@@ -144,7 +144,7 @@ impl Admin {
         self.cmd(&["EXISTS", key]).await
     }
 
-    /// The channels with a subscriber, sorted, without the one by which sentinels discover each other.
+    /// The channels with a subscriber, sorted. Leaves out the channel by which sentinels discover each other.
     pub async fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.cmd(&["PUBSUB", "CHANNELS", "*"]).await;
         if self.is_cluster() {
@@ -230,8 +230,8 @@ impl Admin {
         self.cmd(&["CONFIG", "SET", name, value]).await
     }
 
-    /// `CLIENT PAUSE`: for `ms`, `"ALL"` commands or only `"WRITE"` commands wait. This includes the admin's: under
-    /// `ALL` even `CLIENT UNPAUSE` waits.
+    /// `CLIENT PAUSE`: for `ms`, all commands (`"ALL"`) or only writes (`"WRITE"`) wait. Admin commands wait, too: with
+    /// `ALL`, even `CLIENT UNPAUSE` does.
     pub async fn pause(&self, ms: u64, mode: &str) {
         self.cmd(&["CLIENT", "PAUSE", &ms.to_string(), mode]).await
     }

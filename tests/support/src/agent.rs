@@ -1,8 +1,8 @@
 //! Java agents: real Redisson clients that carry out requests.
 //!
 //! All agents of one version share a Java process, unless their options ask for a process of their own. The Java side
-//! and the protocol are in `interop/`. A Java process never outlives this process, however that ends, because its
-//! standard input closes.
+//! and the protocol are in `interop/`. A Java process ends when its standard input closes, so it never outlives the
+//! test process.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
@@ -39,8 +39,8 @@ pub const VERSIONS: [&str; 2] = ["4.7.0", "3.52.0"];
 const NEEDS: &str = "needs a JDK and Maven: ./x test gets them";
 const READY_WITHIN: Duration = Duration::from_secs(180);
 
-/// Nanoseconds of `CLOCK_MONOTONIC`. On Linux this is the clock of Java's `System.nanoTime()`, so also of
-/// [`Reply::t0`], in every process.
+/// Nanoseconds of `CLOCK_MONOTONIC`, which all processes share. On Linux, Java's `System.nanoTime()` and thus
+/// [`Reply::t0`] use the same clock.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -106,7 +106,8 @@ impl std::error::Error for AgentError {}
 
 pub type CallResult = Result<Reply, AgentError>;
 
-/// A request in flight. The agent carries it out whether or not this is polled. Dropping this ignores the reply.
+/// A request in flight. The agent runs the request whether or not this future is polled. Dropping the future ignores
+/// the reply.
 #[derive(Debug)]
 pub struct Call(oneshot::Receiver<CallResult>);
 
@@ -143,8 +144,8 @@ impl Drop for Inner {
     }
 }
 
-/// A Redisson client in a Java process. Dropping the last clone shuts the client down, and its process if the agent
-/// has its own. Neither unlocks anything.
+/// A Redisson client in a Java process. Dropping the last clone shuts the client down, and ends the agent's own
+/// process, if any. Locks stay held.
 #[derive(Debug, Clone)]
 pub struct Agent(Arc<Inner>);
 
@@ -186,7 +187,7 @@ impl Agent {
         &self.0.ids[0]
     }
 
-    /// The ids of all its clients, if it has one for each of several servers.
+    /// The ids of the agent's Redisson clients, one for each server.
     pub fn ids(&self) -> &[String] {
         &self.0.ids
     }
@@ -234,7 +235,7 @@ impl Agent {
         JavaLock { agent: self.clone(), base }
     }
 
-    /// The same for names on several servers. Each server is given by its position in the URLs of the agent.
+    /// Like [`Agent::at_all`], for names on several servers. The number is the server's position in the agent's URLs.
     pub fn at_servers(&self, red: bool, member: Kind, names: &[(usize, &str)], thread: i64) -> JavaLock {
         let (servers, names): (Vec<_>, Vec<_>) = names.iter().copied().unzip();
         let mut lock = self.at_all(red, member, &names, thread);
@@ -268,8 +269,8 @@ impl Agent {
         reply.expect("mem").int() as u64
     }
 
-    /// True if a logical thread sleeps until a message wakes it. The thread may miss a message that arrives between
-    /// its last look at the lock and this sleep.
+    /// True if a logical thread sleeps until a message wakes it. The thread may miss a message that arrives after its
+    /// last attempt and before this sleep.
     ///
     /// # Panics
     /// If the process has ended.
@@ -277,7 +278,7 @@ impl Agent {
         self.call(json!({"op": "sleeps", "thread": thread})).await.expect("a look at a thread").bool()
     }
 
-    /// Shuts the client down and waits for that. Unlocks nothing.
+    /// Shuts the client down and waits for the end. Unlocks nothing.
     pub async fn close(&self) {
         let _ = self.call(json!({"op": "close"})).await;
     }

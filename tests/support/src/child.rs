@@ -24,8 +24,8 @@
 //! }
 //! ```
 //!
-//! The child does not outlive its parent: it ends itself when its stdin closes, and the watchdog (see
-//! [`crate::reaper`]) kills it if it is frozen then.
+//! The child does not outlive its parent. It exits when its stdin closes. If it is frozen, the watchdog kills it (see
+//! [`crate::reaper`]).
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -89,7 +89,7 @@ fn told() -> &'static tokio::sync::Mutex<Heard> {
     })
 }
 
-/// Ends this process at once, without running anything else, because its parent is dead.
+/// Ends this process at once without any cleanup, because its parent is dead.
 fn die() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
     std::process::abort()
@@ -149,7 +149,7 @@ impl Child {
         }
     }
 
-    /// Expects this as the next line.
+    /// Checks that the next line is `expected`.
     ///
     /// # Panics
     /// When the next line differs, or the child has ended.

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::reaper::Folder;
 use crate::server::Builder;
 
-/// The time of day of the servers that are started with it. Their monotonic clocks are not changed.
+/// The time of day of the servers that use this clock. Their monotonic clocks are not changed.
 #[derive(Debug)]
 pub struct Clock {
     dir: Folder,

@@ -1,5 +1,5 @@
-//! A real cluster for each test: nodes on their own ports, which end with the test process. Tests can reproduce events
-//! step by step: a slot that is half moved, a killed primary, a promoted replica.
+//! A real cluster for each test. Nodes have their own ports and end with the test process. Tests reproduce events step
+//! by step: a half-moved slot, a killed primary, a promoted replica.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! All waits poll up to a deadline, and panic with what was still missing.
+//! All waits poll up to a deadline. Then they panic and say what is missing.
 
 mod agree;
 mod bus;

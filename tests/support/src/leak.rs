@@ -34,7 +34,8 @@ impl Baseline {
         Self { keys: Vec::new(), clients: BTreeSet::new(), tasks: None, within: Duration::from_secs(90) }
     }
 
-    /// The current connections and tokio tasks may stay. A later connection may not, even if an earlier one has gone.
+    /// The current connections and tokio tasks may stay. A later connection may not, even if an earlier connection has
+    /// closed.
     pub async fn take(admin: &Admin) -> Self {
         let clients = admin.others().await.into_iter().map(|c| c.id).collect();
         Self { clients, tasks: Some(alive_tasks()), ..Self::empty() }
@@ -74,7 +75,7 @@ pub fn alive_tasks() -> usize {
 /// Waits until nothing is left on the server except what `baseline` accepts.
 ///
 /// # Panics
-/// When something is still there at the end of the wait. The message names all of it.
+/// When something is left at the end of the wait. The message names all leftovers.
 pub async fn assert_nothing_left(admin: &Admin, baseline: &Baseline) {
     let deadline = Instant::now() + baseline.within;
     loop {
@@ -123,7 +124,7 @@ pub struct Immortal {
     pub key: String,
     /// Number of samples without an expiry.
     pub samples: u64,
-    /// When it was first seen without one, counted from the start of the sampler.
+    /// When the hash was first seen without an expiry, counted from the start of the sampler.
     pub first_seen: Duration,
 }
 

@@ -63,7 +63,7 @@ mod tests {
 
     /// Expected values of the reference implementation, splitmix64.c.
     #[test]
-    fn the_numbers_of_a_seed_never_change() {
+    fn seed_always_gives_same_numbers() {
         let mut numbers = Numbers::new(1_477_776_061_723_855_037);
         let first = [1_985_237_415_132_408_290, 2_979_275_885_539_914_483, 13_511_426_838_097_143_398];
         assert_eq!(first.map(|_| numbers.any()), first);

@@ -1,5 +1,5 @@
-//! Libraries of other languages that use the common lock, `SET key value NX PX`. Each runs in its own process, and
-//! takes requests as lines of JSON. Their side, and the protocol, are in `interop/`.
+//! Other libraries that use the common lock, `SET key value NX PX`. Each runs in its own process (agent), which takes
+//! requests as lines of JSON. The agents and the protocol are in `interop/`.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -21,7 +21,7 @@ pub use build::build;
 
 const READY_WITHIN: Duration = Duration::from_secs(180);
 
-/// No operation takes longer.
+/// Time limit of a request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ pub enum Library {
 impl Library {
     pub const ALL: [Self; 4] = [Self::Redsync, Self::Redlock, Self::RedisPy, Self::Rslock];
 
-    /// Its name in its registry.
+    /// The library's name in its package registry.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Redsync => "redsync",
@@ -59,7 +59,7 @@ impl Library {
         }
     }
 
-    /// Commands of the tools that it needs, which must succeed.
+    /// Commands that succeed only if the required tools are installed.
     const fn tools(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Redsync => &[&["go", "version"]],
@@ -79,8 +79,8 @@ impl Library {
         self.tools().iter().find(|tool| !is_there(tool)).map(|tool| tool.join(" "))
     }
 
-    /// False if its language is missing, which is reported even if the harness captures output. In CI nothing is
-    /// skipped.
+    /// False if a tool of the library's language is missing. Then reports the skipped test, even if the harness
+    /// captures output. In CI nothing is skipped.
     ///
     /// # Panics
     /// If its language is missing, and the environment has `CI`.
@@ -135,7 +135,7 @@ impl Peer {
                 let sender = answer["id"].as_u64().and_then(|id| told.lock().remove(&id));
                 sender.map(|sender| sender.send(answer));
             }
-            // Waiting calls learn of the end.
+            // Fails the waiting calls.
             told.lock().clear();
         });
         Self {
@@ -183,13 +183,13 @@ impl Peer {
         answer["value"].clone()
     }
 
-    /// Acquires a lock with this lease, waiting as the library waits. Returns the agent's handle of the lock.
+    /// Acquires a lock with this lease, by the library's own way of waiting. Returns the agent's handle of the lock.
     pub async fn lock(&self, name: &str, lease: Duration, wait: Duration) -> Option<u64> {
         let request = json!({"name": name, "ttl_ms": lease.as_millis(), "wait_ms": wait.as_millis()});
         self.call("lock", request).await.as_u64()
     }
 
-    /// Extends a lock to this time from now. Returns false if it is no longer held. `redsync` extends by the lease of
+    /// Sets a lock's remaining lease. Returns false if the lock is no longer held. `redsync` always sets the lease of
     /// the acquire.
     pub async fn extend(&self, handle: u64, lease: Duration) -> bool {
         self.call("extend", json!({"handle": handle, "ttl_ms": lease.as_millis()})).await == true

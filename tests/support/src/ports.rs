@@ -11,11 +11,11 @@ const PORTS: Range<u32> = 11_000..22_000;
 
 /// A cluster node's bus port is this much above its port.
 pub(crate) const BUS_OFFSET: u16 = 10_000;
-/// Ports of cluster nodes. The lower bound keeps every bus port above [`PORTS`], so that no test is given it. The upper
-/// bound keeps it below the kernel's range for outgoing connections.
+/// Ports of cluster nodes. The lower bound keeps every bus port above [`PORTS`], so no test reserves a bus port. The
+/// upper bound keeps bus ports below the kernel's range for outgoing connections.
 const NODE_PORTS: Range<u32> = 12_000..21_000;
 
-/// A TCP port that no other test is given while this value lives, also while its server is down.
+/// A TCP port that no other test reserves while this value lives, even while its server is down.
 ///
 /// Without the reservation, a server of another test could take the port of a server that a test has killed. The
 /// reservation is a UDP socket at the same number: it needs no file, it holds across processes, and it ends with them.
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_has_room_for_its_bus() {
+    fn node_port_leaves_room_for_bus_port() {
         for _ in 0..100 {
             let port = Port::reserve_for_node().number();
             let bus = u32::from(port + BUS_OFFSET);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_port_is_given_once_until_it_is_dropped() {
+    fn reserved_port_is_not_given_again_until_dropped() {
         let reserved = Port::reserve();
         let number = u32::from(reserved.number());
         let again = std::panic::catch_unwind(|| next(number..number + 1, &is_free));

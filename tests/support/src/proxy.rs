@@ -131,7 +131,7 @@ impl Shared {
         }
     }
 
-    /// When to forward a frame that arrives now.
+    /// When to forward a frame that arrives now. `None`: at once.
     fn due(&self, mode: Mode) -> Option<Instant> {
         match mode {
             Mode::Delay(d) => Some(Instant::now() + d),
@@ -260,7 +260,7 @@ impl Proxy {
         self.shared.rules.lock().arm(matcher, action)
     }
 
-    /// Number of open connections. A connection whose client left during a hang still counts.
+    /// Number of open connections. A connection that its client closed during a hang still counts.
     pub fn connections(&self) -> usize {
         self.shared.connections.lock().len()
     }
@@ -301,7 +301,7 @@ async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) {
         let client = match listener.accept().await {
             Ok((client, _)) => client,
             Err(e) => {
-                // Most likely out of file descriptors, which passes.
+                // Most likely a temporary lack of file descriptors.
                 shared.log(format!("accept: {e}"));
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;

@@ -2,8 +2,8 @@
 //!
 //! One `sh` for each test process reads a pipe whose write end only the test process holds. The write end is
 //! close-on-exec, so no child keeps it open. If the pipe closes without a farewell, the shell kills every registered
-//! process and removes every directory. The shell has its own process group and ignores the polite signals, so a
-//! signal to the group of the tests does not end it.
+//! process and removes every directory. The shell has its own process group and ignores catchable signals, so a signal
+//! to the tests' group does not end the shell.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// The watchdog removes only directories with this prefix.
 const DIR_PREFIX: &str = "distlock-test-";
 
-/// Keeps two lists with one entry a line: processes to kill, and directories to remove.
+/// Keeps two lists, one entry a line: processes to kill, and directories to remove.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM QUIT PIPE
 nl='
@@ -84,14 +84,14 @@ pub fn adopt(pid: u32) {
     tell(&format!("add {pid}\n"));
 }
 
-/// Removes `pid` from the watchdog's list. Call this before the process is reaped, after which the number may mean
-/// another process.
+/// Removes `pid` from the watchdog's list. Call this before the process is reaped, because afterwards the pid may
+/// belong to another process.
 pub fn release(pid: u32) {
     tell(&format!("del {pid}\n"));
 }
 
-/// A process that is killed when this process ends, unless this was dropped before. Drop it before the process is
-/// reaped, because later its number may mean another process.
+/// Kills a process when the test process ends, unless this value was dropped before. Drop it before the process is
+/// reaped, because afterwards the pid may belong to another process.
 #[derive(Debug)]
 pub struct Adopted(u32);
 
@@ -171,14 +171,14 @@ pub fn freeze(pid: u32) {
     let Some(target) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return;
     };
-    // `NOWAIT` does not reap: that is left to the owner of the process.
+    // `NOWAIT` does not reap the process. Its owner does that.
     let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     if let Err(e) = rustix::process::waitid(WaitId::Pid(target), stopped) {
         panic!("cannot wait for process {pid} to stop: {e}");
     }
 }
 
-/// Whether a process has ended: it has gone, or only waits for its parent to reap it.
+/// Whether a process has ended. It may still wait to be reaped by its parent.
 pub fn has_ended(pid: u32) -> bool {
     let Some(target) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return true;

@@ -1,4 +1,4 @@
-//! A real primary with replicas for each test, on their own ports, which end with the test process.
+//! A real primary with replicas for each test. The servers have their own ports and end with the test process.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -11,7 +11,7 @@
 //! # }
 //! ```
 //!
-//! All waits poll up to a deadline, and panic with what was still missing.
+//! All waits poll up to a deadline. Then they panic and say what is missing.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +34,8 @@ const REPLICATION: [&str; 2] = ["INFO", "replication"];
 
 /// A primary and its replicas on the loopback interface. Dropping this kills all servers and removes their folders.
 ///
-/// A server keeps its role when a test kills and restarts it: a replica follows its last primary, and a primary is a
-/// primary again, without its data unless the options have `appendonly yes`.
+/// A restarted server keeps its role: a replica follows its last primary, and a primary is a primary again. A primary
+/// loses its data unless the options have `appendonly yes`.
 #[derive(Debug)]
 pub struct Replicas {
     nodes: Vec<Member>,
@@ -89,11 +89,11 @@ impl Replicas {
         self.primary.load(Ordering::SeqCst)
     }
 
-    /// Promotes a replica (`REPLICAOF NO ONE`), makes all other running servers follow it, including the old primary,
-    /// and waits until they do. Returns when it became the primary.
+    /// Promotes a replica (`REPLICAOF NO ONE`) and waits until all other running servers follow it, including the old
+    /// primary. Returns the time of the promotion.
     ///
     /// # Panics
-    /// When it does not run, or the others do not follow.
+    /// When the replica does not run, or the others do not follow.
     pub async fn promote(&self, n: usize) -> Instant {
         let at = self.detach(n).await;
         self.primary.store(n, Ordering::SeqCst);
@@ -103,8 +103,8 @@ impl Replicas {
         at
     }
 
-    /// Makes a server a second primary (`REPLICAOF NO ONE`), next to the existing one. Returns when it became a
-    /// primary.
+    /// Makes a server a second primary (`REPLICAOF NO ONE`), next to the existing primary. Returns the time of the
+    /// change.
     pub async fn detach(&self, n: usize) -> Instant {
         self.nodes[n].admin().cmd::<()>(&["REPLICAOF", "NO", "ONE"]).await;
         let at = Instant::now();
@@ -112,13 +112,13 @@ impl Replicas {
         at
     }
 
-    /// Makes a server follow [`Replicas::primary`], for example one that was away during a promotion. See
+    /// Makes a server follow [`Replicas::primary`], for example after it was down during a promotion. Does not wait for
     /// [`Replicas::synced`].
     pub async fn follow(&self, n: usize) {
         let leader = self.nodes[self.primary()].addr();
         let (host, port) = (leader.ip().to_string(), leader.port().to_string());
         self.nodes[n].admin().cmd::<()>(&["REPLICAOF", &host, &port]).await;
-        // Kept for a restart, as Sentinel does.
+        // The setting survives a restart, as with Sentinel.
         self.nodes[n].admin().cmd::<()>(&["CONFIG", "REWRITE"]).await;
     }
 

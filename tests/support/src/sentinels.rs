@@ -14,7 +14,7 @@
 //! # }
 //! ```
 //!
-//! All waits poll up to a deadline, and panic with what was still missing.
+//! All waits poll up to a deadline. Then they panic and say what is missing.
 
 use std::sync::Arc;
 
@@ -101,8 +101,8 @@ impl Sentinels {
         self.sentinels.read().len() - 1
     }
 
-    /// Kills a sentinel for good, and makes the others forget it (`SENTINEL RESET`). The numbers of the sentinels
-    /// after it decrease by one.
+    /// Kills a sentinel permanently, and makes the others forget it (`SENTINEL RESET`). The numbers of all later
+    /// sentinels decrease by one.
     pub async fn remove_sentinel(&self, n: usize) {
         let removed = self.sentinels.write().remove(n);
         removed.kill();

@@ -93,7 +93,7 @@ impl RedisServer {
         let Some(mut child) = self.child.lock().take() else {
             return;
         };
-        // Not reaped yet, so the pid still belongs to it. SIGKILL also ends a stopped process.
+        // The server is not reaped yet, so the pid is still its own. SIGKILL also ends a stopped process.
         let _ = child.kill();
         reaper::release(child.id());
         let _ = child.wait();
@@ -206,7 +206,7 @@ impl RedisServer {
             .unwrap_or_else(|e| panic!("cannot start {}: {e}", self.program.display()))
     }
 
-    /// Whether *this* server answers PING, and not another one on the same port.
+    /// Whether this server answers PING, and not another server on the same port.
     fn answers(&self, pid: u32, log: &str) -> bool {
         let reply = self.ask().unwrap_or_default();
         if reply.contains("+PONG\r\n") && reply.contains(&format!("process_id:{pid}\r\n")) {

@@ -7,7 +7,7 @@ use crate::sentinels::Sentinels;
 pub enum ServerSet {
     /// Watched by sentinels.
     Watched(Box<Sentinels>),
-    /// Without sentinels: clients ask each server for its role.
+    /// Without sentinels: clients query the role of each server.
     Alone(Replicas),
 }
 
@@ -34,7 +34,7 @@ impl ServerSet {
         self.servers().node(n)
     }
 
-    /// Promotes another server by request, and waits until all agree again.
+    /// Requests the promotion of another server, and waits until all agree again.
     pub async fn fail_over(&self) {
         match self {
             Self::Watched(sentinels) => {

@@ -8,7 +8,7 @@ use redis::{Cmd, Connection, RedisResult, Value, cmd};
 /// The limit for each reply. A server that a test has frozen does not answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// The number of keys that are shown, and of the characters of each value.
+/// Limits of the report: keys, and characters of each value.
 const MOST_KEYS: usize = 40;
 const MOST_CHARACTERS: usize = 2_000;
 
@@ -26,7 +26,7 @@ pub(crate) fn of(url: &str) -> RedisResult<String> {
     for key in keys.iter().take(MOST_KEYS) {
         let lease: RedisResult<i64> = cmd("PTTL").arg(key).query(server);
         let lease = lease.map_or_else(|error| error.to_string(), |ms| format!("{ms} ms"));
-        // A node of a cluster refuses the keys of a slot that is being moved.
+        // A cluster node may refuse keys of a slot that is being moved.
         let value: String = format!("{:?}", value(server, key)).chars().take(MOST_CHARACTERS).collect();
         let _ = writeln!(text, "key {:?} for {lease}: {value}", String::from_utf8_lossy(key));
     }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything that servers do on their own takes on a busy machine. A sentinel that stood still for two
-/// seconds does nothing for another 30 s, and an aborted failover is retried after twice its timeout.
+/// Longer than anything that servers do on their own takes on a busy machine. A sentinel that was frozen for two
+/// seconds does nothing for another 30 s. An aborted failover is retried after twice the failover timeout.
 pub(crate) const WITHIN: Duration = Duration::from_secs(240);
 const POLL: Duration = Duration::from_millis(10);
 

@@ -109,7 +109,7 @@ impl SimCluster {
     }
 
     /// Sets whether the nodes consider the cluster up. Isolated nodes keep their own view. (With
-    /// `cluster-require-full-coverage`, a real cluster serves nobody while a primary is away.)
+    /// `cluster-require-full-coverage`, a real cluster serves nobody while a primary with slots has failed.)
     pub fn serve(&self, serves: bool) {
         let isolated = self.state.lock().isolated.clone();
         for (node, _) in self.nodes.iter().zip(isolated).filter(|(_, isolated)| !isolated) {
@@ -135,7 +135,7 @@ impl SimCluster {
     }
 
     /// Starts a stopped node, with its data or empty. The node keeps its old role until it hears from the others, and
-    /// refuses commands for 2 s, as Redis does. Do not use [`SimServer::start`] instead: the node would hear from
+    /// refuses commands for 2 s, as Redis does. Do not use `SimServer::start` instead: the node would hear from
     /// nobody.
     pub fn start(&self, node: usize, keep_data: bool) {
         self.set_failed(node, false);

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_that_is_no_number_is_not_counted_up() {
+    fn hincrby_refuses_non_integer_overflow_and_wrong_type() {
         let mut store = Store::default();
         run(&mut store, &["hset", "h", "f", "x", "g", "9223372036854775807"]);
         assert_eq!(run(&mut store, &["hincrby", "h", "f", "1"]).error(), Some("ERR hash value is not an integer"));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_field_takes_the_key_with_it() {
+    fn hdel_of_last_field_removes_key() {
         let mut store = Store::default();
         run(&mut store, &["hset", "h", "f", "x"]);
         assert_eq!(run(&mut store, &["hdel", "h", "f", "g"]), SimReply::Int(1));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_drawn_each_once_or_as_chance_has_it() {
+    fn hrandfield_draws_distinct_fields_or_repeats_if_negative() {
         let mut store = Store::default();
         run(&mut store, &["hset", "h", "a", "1", "b", "2", "c", "3"]);
         let mut drawn = |words: &[&str]| match run(&mut store, words) {

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pttl_can_be_zero_and_a_lease_of_nothing_deletes() {
+    fn pttl_can_be_zero_and_pexpire_of_zero_deletes() {
         let mut store = Store::default();
         store.set_clock(1_000_000_000);
         run(&mut store, &["set", "k", "v"]);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_leases_are_refused_in_redis_words() {
+    fn invalid_pexpire_times_give_redis_errors() {
         let mut store = Store::default();
         store.set_clock(1_000_000_000);
         let said = |reply: SimReply| reply.error().map(str::to_owned).unwrap();

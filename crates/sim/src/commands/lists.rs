@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_there() {
+    fn lset_replaces_element_and_refuses_missing_one() {
         let mut store = Store::default();
         run(&mut store, &["rpush", "l", "a", "b"]);
         assert!(matches!(run(&mut store, &["lset", "l", "-1", ""]), SimReply::Status(_)));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn lrem_counts_from_the_side_its_sign_says() {
+    fn lrem_removes_from_the_end_for_negative_counts() {
         let mut store = Store::default();
         run(&mut store, &["rpush", "l", "a", "b", "a", "c", "a"]);
         assert_eq!(run(&mut store, &["lrem", "l", "-1", "a"]), SimReply::Int(1));

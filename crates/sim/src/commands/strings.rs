@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_set_with_the_value_or_ends() {
+    fn set_applies_or_clears_lease() {
         let mut store = Store::default();
         assert_eq!(run(&mut store, &["set", "k", "1", "PX", "50"]), SimReply::ok());
         assert_eq!(run(&mut store, &["pttl", "k"]), SimReply::Int(50));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_set_where_there_is_none() {
+    fn set_nx_sets_only_missing_keys() {
         let mut store = Store::default();
         let words = ["set", "k", "1", "NX", "PX", "50"];
         assert_eq!(run(&mut store, &words), SimReply::ok());
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_keep_their_lease_and_do_not_wrap() {
+    fn incr_keeps_lease_and_refuses_overflow() {
         let mut store = Store::default();
         run(&mut store, &["set", "k", "9223372036854775806", "px", "50"]);
         assert_eq!(run(&mut store, &["incr", "k"]), SimReply::Int(i64::MAX));

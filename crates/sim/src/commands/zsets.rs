@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_there_is_set_and_what_changes_is_counted() {
+    fn zadd_xx_adds_no_members_and_ch_counts_changes() {
         let mut store = Store::default();
         assert_eq!(run(&mut store, &["zadd", "z", "xx", "ch", "1", "a"]), SimReply::Int(0));
         assert!(store.zset(b"z").unwrap().is_none());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_by_index_and_by_score() {
+    fn zrange_and_zcount_select_by_index_and_score() {
         let mut store = Store::default();
         run(&mut store, &["zadd", "z", "3", "c", "1", "a", "2", "b"]);
         let text =

@@ -1,4 +1,4 @@
-//! Sends a request on a connection, and decides what befalls it on its way to the server.
+//! Sends a request on a connection, and decides which faults the request meets on its way to the server.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) enum Sent {
     Waiting(u64, oneshot::Receiver<Outcome>),
 }
 
-/// What befalls a request on its way.
+/// The faults that a request meets on its way.
 #[derive(Default)]
 struct Way {
     /// How the client is notified that the request did not arrive.
@@ -30,7 +30,7 @@ struct Way {
 }
 
 impl Way {
-    /// Sums up the mishaps. Those of the reply are noted in the parcel.
+    /// Combines the mishaps. Mishaps of the reply are noted in the parcel.
     fn of(mishaps: Vec<Mishap>, is_connected: bool, parcel: &mut Parcel) -> Self {
         let mut way = Self { lost: (!is_connected).then_some(FaultKind::NotSent), ..Self::default() };
         let mut only = false;
@@ -96,7 +96,7 @@ impl Core {
             mishaps.push(Mishap::DelayBy(delay));
         }
 
-        // Subscription changes keep their order: this one has to wait while an earlier one may be in flight.
+        // Subscription changes keep their order: this change waits while an earlier change may be in flight.
         let next = matches!(request, Request::Run(_)) || line.last_change.is_none_or(|last| last < now);
         let calm = next && mishaps.is_empty() && !line.partitioned && line.stalled.is_none() && line.connected;
         if calm && line.options.is_instant() && self.frozen.is_none() && !self.down {
@@ -124,8 +124,8 @@ impl Core {
         let is_connected = !self.down && line.connected;
         let Way { lost, swallowed, twice, delay, late } = Way::of(mishaps, is_connected, &mut parcel);
         let at = at + delay;
-        // Subscription changes belong to their connection, and a request that was not sent has not left the client.
-        // Neither has late copies.
+        // Subscription changes belong to their connection, and a request that was not sent has not left the client. So
+        // neither kind has late copies.
         if !changes && lost != Some(FaultKind::NotSent) {
             for span in late {
                 let (request, fate) = (parcel.request.clone(), Fate::Swallowed);

@@ -26,7 +26,7 @@ fn said(reply: &SimReply) -> &str {
 }
 
 #[test]
-fn replies_are_converted_as_redis_does() {
+fn lua_values_become_replies_as_in_redis() {
     let store = &mut Store::default();
     let cut = SimReply::List(vec![SimReply::Int(1), SimReply::Nil, text("x")]);
     assert_eq!(run(store, "return"), SimReply::Nil);
@@ -47,7 +47,7 @@ fn replies_are_converted_as_redis_does() {
 }
 
 #[test]
-fn bytes_that_are_not_text_pass_unharmed() {
+fn binary_arguments_and_replies_are_preserved() {
     let store = &mut Store::default();
     let source = "return KEYS[1] .. ARGV[1]";
     let sha = Bytes::from(sha1hex(source.as_bytes()));
@@ -56,7 +56,7 @@ fn bytes_that_are_not_text_pass_unharmed() {
 }
 
 #[test]
-fn errors_are_in_redis_form_and_undo_nothing() {
+fn script_errors_have_redis_form_and_roll_back_no_writes() {
     let store = &mut Store::default();
     let bad = sample("half way");
     let sha = sha1hex(bad.as_bytes());
@@ -67,7 +67,7 @@ fn errors_are_in_redis_form_and_undo_nothing() {
 }
 
 #[test]
-fn scripts_that_make_no_sense_are_refused() {
+fn invalid_scripts_fail_with_redis_errors() {
     let store = &mut Store::default();
     let mut refused = |source, why| {
         let reply = run(store, source);
@@ -83,13 +83,13 @@ fn scripts_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn numbers_go_to_commands_like_percent_17_g() {
+fn numeric_arguments_are_formatted_like_percent_17_g() {
     let store = &mut Store::default();
     assert_eq!(run(store, sample("numbers")), SimReply::List(vec![text("3"), text("1.1000000000000001")]));
 }
 
 #[test]
-fn the_clock_of_a_script_is_the_store_s() {
+fn script_uses_clock_of_store() {
     let store = &mut Store::default();
     store.set_clock(5_000_123);
     assert_eq!(run(store, sample("clock")), SimReply::List(vec![text("5"), text("123")]));
@@ -97,7 +97,7 @@ fn the_clock_of_a_script_is_the_store_s() {
 }
 
 #[test]
-fn what_is_published_waits_for_the_links() {
+fn published_message_is_queued_only_with_subscribers() {
     let store = &mut Store::default();
     assert_eq!(run(store, sample("tell")), SimReply::Int(0));
     assert!(store.outbox.is_empty());

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_late_copy_comes_in_whatever_became_of_its_connection() {
+async fn late_copy_runs_even_after_link_is_closed() {
     let server = SimServer::new(1);
     let link = server.link(LinkOptions::default());
     link.plan_next(Mishap::LateCopy(ms(10_000)));
@@ -19,7 +19,7 @@ async fn a_late_copy_comes_in_whatever_became_of_its_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_in_late_only_was_told_as_lost_or_not_at_all() {
+async fn late_only_command_is_reported_lost_or_timed_out_and_runs_later() {
     let server = SimServer::new(1);
     let link = server.link(LinkOptions::instant());
     link.plan_next(Mishap::LateOnly(ms(5_000)));
@@ -38,7 +38,7 @@ async fn what_comes_in_late_only_was_told_as_lost_or_not_at_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stands_still_takes_in_what_is_late_and_one_that_is_away_does_not() {
+async fn frozen_server_accepts_late_command_but_stopped_server_does_not() {
     for (away, then) in [(false, one()), (true, SimReply::Nil)] {
         let server = SimServer::new(1);
         let link = server.link(LinkOptions::instant());
@@ -61,7 +61,7 @@ async fn a_server_that_stands_still_takes_in_what_is_late_and_one_that_is_away_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_chance_what_was_lost_comes_in_all_the_same() {
+async fn lost_commands_arrive_late_by_chance() {
     let server = SimServer::new(1);
     let link = server.link(LinkOptions::default());
     link.chaos(Chaos { lose_request: 0.5, lose_reply: 0.5, late_copy: 1.0, late_max: ms(60_000), ..Chaos::default() });
@@ -77,7 +77,7 @@ async fn by_chance_what_was_lost_comes_in_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_listens_in_hears_what_is_published_from_then_on() {
+async fn overhear_returns_messages_since_previous_call() {
     let server = SimServer::new(1);
     let link = server.link(LinkOptions::instant());
     link.subscribe(Bytes::from_static(b"channel")).await.unwrap();
@@ -90,7 +90,7 @@ async fn who_listens_in_hears_what_is_published_from_then_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_held_up_stays_ahead_of_what_comes_in_when_it_is_let_go() {
+async fn stalled_command_stays_ahead_of_one_arriving_as_stall_ends() {
     let server = SimServer::new(1);
     let options = LinkOptions { latency_min: ms(2), latency_max: ms(2), timeout: ms(8), ..LinkOptions::default() };
     let link = server.link(options);

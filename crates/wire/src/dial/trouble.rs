@@ -43,7 +43,7 @@ impl Trouble {
         self
     }
 
-    /// The fault of a command that this connection was for.
+    /// The fault of a command that needed this connection.
     pub(crate) fn fault(&self, kind: FaultKind) -> Fault {
         Fault { source: self.source.clone(), ..Fault::new(kind, &*self.message) }
     }

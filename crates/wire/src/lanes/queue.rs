@@ -114,7 +114,7 @@ impl Queue {
         for lane in &lanes {
             lane.abort();
         }
-        // These calls have not run. If only this server has left, they are sent to another one.
+        // These calls have not run. If only this server has left the topology, the client sends them to another server.
         for queued in calls {
             let fault = Fault::new(FaultKind::NotSent, "the connections to this server have ended");
             // Fails if the caller is gone.

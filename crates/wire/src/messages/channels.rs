@@ -19,7 +19,7 @@ pub(crate) enum Change {
     Forget(Bytes),
 }
 
-/// A command to the server. It has exactly one reply, even if that is an error.
+/// A command to the server. The command has exactly one reply, which may be an error.
 pub(super) enum Request {
     Subscribe(Bytes),
     Unsubscribe(Bytes, Done),
@@ -56,8 +56,8 @@ impl Channels {
         }
     }
 
-    /// Passes the answer to a subscription on to the callers that wait for it. Returns false if nobody waits for a
-    /// refused one: earlier callers still want the channel, and they, or the next connection, try again.
+    /// Passes the answer to a subscription on to the callers that wait for it. Returns false if the subscription is
+    /// refused and no caller waits. Earlier callers still want the channel: they, or the next connection, try again.
     pub(super) fn subscribed(&mut self, channel: &Bytes, outcome: &Result<(), Fault>) -> bool {
         if let Err(Fault { message: error, .. }) = outcome {
             if !self.waiting.contains_key(channel) {
@@ -72,7 +72,7 @@ impl Channels {
         true
     }
 
-    /// Releases memory that a crowd of subscriptions has used.
+    /// Releases memory that many subscriptions have used.
     pub(super) fn slim(&mut self) {
         slim_set(&mut self.wanted);
         slim(&mut self.waiting);

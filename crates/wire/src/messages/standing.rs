@@ -28,11 +28,11 @@ pub(super) struct Standing {
     requests: VecDeque<Request>,
     /// Number of expected answers to subscribing, per channel.
     subscribing: HashMap<Bytes, usize>,
-    /// Ends when the `PING`, or the next subscription before it, is overdue.
+    /// Ends when the reply to the `PING` is overdue. Each answer before that reply restarts the timer.
     pub(super) overdue: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Time limit of each of these.
+    /// Time limit of `overdue`.
     timeout: Duration,
-    /// True while subscriptions are being renewed. When that is done, every waiter has to ask the server once.
+    /// True while subscriptions are being renewed. Afterwards every waiter has to query the server once.
     pub(super) is_renewing: bool,
 }
 
@@ -109,7 +109,7 @@ impl Standing {
             }
         }
         if self.overdue.is_some() && channels.answered > answered {
-            // The server is at work: a crowd of subscriptions takes time.
+            // The server is at work: many subscriptions take time.
             self.overdue = Some(Box::pin(limit_over(self.timeout)));
         }
         Some(())
@@ -129,8 +129,8 @@ impl Standing {
         Some(channel.clone())
     }
 
-    /// Takes an answer that is no message as the answer to the oldest request. Returns the channel if its subscription
-    /// could not be renewed, and `None` if the answer does not fit the request.
+    /// Handles the answer to the oldest request. Returns `None` if the answer does not fit the request, and
+    /// `Some(Some(channel))` if the subscription to that channel could not be renewed.
     fn answered(&mut self, answer: Answer, channels: &mut Channels) -> Option<Option<Bytes>> {
         let request = self.requests.pop_front()?;
         if answer.is_ok() && !request.is_confirmed_by(&answer, self.kind) {
@@ -144,7 +144,7 @@ impl Standing {
             Request::Subscribe(channel) => {
                 let pending = self.subscribing.remove(&channel).unwrap_or(1) - 1;
                 if pending > 0 {
-                    // Callers are told only after the last of several requests for the channel.
+                    // Callers are notified only after the last of several requests for the channel.
                     self.subscribing.insert(channel, pending);
                 } else if !channels.subscribed(&channel, &outcome) {
                     return Some(Some(channel));
@@ -164,7 +164,7 @@ impl Standing {
     }
 }
 
-/// Waits for the end of a timer, or for ever if there is none.
+/// Waits for the end of a timer, or forever if there is none.
 pub(super) async fn over(timer: &mut Option<impl Future<Output = ()> + Unpin>) {
     match timer {
         Some(timer) => timer.await,

@@ -28,7 +28,7 @@ async fn two_connections(server: &Server) -> (Connections, [Peer; 2]) {
 
 /// After a refusal, the first connection is replaced. Once it is up, the second one is replaced, once.
 #[tokio::test]
-async fn connection_follows_a_demotion_that_another_one_has_met() {
+async fn connection_follows_demotion_seen_by_another_connection() {
     let server = Server::start().await;
     let (connections, [mut first, mut second]) = two_connections(&server).await;
     let (mut refused, mut in_flight) = (connections.run(call("a")), connections.run(call("b")));

@@ -59,7 +59,7 @@ async fn server_without_hello_is_used_with_resp2() {
 
 /// The server accepts connections and does nothing else. The pauses grow up to 320 ms.
 #[tokio::test]
-async fn pauses_grow_while_the_server_is_of_no_use() {
+async fn reconnect_pauses_grow_while_server_is_unusable() {
     const SPAN: Duration = Duration::from_secs(4);
     let server = Server::start().await;
     let (connections, first, second) = server.connect(Duration::from_secs(30)).await;

@@ -1,4 +1,4 @@
-//! Reads the reply to an attempt, and changes the owner's book by it.
+//! Reads the reply to an attempt, and updates the owner's book.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::error::{Deadlock, Error};
 use crate::world::Moment;
 
 impl Attempt {
-    /// Schedules a check of a fair lock if this attempt may have passed it on to a head that must confirm.
+    /// Schedules a check of a fair lock if this attempt may have passed the lock on to a queue head that must confirm.
     pub(super) fn check_if_passed_on(&self, busy: &Busy) {
         let (engine, protocol) = (&self.target.engine, self.protocol());
         if let Some(grace) = protocol.queue().map(|queue| queue.lease_of(MUST_CONFIRM))
@@ -33,7 +33,8 @@ impl Attempt {
             }
             Answer::Busy(busy) if waits && release::waits_in_redis(protocol) => {
                 let mark = Undo::mark(&self.target);
-                // Closing removes all marks that it finds. A mark left later is removed here, by the drop of `mark`.
+                // A shutdown removes the marks that exist when it begins. A later mark is removed here, by the drop of
+                // `mark`.
                 self.target.engine.check_open()?;
                 Ok(Tried::Marked(busy, mark))
             }
@@ -44,7 +45,7 @@ impl Attempt {
             Answer::HeldBack => Ok(Tried::HeldBack),
             Answer::Displaced => Ok(Tried::Displaced),
             Answer::Deadlock if self.used_again => Ok(Tried::OwnerTaken),
-            // No other acquire knows this owner, so the hold is left from an earlier attempt that is being undone.
+            // No other acquire knows this owner, so the hold comes from an earlier attempt that is being undone.
             Answer::Deadlock if self.fresh => {
                 Ok(Tried::Busy(Busy { ttl: None, at: 0, announced: true, by_java: false }))
             }
@@ -55,7 +56,7 @@ impl Attempt {
         }
     }
 
-    /// Registers the owner's place in the queue, so that the beat confirms it.
+    /// Registers the owner's place in the queue, so that the beat confirms the entry.
     pub(super) fn keep_entry(&self, Busy { ttl, at, .. }: Busy, sent: Moment) -> Result<InQueue, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         let undo = Undo::new(&self.target, false);
@@ -65,12 +66,12 @@ impl Attempt {
         if let Some(ttl) = ttl.filter(|ttl| Duration::from_millis(*ttl) < engine.options.beat()) {
             engine.queues.check_in(self.protocol(), engine.now(), ttl);
         }
-        // Closing gives up all entries that it finds. An entry made later is given up here, by the drop of `undo`.
+        // A shutdown undoes the entries that exist when it begins. A later entry is undone here, by the drop of `undo`.
         engine.check_open()?;
         Ok(InQueue { entry, undo })
     }
 
-    /// Re-entry found that the owner's earlier holds are gone.
+    /// Handles the answer that the owner's earlier holds are gone.
     pub(super) fn read_loss(&self, answer: &Answer, before: &Before) -> Result<Tried, Failed> {
         let Target { engine, hold, .. } = &*self.target;
         match (answer, before.last) {
@@ -89,10 +90,10 @@ impl Attempt {
         let engine = &self.target.engine;
         let until = valid_until(sent, self.lease.unwrap_or(engine.options.watchdog));
         let grant = self.target.granted(self.lease, sent, until, self.doubted);
-        // Closing ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
+        // A shutdown ends all holds in the table. A hold granted later is released here, by the drop of `grant`.
         engine.check_open()?;
         if grant.until().is_none() {
-            // The grant came after its lease. Its drop releases it.
+            // The grant arrived after the end of its lease. This drop releases the hold.
             drop(grant);
             return Err(Failed { spent: true, ..Error::too_late().into() });
         }

@@ -28,8 +28,8 @@ impl Request {
 
     /// [`Self::target`] for a given owner and a hold of this number.
     pub(in crate::engine::acquire) fn target_of(&self, hold: Arc<Hold>, number: u64) -> Arc<Target> {
-        // Other acquires may wait as this owner. `!` makes the waiter confirm a grant by a command, so that the server
-        // counts each hold.
+        // Other acquires may wait as this owner. A nonce that begins with `!` makes the waiter confirm a grant by a
+        // command, so that the server counts each hold.
         let nonce = match self.engine.hold_id(&self.owner, number) {
             HoldId::Listed(id) => Bytes::from([b"!", &id[..]].concat()),
             _ => Bytes::new(),
@@ -37,8 +37,9 @@ impl Request {
         Target::reserve(&self.engine, hold, number, nonce)
     }
 
-    /// Waits until a first attempt may be made ([`super::admission`]). If the server is silent, the wait ends after
-    /// one command timeout: the attempt is made, and fails. A crowd that is only slow keeps its order.
+    /// Waits until a first attempt may be made ([`super::admission`]). If the server is silent, this wait ends after
+    /// one command timeout. The attempt is then made without admission, and fails. If the server is only slow, the
+    /// attempt keeps its place in the crowd.
     pub(in crate::engine::acquire) async fn admitted(&self) -> Result<Option<Admitted>, Failed> {
         let (engine, name) = (&self.engine, self.protocol.name());
         let mut is_first = true;
@@ -70,8 +71,8 @@ impl Request {
             inbox: self.inbox.clone(),
             not_reentrant: self.not_reentrant,
             fenced: self.protocol.nature().fenced,
-            // A fresh owner has no hold by another acquire. But an earlier hold of this acquire may have been
-            // released.
+            // A fresh owner has no hold from another acquire. A changed number means that this acquire had an earlier
+            // hold.
             first: self.holds_nothing && target.number == self.number,
             fresh: self.fresh,
             used_again: self.fresh && self.number > 0,
@@ -84,8 +85,9 @@ impl Request {
 
     /// Waits for an attempt until shortly after the end of the wait, or for a command timeout if the wait is zero.
     ///
-    /// An attempt that is cut off continues in the background, and is undone. Then the wait has run out if the server
-    /// answers others and another holder was seen. A single attempt (a wait of zero) fails in any case.
+    /// An attempt that is cut off continues in the background, and is undone. If the server answers other commands and
+    /// another holder was seen, the acquire ends as a wait that ran out. Otherwise, and after a single attempt (a wait
+    /// of zero), the acquire fails.
     pub(in crate::engine::acquire) async fn bounded(&self, attempt: Finished<Attempted>) -> Result<Tried, Failed> {
         // Without a limit, the transport's command timeout ends the attempt. The same goes for a single attempt of a
         // fresh owner, which queues behind no other command of that owner.

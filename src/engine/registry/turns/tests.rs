@@ -15,8 +15,8 @@ fn left(turns: &Turns, ms: u64) -> Option<u128> {
 }
 
 #[test]
-fn a_process_waits_for_as_many_releases_as_others_were_told() {
-    // The own message arrives before or after the reply.
+fn way_waits_for_one_release_per_other_receiver() {
+    // The process's own message arrives before or after the reply.
     for early in [true, false] {
         let mut turns = Turns::default();
         turns.release_begins(true, at(0));
@@ -38,7 +38,7 @@ fn a_process_waits_for_as_many_releases_as_others_were_told() {
 }
 
 #[test]
-fn nobody_is_let_first_without_receivers() {
+fn release_without_other_receivers_or_courtesy_starts_no_way() {
     for given in
         [given(0, false), given(0, true), given(1, true), ReleaseInfo { courtesy: Courtesy::None, ..given(9, true) }]
     {
@@ -50,7 +50,7 @@ fn nobody_is_let_first_without_receivers() {
 }
 
 #[test]
-fn ways_that_nobody_takes_become_rare() {
+fn unused_ways_become_rare() {
     let (mut turns, mut ways) = (Turns::default(), 0);
     for round in 0..1_000 {
         turns.release_begins(true, at(round * 20));
@@ -59,7 +59,7 @@ fn ways_that_nobody_takes_become_rare() {
         turns.acquired(at(round * 20 + 10));
     }
     assert!((7..=7 + 20_000 / 640).contains(&ways), "{ways} of 1000");
-    // Until another process is heard again.
+    // Until another process's message arrives.
     assert!(!turns.released(given(1, false), false, at(30_000)));
     assert!(turns.heard(None, at(30_001)));
     assert!(!turns.released(given(1, false), false, at(30_002)));
@@ -67,7 +67,7 @@ fn ways_that_nobody_takes_become_rare() {
 
 /// Two processes take turns, and two more subscribers only listen.
 #[test]
-fn no_more_turns_are_waited_for_than_are_taken() {
+fn way_stops_waiting_for_receivers_that_only_listen() {
     let (mut turns, mut idle) = (Turns::default(), 0);
     let mut ms = 0;
     for _ in 0..1_000 {
@@ -92,7 +92,7 @@ fn no_more_turns_are_waited_for_than_are_taken() {
 
 /// A process that took a turn last time may be slow, so it gets more time than an unknown one.
 #[test]
-fn a_process_that_took_its_turn_last_time_gets_twice_the_time() {
+fn process_that_used_its_last_turn_gets_twice_the_time() {
     let mut turns = Turns::default();
     for (now, way) in [(0, 10), (100, 20), (102, 20)] {
         turns.release_begins(true, at(now));
@@ -106,7 +106,7 @@ fn a_process_that_took_its_turn_last_time_gets_twice_the_time() {
 }
 
 #[test]
-fn a_way_ends_despite_endless_messages() {
+fn way_ends_despite_endless_messages() {
     let mut turns = Turns::default();
     turns.released(given(1_000, false), false, at(0));
     for ms in (0..200).step_by(5) {
@@ -117,7 +117,7 @@ fn a_way_ends_despite_endless_messages() {
 }
 
 #[test]
-fn a_new_name_starts_no_way_if_receivers_of_other_names_did_not_compete() {
+fn new_name_starts_no_way_if_receivers_of_other_names_did_not_compete() {
     let mut turns = Turns::default();
     assert!(turns.released(given(1, false), true, at(0)));
     assert!(turns.released(given(1, false), true, at(639)));
@@ -126,7 +126,7 @@ fn a_new_name_starts_no_way_if_receivers_of_other_names_did_not_compete() {
 }
 
 #[test]
-fn a_turn_is_short_beside_others_and_full_alone() {
+fn turn_is_short_beside_other_processes_and_full_alone() {
     let most = Duration::from_millis(50);
     let mut turns = Turns::default();
     assert_eq!(turns.turn(most), most);
@@ -138,7 +138,7 @@ fn a_turn_is_short_beside_others_and_full_alone() {
 
 /// If the lock cannot be handed over, a process with waiting tasks continues its turn for a while.
 #[test]
-fn a_turn_continues_while_tasks_of_the_process_wait() {
+fn turn_continues_for_limited_time_while_tasks_wait() {
     let wanted = ReleaseInfo { wanted: true, ..given(2, true) };
     let mut turns = Turns::default();
     turns.acquired(at(0));
@@ -155,7 +155,7 @@ fn a_turn_continues_while_tasks_of_the_process_wait() {
 }
 
 #[test]
-fn a_lock_is_left_free_for_pollers_that_were_seen() {
+fn process_yields_to_pollers_seen_recently() {
     let looking = ReleaseInfo { courtesy: Courtesy::ByPolling(Duration::from_millis(2)), ..given(0, false) };
     let mut turns = Turns::default();
     assert!(turns.released(looking, false, at(0)), "nobody was seen");
@@ -181,7 +181,7 @@ fn window_opens_only_for_races_with_java() {
 }
 
 #[test]
-fn all_processes_let_unseen_waiters_of_java_try_at_the_same_time() {
+fn ways_for_unseen_java_waiters_begin_at_the_same_times() {
     let beside = |receivers| ReleaseInfo { courtesy: Courtesy::ByWindow, ..given(receivers, true) };
     // A release and its message every 20 ms, for ten periods. Returns when ways began.
     let ways = |offset: u64, receivers, java: bool| {

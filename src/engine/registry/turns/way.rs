@@ -1,4 +1,4 @@
-//! A way: the pause in which this process yields to others. And what it learns from that.
+//! A way: the pause in which this process yields to others, and the result that the next way uses.
 
 use std::time::Duration;
 
@@ -18,47 +18,46 @@ pub(super) struct Learnt {
 }
 
 impl Learnt {
-    /// Number of turns to wait for, with this number of other receivers. New receivers count as competitors.
+    /// Number of turns to wait for after a release with this number of other receivers. New receivers count as
+    /// competitors.
     pub(super) fn expected(&self, receivers: u64, now: Moment) -> u64 {
         if now >= self.trial { receivers } else { self.turns + receivers.saturating_sub(self.receivers) }
     }
 }
 
-/// The pause in which this process yields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
-    /// The message count once this process's own release has been heard.
+    /// The message count including the message of this process's own release.
     pub(super) own: u64,
     /// The message count after all expected turns; `u64::MAX` if messages do not count turns.
     pub(super) until: u64,
-    /// The message count after as many turns as were taken last time.
+    /// The message count after the number of turns that were taken in the last way.
     pub(super) known: u64,
     /// Number of other receivers.
     pub(super) receivers: u64,
     /// True if this way waits for all receivers.
     pub(super) is_trial: bool,
-    /// When the last release was heard.
+    /// When the last message arrived, or the way began.
     pub(super) since: Moment,
-    /// For how long this process leaves the lock alone from then on.
+    /// For how long this process yields after `since`.
     pub(super) length: Duration,
-    /// When the way ends, however many messages arrive.
+    /// When the way ends, even if messages keep arriving.
     pub(super) end: Moment,
 }
 
 impl Way {
-    /// A way of this length, whatever messages arrive.
+    /// A way of fixed length, which counts no messages.
     pub(super) fn timed(now: Moment, length: Duration) -> Self {
         let (own, until, known, receivers, is_trial) = (u64::MAX, u64::MAX, 0, 0, true);
         Self { own, until, known, receivers, is_trial, since: now, length, end: now + length }
     }
 
-    /// True if messages count the turns of others.
     pub(super) const fn counts_messages(&self) -> bool {
         self.until != u64::MAX
     }
 
-    /// The longest silence after this number of messages. Doubled while fewer turns were taken than last time: a process
-    /// whose turn is missing may itself be waiting for others.
+    /// The longest silence after this number of messages. Doubled while fewer turns were taken than in the last way: a
+    /// process whose turn is missing may itself be yielding.
     pub(super) fn length_after(&self, heard: u64) -> Duration {
         if heard < self.known { 2 * self.length } else { self.length }
     }

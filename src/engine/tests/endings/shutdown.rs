@@ -11,7 +11,7 @@ use crate::{Error, Released};
 
 /// Until `within`, guards are renewed and may be released. Waiting and new acquires return `Closed` at once.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_waits_until_held_locks_are_released() {
+async fn shutdown_waits_until_held_locks_are_released() {
     let (client, fake) = client(|_| ());
     let (lock, other) = (client.reentrant("x"), client.reentrant("y"));
     let (guard, second) = (lock.lock().await.unwrap(), other.lock().await.unwrap());
@@ -45,7 +45,7 @@ async fn a_shutdown_waits_until_held_locks_are_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_releases_held_locks_when_its_time_is_up() {
+async fn shutdown_releases_held_locks_when_its_time_is_up() {
     for within in [ms(0), secs(5)] {
         let (client, fake) = client(|_| ());
         let guard = client.reentrant("x").lock().await.unwrap();
@@ -62,9 +62,9 @@ async fn a_shutdown_releases_held_locks_when_its_time_is_up() {
     }
 }
 
-/// The server refused the release of one of two holds for good, so the hold was left to the owner's next release.
+/// The server permanently refused the release of one of two holds, so the owner's next release must include this hold.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_releases_the_holds_that_were_left_to_the_next_release() {
+async fn shutdown_releases_owed_holds() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let (_outer, inner) = (acquire(&client, &me).await, acquire(&client, &me).await);
@@ -75,9 +75,9 @@ async fn a_shutdown_releases_the_holds_that_were_left_to_the_next_release() {
     assert_eq!(fake.held(), Vec::<String>::new());
 }
 
-/// A server without memory accepts only the last release of an owner.
+/// A server that is out of memory accepts only the last release of an owner.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_sends_refused_releases_of_one_owner_in_one_command() {
+async fn shutdown_sends_refused_releases_of_one_owner_in_one_command() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let _guards = (acquire(&client, &me).await, acquire(&client, &me).await);

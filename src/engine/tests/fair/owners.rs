@@ -8,9 +8,10 @@ use crate::engine::tests::fake::{Fake, Fate};
 use crate::engine::tests::{client, done, got, ms, secs, settle};
 use crate::transport::Reply;
 
-/// A message that the old use of the owner missed, or a late copy of its command, would be taken for the next use.
+/// An owner is reused only if no message or late copy of its previous wait can still arrive. Otherwise the next wait
+/// would mistake it for its own.
 #[tokio::test(start_paused = true)]
-async fn an_owner_is_used_again_where_nothing_for_it_can_be_on_its_way() {
+async fn owner_is_reused_only_if_no_message_or_command_is_pending() {
     let ways = [
         ("heard", true),
         ("answered", true),
@@ -66,9 +67,9 @@ async fn an_owner_is_used_again_where_nothing_for_it_can_be_on_its_way() {
     }
 }
 
-/// The second waiter does not queue in Redis. Its owner may hold the lock already, by another acquire.
+/// The second waiter does not queue in Redis. Its owner may already hold the lock through another acquire.
 #[tokio::test(start_paused = true)]
-async fn a_second_waiter_of_an_owner_asks_once_and_takes_no_place() {
+async fn second_waiter_of_owner_tries_once_and_gets_no_queue_entry() {
     let (client, fake) = client(|_| ());
     let me = client.owner();
     let first = stands(&client, &fake, Acquire::new().owner(&me)).await;
@@ -80,7 +81,7 @@ async fn a_second_waiter_of_an_owner_asks_once_and_takes_no_place() {
     sleep(secs(10)).await;
     let turns = |fake: &Fake| asked(fake).iter().map(|sent| sent.text(6)).collect::<Vec<_>>();
     assert_eq!(turns(&fake), ["1", "2", "0"]);
-    // After a reconnect the contender asks.
+    // After a reconnect the contender tries again.
     fake.next("fair/acquire", busy(60_000));
     fake.listener().missed();
     settle().await;

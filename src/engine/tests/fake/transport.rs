@@ -1,4 +1,4 @@
-//! The transport of the fake: commands that meet their fates, and subscriptions.
+//! The transport of the fake: applies fates to commands, and keeps subscriptions.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

@@ -10,7 +10,7 @@ use crate::{Client, DistLock as _};
 
 /// A renewal is in flight while its name moves. `held`: true if the hold is at the server that is asked, false if it
 /// is at the server that the name moves to.
-async fn moved_under_a_renewal(held: bool) -> (Client, [Arc<Fake>; 2], crate::Guard) {
+async fn move_during_renewal(held: bool) -> (Client, [Arc<Fake>; 2], crate::Guard) {
     let (client, fakes) = client_of_two();
     let topology = &client.engine().topology;
     if !held {
@@ -30,8 +30,8 @@ async fn moved_under_a_renewal(held: bool) -> (Client, [Arc<Fake>; 2], crate::Gu
 
 /// The lease was extended at a server that no longer has the name.
 #[tokio::test(start_paused = true)]
-async fn a_yes_of_a_server_that_has_lost_the_name_since_extends_nothing() {
-    let (client, fakes, guard) = moved_under_a_renewal(true).await;
+async fn renewal_by_server_that_lost_name_extends_no_lease() {
+    let (client, fakes, guard) = move_during_renewal(true).await;
     assert!(guard.remaining() < secs(21), "{:?}", guard.remaining());
     let lost = tokio::time::timeout(secs(2), guard.lost()).await;
     assert!(lost.is_ok(), "the server that has the name now does not know of the hold");
@@ -42,8 +42,8 @@ async fn a_yes_of_a_server_that_has_lost_the_name_since_extends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_no_of_a_server_that_has_lost_the_name_since_is_no_loss() {
-    let (client, fakes, guard) = moved_under_a_renewal(false).await;
+async fn loss_reported_to_renewal_by_server_that_lost_name_is_ignored() {
+    let (client, fakes, guard) = move_during_renewal(false).await;
     assert!(guard.is_held());
     tokio::time::sleep(secs(30)).await;
     assert!(guard.is_held(), "kept by the server that has it");
@@ -55,10 +55,7 @@ async fn a_no_of_a_server_that_has_lost_the_name_since_is_no_loss() {
 
 /// An extend is in flight while its name moves. `held`: true if the hold is at the server that is asked, false if it
 /// is at the server that the name moves to.
-async fn moved_under_an_extend(
-    held: bool,
-    lease: Duration,
-) -> (Client, [Arc<Fake>; 2], crate::Guard, crate::Result<()>) {
+async fn move_during_extend(held: bool, lease: Duration) -> (Client, [Arc<Fake>; 2], crate::Guard, crate::Result<()>) {
     let (client, fakes) = client_of_two();
     let topology = &client.engine().topology;
     if !held {
@@ -81,9 +78,9 @@ async fn moved_under_an_extend(
 
 /// The lease was extended at a server that no longer has the name.
 #[tokio::test(start_paused = true)]
-async fn an_extends_yes_of_a_server_that_has_lost_the_name_since_is_none() {
+async fn extend_granted_by_server_that_lost_name_is_not_counted() {
     for lease in [secs(60), secs(10)] {
-        let (client, fakes, guard, extended) = moved_under_an_extend(true, lease).await;
+        let (client, fakes, guard, extended) = move_during_extend(true, lease).await;
         assert!(matches!(extended, Err(crate::Error::Lost { .. })), "{extended:?}");
         assert!(sent(&fakes, "renew")[1] >= 1, "the server that has the name now is asked");
         assert!(!guard.is_held());
@@ -94,9 +91,9 @@ async fn an_extends_yes_of_a_server_that_has_lost_the_name_since_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extends_no_of_a_server_that_has_lost_the_name_since_is_no_loss() {
+async fn loss_reported_to_extend_by_server_that_lost_name_is_ignored() {
     for lease in [secs(60), secs(10)] {
-        let (client, fakes, guard, extended) = moved_under_an_extend(false, lease).await;
+        let (client, fakes, guard, extended) = move_during_extend(false, lease).await;
         extended.unwrap();
         let left = guard.remaining();
         assert!(left < lease && left > lease - secs(2), "{left:?} of {lease:?}");
@@ -109,7 +106,7 @@ async fn an_extends_no_of_a_server_that_has_lost_the_name_since_is_no_loss() {
 
 /// The name moves with every answer, so the lease stays unknown.
 #[tokio::test(start_paused = true)]
-async fn an_extend_of_a_name_that_never_stays_ends_unknown() {
+async fn extend_of_constantly_moving_name_ends_with_unknown_outcome() {
     let (client, _fakes) = client_of_two();
     let guard = client.reentrant("moves:0").lock_leased(secs(30)).await.unwrap();
     let engine = Arc::clone(client.engine());
@@ -127,7 +124,7 @@ async fn an_extend_of_a_name_that_never_stays_ends_unknown() {
 
 /// A grant and a refusal, by a server that lost the name before it answered.
 #[tokio::test(start_paused = true)]
-async fn an_acquires_answer_of_a_server_that_has_lost_the_name_since_counts_for_nothing() {
+async fn acquire_reply_from_server_that_lost_name_is_ignored() {
     for free in [true, false] {
         let (client, fakes) = client_of_two();
         if !free {
@@ -148,7 +145,7 @@ async fn an_acquires_answer_of_a_server_that_has_lost_the_name_since_counts_for_
 
 /// The names need more than one script, and may move between two of them.
 #[tokio::test(start_paused = true)]
-async fn names_that_move_between_two_scripts_are_not_taken_where_they_do_not_live() {
+async fn multi_lock_holds_moved_names_where_they_live_now() {
     let (client, fakes) = client_of_two();
     let names: Vec<String> = (0..1_400).map(|n| format!("many:{n}:{}", n % 2)).collect();
     for fake in &fakes {
@@ -159,7 +156,8 @@ async fn names_that_move_between_two_scripts_are_not_taken_where_they_do_not_liv
     tokio::time::sleep(ms(100)).await;
     client.engine().topology.move_on();
     let guard = locked.await.unwrap().unwrap().expect("all are free");
-    // Locks that the first script acquired where the names no longer live stay there until their lease ends.
+    // The first script acquired locks at a server that no longer has their names. There the locks stay until their
+    // lease ends.
     let owner = guard.owner().to_string();
     let owned = format!(" {} 1", owner.rsplit(':').next().unwrap());
     let mut held = 0;

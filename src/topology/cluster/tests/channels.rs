@@ -29,7 +29,7 @@ impl MemberListener for Looks {
         self.0.lock().push(Bytes::copy_from_slice(channel));
     }
 
-    // Outside tests, waiters look in this case too, and the subscription is retried.
+    // Outside tests, waiters also check their locks in this case, and the subscription is retried.
     fn unsubscribed(&self, channel: &[u8]) {
         self.resubscribed(channel);
     }
@@ -65,7 +65,7 @@ impl Rig {
 }
 
 #[tokio::test]
-async fn a_subscription_that_is_ended_is_made_anew_though_the_slot_is_where_it_was() {
+async fn ended_subscription_is_renewed_at_unmoved_slot() {
     // The slot has left and come back between two views.
     let (rig, name) = (Rig::start().await, name());
     let looks = rig.listen();
@@ -78,7 +78,7 @@ async fn a_subscription_that_is_ended_is_made_anew_though_the_slot_is_where_it_w
 }
 
 #[tokio::test]
-async fn a_subscription_follows_what_the_server_says_that_has_ended_it() {
+async fn ended_subscription_follows_redirect() {
     let (rig, name) = (Rig::start().await, name());
     let looks = rig.listen();
     rig.topology.subscribe(&name).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_subscription_follows_what_the_server_says_that_has_ended_it() {
 }
 
 #[tokio::test]
-async fn of_a_subscription_that_ends_on_its_way_nothing_stays_and_one_that_begins_anew_stands() {
+async fn subscription_ended_in_flight_stays_only_if_subscribed_again() {
     for begins_anew in [false, true] {
         let (rig, name) = (Rig::start().await, name());
         let _looks = rig.listen();
@@ -120,7 +120,7 @@ async fn of_a_subscription_that_ends_on_its_way_nothing_stays_and_one_that_begin
 
 /// Two names may share a channel, and each subscribes on its own.
 #[tokio::test]
-async fn a_subscription_that_fails_takes_nothing_from_whoever_has_it_already() {
+async fn failed_subscription_keeps_earlier_one_of_same_channel() {
     let (rig, one) = (Rig::start().await, name());
     let other = LockName::new("", "{orders:42}");
     assert_eq!(one.channel, other.channel);
@@ -139,7 +139,7 @@ async fn a_subscription_that_fails_takes_nothing_from_whoever_has_it_already() {
 }
 
 /// Moves the slot to the other server, which delays the subscription, and back meanwhile.
-async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
+async fn move_slot_back_and_forth(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
     let gate = Arc::new(Semaphore::new(0));
     *rig.servers[1].gate.lock() = Some(Arc::clone(&gate));
     let cluster = &rig.cluster;
@@ -161,11 +161,11 @@ async fn there_and_back(rig: &Rig, name: &LockName) -> Arc<Semaphore> {
 /// The subscription at the other server failed. The first server must not forget the subscription that was made there
 /// again: a new connection would not restore it.
 #[tokio::test]
-async fn a_move_that_came_to_nothing_does_not_forget_what_stands_again() {
+async fn reverted_move_keeps_renewed_subscription() {
     let (rig, name) = (Rig::start().await, name());
     let _looks = rig.listen();
     rig.topology.subscribe(&name).await.unwrap();
-    let gate = there_and_back(&rig, &name).await;
+    let gate = move_slot_back_and_forth(&rig, &name).await;
     rig.end(0, &name);
     until(|| rig.is_subscribed(0, &name)).await;
     *rig.servers[1].refuses.lock() = Some(format!("MOVED {} {}", name.slot(), HOSTS[0]));
@@ -177,14 +177,14 @@ async fn a_move_that_came_to_nothing_does_not_forget_what_stands_again() {
 
 /// The waiters must not stay without messages until the other server answers or times out.
 #[tokio::test]
-async fn a_server_that_is_away_does_not_keep_a_subscription_from_where_its_slot_is() {
+async fn unresponsive_server_does_not_delay_subscription_at_slot_owner() {
     let (rig, name) = (Rig::start().await, name());
     let _looks = rig.listen();
     rig.topology.subscribe(&name).await.unwrap();
     // As real servers do: the subscription ends first, then a new one is refused.
     *rig.servers[0].refuses.lock() = Some(format!("MOVED {} {}", name.slot(), HOSTS[1]));
     rig.end(0, &name);
-    let _gate = there_and_back(&rig, &name).await;
+    let _gate = move_slot_back_and_forth(&rig, &name).await;
     *rig.servers[0].refuses.lock() = None;
     let subscribed = async {
         while !rig.is_subscribed(0, &name) {
@@ -195,7 +195,7 @@ async fn a_server_that_is_away_does_not_keep_a_subscription_from_where_its_slot_
 }
 
 #[tokio::test]
-async fn who_was_being_taken_along_looks_when_another_name_of_the_channel_has_subscribed() {
+async fn moving_waiter_looks_when_other_name_subscribes_to_its_channel() {
     let (rig, one) = (Rig::start().await, name());
     let other = LockName::new("", "{orders:42}");
     let looks = rig.listen();

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{ACQUIRE, Rig, name};
 
-/// No command asks twice, and all run as soon as the cluster serves again.
+/// Each command is refused at most once, and all commands run as soon as the cluster serves again.
 #[tokio::test(start_paused = true)]
-async fn who_is_told_that_the_cluster_is_down_waits_and_does_not_go_on_asking() {
+async fn commands_wait_without_retries_while_cluster_is_down() {
     let (rig, name) = (Rig::start().await, name());
     rig.servers[0].is_down.store(true, Ordering::Relaxed);
     let all = futures::future::join_all((0..50).map(|_| rig.run(&name, &ACQUIRE)));
@@ -28,7 +28,7 @@ async fn who_is_told_that_the_cluster_is_down_waits_and_does_not_go_on_asking() 
 
 /// One slot without a primary says nothing about the server's other slots.
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_nobody_serves_keeps_no_other_one_waiting() {
+async fn unserved_slot_is_retried_without_closing_gate() {
     let (rig, name) = (Rig::start().await, name());
     rig.says(0, "CLUSTERDOWN Hash slot not served".to_owned());
     let waits = tokio::time::timeout(Duration::from_millis(200), rig.run(&name, &ACQUIRE)).await;

@@ -14,7 +14,7 @@ fn slots(endpoint: &'static str) -> Reply {
 /// If `CLUSTER SLOTS` has the announced name, the client connects by that name. Otherwise, also if the command is
 /// refused, it connects by address.
 #[tokio::test]
-async fn an_announced_host_name_is_used_where_servers_prefer_it() {
+async fn announced_host_name_is_used_where_servers_prefer_it() {
     for (says, expected) in [
         (Some(slots("one.example")), "one.example:1"),
         (Some(slots("10.0.0.1")), "10.0.0.1:1"),
@@ -44,10 +44,10 @@ async fn an_announced_host_name_is_used_where_servers_prefer_it() {
     }
 }
 
-/// A query changes nothing, so it is sent again, to the server that has the slot by then. A script that may have run
-/// is not sent twice.
+/// A query changes nothing, so it is sent again, to the slot's new server. A script that may have run is not sent
+/// twice.
 #[tokio::test]
-async fn a_query_is_retried_after_its_server_left_and_a_write_is_not() {
+async fn query_is_retried_after_its_server_left_but_write_is_not() {
     let rig = Rig::start().await;
     let name = name();
     let call = |script: &'static Script| move |_: &ServerClock| Call { script, keys: 0, words: Vec::new() };

@@ -67,7 +67,7 @@ impl Rig {
     /// Stops the last primary and breaks its connection.
     fn stop(&self, name: &LockName) {
         self.servers[2].is_stopped.store(true, Ordering::Relaxed);
-        self.cluster.went_away(self.cluster.placement(name).member);
+        self.cluster.server_is_away(self.cluster.placement(name).member);
     }
 
     /// Returns how often each server was queried within that time.
@@ -86,9 +86,9 @@ fn name() -> Arc<LockName> {
     names.find(|name| name.slot() > 10_000).unwrap()
 }
 
-/// A server with a busy processor, for example, has as long as for any command.
+/// A server, for example with a busy processor, has the usual command timeout to answer.
 #[tokio::test(start_paused = true)]
-async fn the_first_server_may_take_its_time_to_tell() {
+async fn cluster_starts_from_slow_first_server() {
     let server = Arc::<Server>::default();
     "a 10.0.0.1:1@11 myself,master - 0 0 1 connected 0-16383\n".clone_into(&mut server.nodes.lock());
     server.takes.store(2_500, Ordering::Relaxed);
@@ -99,7 +99,7 @@ async fn the_first_server_may_take_its_time_to_tell() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_news_of_a_promotion_is_heard_within_an_eighth_of_a_second() {
+async fn promotion_is_noticed_within_125_ms() {
     let mut slowest = Duration::ZERO;
     for round in 0..30 {
         let (rig, name) = (Rig::start().await, name());
@@ -120,7 +120,7 @@ async fn the_news_of_a_promotion_is_heard_within_an_eighth_of_a_second() {
 }
 
 /// Replaces the line of the former primary in all views.
-fn tell_of_the_one_before(servers: &[Arc<Server>], line: &str) {
+fn report_previous_primary(servers: &[Arc<Server>], line: &str) {
     tell(servers, true);
     for server in servers {
         let mut nodes = server.nodes.lock();
@@ -130,7 +130,7 @@ fn tell_of_the_one_before(servers: &[Arc<Server>], line: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_primary_of_before_counts_as_a_replica_until_it_has_left_for_ten_seconds() {
+async fn former_primary_counts_as_replica_until_gone_for_a_while() {
     let (rig, name) = (Rig::start_in(Arc::new(OfTest(Instant::now()))).await, name());
     let known = || rig.cluster.member(&name).acknowledgement().known();
     assert_eq!(known(), 1);
@@ -140,17 +140,16 @@ async fn the_primary_of_before_counts_as_a_replica_until_it_has_left_for_ten_sec
     rig.cluster.apply_redirect(slot, 1, &to).await;
     assert_eq!((rig.cluster.member(&name).host(), known()), ("10.0.0.3", 1));
     let away = "n2 10.0.0.2:1@11 master,fail - 0 0 2 disconnected\n";
-    tell_of_the_one_before(&rig.servers, away);
+    report_previous_primary(&rig.servers, away);
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(known(), 1);
-    // The former primary was told to leave the cluster. In between, one view of a node that has not learned that
-    // still lists it.
-    tell_of_the_one_before(&rig.servers, "");
+    // The former primary was removed from the cluster. In between, the view of an uninformed node still lists it.
+    report_previous_primary(&rig.servers, "");
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert_eq!(known(), 1);
-    tell_of_the_one_before(&rig.servers, away);
+    report_previous_primary(&rig.servers, away);
     tokio::time::sleep(Duration::from_secs(7)).await;
-    tell_of_the_one_before(&rig.servers, "");
+    report_previous_primary(&rig.servers, "");
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert_eq!(known(), 1);
     tokio::time::sleep(Duration::from_secs(20)).await;
@@ -160,7 +159,7 @@ async fn the_primary_of_before_counts_as_a_replica_until_it_has_left_for_ten_sec
 
 /// The rate equals three servers every 200 ms. It is limited because there may be a thousand clients.
 #[tokio::test(start_paused = true)]
-async fn servers_are_asked_fifteen_times_a_second_while_one_is_away() {
+async fn servers_are_queried_fifteen_times_a_second_while_one_is_away() {
     let (rig, name) = (Rig::start().await, name());
     rig.stop(&name);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -170,7 +169,7 @@ async fn servers_are_asked_fifteen_times_a_second_while_one_is_away() {
     println!("{asked:?}");
     assert_eq!(asked[3], 0, "no connection is made to replicas while a primary answers: {asked:?}");
 
-    // While no server answers, all known servers are queried, each as seldom as before.
+    // While no server answers, all known servers are queried, each at the same low rate as before.
     for server in &rig.servers[..2] {
         server.is_stopped.store(true, Ordering::Relaxed);
     }

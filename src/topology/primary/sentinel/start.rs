@@ -1,4 +1,4 @@
-//! Connects through sentinels: asks them for the primary, until the server that they name says that it is one.
+//! Connects through sentinels: queries them for the primary, until the named server reports that it is a primary.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::topology::address::Address;
 use crate::topology::primary::witnesses::{Witnesses, ask};
 use crate::topology::primary::{Primary, watch};
 use crate::topology::reason::{Reason, SAYS_WHY, away, unreachable};
-use crate::topology::role::{Role, role, role_untold};
+use crate::topology::role::{Role, role, role_not_reported};
 use crate::topology::{Settings, TopologyKind};
 use crate::transport::Listener;
 use crate::transport::connector::{Connector, Purpose};
@@ -28,8 +28,8 @@ impl Primary {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if no sentinel that answers knows the name. Otherwise the reason why none answers, or why
-    /// the primary that they name cannot be used.
+    /// [`Error::Config`] if no sentinel that answers knows the name. Otherwise the reason why none answers, or why the
+    /// named primary cannot be used.
     pub(crate) async fn by_sentinels(
         settings: Settings,
         connector: Arc<dyn Connector>,
@@ -64,7 +64,7 @@ impl Primary {
         let _ = cell.set(Weak::clone(&primary.this));
         let mut finder =
             BySentinels { name, history: (primary.address(), String::new()), looks: 0, doubted: None, listed: None };
-        // Replicas are counted before the first acquire. If all of them have to acknowledge, connecting waits for the
+        // Replicas are counted before the first acquire. If all replicas must acknowledge, connecting waits for the
         // count.
         finder.list(&primary, watch::ANSWERS_WITHIN).await;
         let limit = Instant::now() + primary.settings.connect_timeout;
@@ -78,13 +78,13 @@ impl Primary {
             let _ = tokio::time::timeout(left, finder.list(&primary, left)).await;
         }
         tokio::spawn(watch::run(Weak::clone(&primary.this), finder));
-        // Announcements so far had no receiver, so the sentinels are asked again.
+        // Announcements so far had no receiver, so the sentinels are queried again.
         primary.suspicion.raise();
         Ok(primary)
     }
 }
 
-/// Asks all sentinels of the URL. Returns the newest report of those that answer at once.
+/// Asks all sentinels of the URL. Returns the report with the highest epoch among the first answers.
 async fn told(settings: &Settings, sentinels: &Witnesses, name: &Arc<str>) -> Result<Told> {
     let (send, mut answers) = mpsc::unbounded_channel();
     for seed in &settings.seeds {
@@ -103,7 +103,7 @@ async fn told(settings: &Settings, sentinels: &Witnesses, name: &Arc<str>) -> Re
     }
     drop(send);
     let (mut best, mut reason): (Option<Told>, Reason) = (None, Reason::default());
-    // Slightly before the caller's own limit, whose error has no reason.
+    // Slightly before the caller's own time limit, because the caller's error has no reason.
     let mut until = Instant::now() + settings.connect_timeout + SAYS_WHY / 2;
     loop {
         match tokio::time::timeout_at(until, answers.recv()).await {
@@ -120,8 +120,8 @@ async fn told(settings: &Settings, sentinels: &Witnesses, name: &Arc<str>) -> Re
     best.ok_or_else(|| reason.or(Error::timeout(Step::Connect)))
 }
 
-/// Returns the report of the sentinels that answer first, once the server that they name says that it is the primary.
-/// The reason why it does not yet is left in `latest`.
+/// Returns the sentinels' report, once the named server reports that it is a primary. Until then, `latest` has the last
+/// error of that server.
 async fn first(
     settings: &Settings,
     connector: &dyn Connector,
@@ -166,7 +166,7 @@ async fn proven(connector: &dyn Connector, address: Address, limit: Duration) ->
     let transport = connector.connect(&address.to_string(), Purpose::Seed).await?;
     let reply = ask(&*transport, role(), limit).await;
     transport.close(limit).await;
-    reply.map(|reply| Role::of(&reply)).map_err(|why| role_untold(&address, &why))
+    reply.map(|reply| Role::of(&reply)).map_err(|why| role_not_reported(&address, &why))
 }
 
 /// Error for a sentinel that does not name the primary.

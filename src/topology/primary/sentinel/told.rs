@@ -41,7 +41,7 @@ fn address_in(fields: &BTreeMap<&str, &Reply>) -> Option<Address> {
     Address::new(fields.get("ip").and_then(|ip| text(ip))?, port)
 }
 
-/// Asks a sentinel for the primary. The error has the sentinel's own words.
+/// Asks a sentinel for the primary. The error has the sentinel's own text.
 pub(super) async fn master(sentinel: &dyn Transport, name: &str, limit: Duration) -> Result<Told, String> {
     let reply = ask(sentinel, call("MASTER", name), limit).await?;
     told(&reply).ok_or_else(|| "its answer to SENTINEL MASTER cannot be read".to_owned())
@@ -53,8 +53,8 @@ fn told(reply: &Reply) -> Option<Told> {
     let flags = fields.get("flags").and_then(|flags| text(flags)).unwrap_or_default();
     let has = |wanted: &[&str]| flags.split(',').any(|flag| wanted.contains(&flag));
     let epoch = number_of("config-epoch").and_then(|epoch| u64::try_from(epoch).ok()).unwrap_or(0);
-    // During a failover, the leading sentinel still names the old primary, but already has the new epoch, until all
-    // replicas follow the new primary. With that epoch for the old primary, the new one would not be accepted.
+    // During a failover, the leading sentinel names the old primary with the new epoch, until all replicas follow the
+    // new primary. The epoch is lowered here. Otherwise the new primary would not be accepted at the same epoch.
     let is_replacing = has(&["failover_in_progress"]);
     Some(Told {
         address: address_in(&fields)?,
@@ -64,8 +64,8 @@ fn told(reply: &Reply) -> Option<Told> {
     })
 }
 
-/// Asks a sentinel for the replicas of this primary. `None` if the sentinel names another primary. It is asked before
-/// and after, because the list may lack a replica that is being promoted in between.
+/// Asks a sentinel for the replicas of this primary. `None` if the sentinel names another primary. The sentinel names
+/// the primary before and after the list, because the list may lack a replica that is promoted in between.
 pub(super) async fn replicas_of(
     primary: &Address,
     sentinel: &dyn Transport,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn of_several_answers_that_of_the_highest_epoch_counts() {
+async fn sentinel_reply_with_highest_epoch_wins() {
     let net = net();
     net.promote(TWO);
     net.says(SENTINELS[1], |says| says.told = Some((TWO, 6)));
@@ -19,7 +19,7 @@ async fn of_several_answers_that_of_the_highest_epoch_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_sentinel_that_tells_is_followed_once_the_server_proves_it() {
+async fn announcement_is_followed_once_server_confirms_primary_role() {
     let net = net();
     let primary = net.by_sentinels().await;
     net.says(SENTINELS[2], |says| says.told = Some((TWO, 6)));
@@ -37,10 +37,10 @@ async fn the_first_sentinel_that_tells_is_followed_once_the_server_proves_it() {
     assert_eq!(primary.address(), address(TWO));
 }
 
-/// A primary that was found early has to deny its role itself. Sentinels that have not learned of the promotion do
-/// not count.
+/// A primary that was found early is dropped only when it denies its role itself. Sentinels that have not learned of
+/// the promotion do not count.
 #[tokio::test(start_paused = true)]
-async fn who_was_found_early_stays_also_while_it_is_silent() {
+async fn early_primary_stays_while_silent_until_it_denies_its_role() {
     let net = net();
     let primary = net.by_sentinels().await;
     net.says(ONE, |says| says.is_silent = true);
@@ -61,7 +61,7 @@ async fn who_was_found_early_stays_also_while_it_is_silent() {
 
 /// For example because of a slow provider of credentials, or TLS over a slow link.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_long_to_connect_to_is_taken_all_the_same() {
+async fn slowly_connecting_server_is_accepted_as_primary() {
     let net = net();
     net.says(ONE, |says| says.connects_within = 2_500);
     let primary = net.by_sentinels().await;
@@ -95,7 +95,7 @@ impl MemberListener for Heard {
 
 /// This also holds if the primary is replaced before a listener is set.
 #[tokio::test(start_paused = true)]
-async fn a_new_primary_is_listened_to() {
+async fn listener_gets_messages_of_new_primary() {
     let net = net();
     let primary = net.by_sentinels().await;
     let listener: Arc<Heard> = Arc::default();
@@ -119,12 +119,12 @@ async fn a_new_primary_is_listened_to() {
 
 /// The sentinel has the epoch of the next primary before it names that primary.
 #[tokio::test(start_paused = true)]
-async fn a_sentinel_that_leads_a_failover_confirms_nothing() {
+async fn sentinel_leading_failover_does_not_confirm_old_primary() {
     let net = net();
     let primary = net.by_sentinels().await;
     net.says(SENTINELS[0], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
     settle(3_000).await;
-    // This server does not continue the first one's history, so the decision is left to the sentinels.
+    // This server does not continue the first server's history, so the sentinels decide.
     net.says(TWO, |says| (says.is_primary, says.history) = (true, ["other", "none"]));
     net.says(SENTINELS[1], |says| says.told = Some((TWO, 6)));
     settle(1_100).await;
@@ -148,7 +148,7 @@ async fn a_sentinel_that_leads_a_failover_confirms_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sentinel_that_leads_a_failover_has_the_epoch_of_the_new_primary_before_it_names_it() {
+async fn new_primary_is_accepted_at_epoch_seen_during_failover() {
     let net = net();
     let primary = net.by_sentinels().await;
     net.says(SENTINELS[1], |says| (says.told, says.is_replacing) = (Some((ONE, 6)), true));
@@ -169,7 +169,7 @@ async fn a_sentinel_that_leads_a_failover_has_the_epoch_of_the_new_primary_befor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_emptied_is_not() {
+async fn promoted_replica_is_found_before_sentinels_name_it_unless_emptied() {
     let net = net();
     let primary = net.by_sentinels().await;
     net.says(ONE, |says| says.is_silent = true);
@@ -188,12 +188,12 @@ async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_empt
     // A command in flight at the silent server fails at once, in doubt.
     let fault = asked.await.unwrap().unwrap_err();
     assert!(fault.in_doubt(), "{fault:?}");
-    // Sentinels that have not learned of the promotion turn nothing back, even when the first server runs again.
+    // Sentinels that have not learned of the promotion do not revert it, even when the first server runs again.
     net.says(ONE, |says| says.is_silent = false);
     settle(20_000).await;
     assert_eq!(primary.address(), address(THREE));
-    // The sentinels still take the first server for the primary, and do not list it as a replica. It counts as one
-    // all the same.
+    // The sentinels still consider the first server the primary, and do not list it as a replica. It still counts as a
+    // replica.
     assert_eq!(*primary.replicas.read(), [ONE, TWO].map(address).into());
     for sentinel in SENTINELS {
         net.says(sentinel, |says| says.told = Some((THREE, 6)));
@@ -204,7 +204,7 @@ async fn a_promoted_replica_is_found_before_sentinels_tell_and_one_that_was_empt
 }
 
 #[tokio::test(start_paused = true)]
-async fn sentinels_that_begin_anew_are_believed_where_most_agree_and_ours_is_none_any_more() {
+async fn sentinels_without_newer_epoch_need_majority_and_denial_by_primary() {
     let net = net();
     let primary = net.by_sentinels().await;
     for sentinel in SENTINELS {

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::{Acks, Options};
 
 #[tokio::test(start_paused = true)]
-async fn what_a_demoted_server_refuses_goes_to_the_next_one() {
+async fn command_refused_by_demoted_server_runs_on_new_primary() {
     let net = net();
     let primary = net.by_sentinels().await;
     net.says(ONE, |says| (says.is_primary, says.error) = (false, Some("READONLY You can't write against a replica")));
@@ -23,7 +23,7 @@ async fn what_a_demoted_server_refuses_goes_to_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subscriptions_come_along_and_those_that_have_ended_do_not() {
+async fn subscriptions_move_to_new_primary_unless_ended() {
     let net = net();
     let primary = net.by_sentinels().await;
     let names = ["a", "b"].map(|name| LockName::new("", name));
@@ -47,7 +47,7 @@ async fn subscriptions_come_along_and_those_that_have_ended_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_replicated_servers_ours_stays_until_it_says_no_or_nothing() {
+async fn replicated_primary_stays_until_it_is_silent_or_denies_its_role() {
     let net = net();
     net.says(TWO, |says| says.is_primary = true);
     let primary = net.replicated().await;
@@ -67,7 +67,7 @@ async fn of_replicated_servers_ours_stays_until_it_says_no_or_nothing() {
 
 /// For example because their processors are busy.
 #[tokio::test(start_paused = true)]
-async fn at_the_start_servers_and_sentinels_may_take_their_time() {
+async fn client_connects_through_slow_servers_and_sentinels() {
     let net = net();
     for at in [ONE, TWO, THREE].into_iter().chain(SENTINELS) {
         net.says(at, |says| says.answers_within = 1_200);
@@ -86,7 +86,7 @@ async fn at_the_start_servers_and_sentinels_may_take_their_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn most_sentinels_outweigh_one_that_was_not_set_up_anew_with_them() {
+async fn majority_of_reset_sentinels_outweighs_one_with_old_epoch() {
     let net = net();
     let primary = net.by_sentinels().await;
     for sentinel in &SENTINELS[1..] {
@@ -104,20 +104,20 @@ async fn most_sentinels_outweigh_one_that_was_not_set_up_anew_with_them() {
 
 /// A broken connection does not prove that the server fails to answer.
 #[tokio::test(start_paused = true)]
-async fn a_primary_that_is_well_is_not_left_for_a_replica_that_somebody_promoted() {
+async fn broken_connections_do_not_replace_answering_primary() {
     let net = net();
     let primary = net.by_sentinels().await;
     net.promote(TWO);
     for _ in 0..20 {
-        primary.went_away(primary.member().id());
+        primary.server_is_away(primary.member().id());
         settle(170).await;
-        primary.came_back(primary.member().id());
+        primary.server_is_back(primary.member().id());
         settle(30).await;
     }
     assert_eq!(primary.address(), address(ONE));
     // Control: a server that does not answer is replaced.
     net.says(ONE, |says| says.is_silent = true);
-    primary.went_away(primary.member().id());
+    primary.server_is_away(primary.member().id());
     settle(1_000).await;
     assert_eq!(primary.address(), address(TWO));
 }

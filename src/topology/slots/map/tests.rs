@@ -78,7 +78,7 @@ fn merged(text: &str) -> SlotMap {
 }
 
 #[test]
-fn random_stale_views_never_win() {
+fn stale_views_do_not_override_newer_views() {
     for seed in 0..25 {
         let mut numbers = Numbers::lane(3, seed);
         let mut history = vec![Truth::new(3)];
@@ -118,7 +118,7 @@ fn random_stale_views_never_win() {
 }
 
 #[test]
-fn redirects_in_between_are_healed_by_the_next_view() {
+fn next_view_corrects_wrong_redirects() {
     for seed in 0..10 {
         let mut numbers = Numbers::lane(5, seed);
         let (mut truth, mut map) = (Truth::new(4), SlotMap::default());
@@ -138,7 +138,7 @@ fn redirects_in_between_are_healed_by_the_next_view() {
 }
 
 #[test]
-fn a_redirect_counts_at_once_and_until_a_view_decides() {
+fn redirect_applies_at_once_and_is_settled_by_next_view() {
     let (old, mut new) = (Truth::new(2), Truth::new(2));
     new.fail_over(0);
     let mut map = SlotMap::default();
@@ -164,7 +164,7 @@ fn a_redirect_counts_at_once_and_until_a_view_decides() {
 
 /// A replica takes over. The old primary redirects before the other servers have learned of the promotion.
 #[test]
-fn a_redirect_that_is_held_is_not_taken_back_by_those_who_have_yet_to_hear() {
+fn held_redirect_survives_stale_view() {
     let (old, mut new) = (Truth::new(2), Truth::new(2));
     new.fail_over(0);
     let mut map = SlotMap::default();
@@ -175,7 +175,7 @@ fn a_redirect_that_is_held_is_not_taken_back_by_those_who_have_yet_to_hear() {
     assert_eq!((map.primary(100), map.is_hearsay()), (Some(&of(2)), true));
     map.merge(&new.view()).unwrap();
     assert_eq!((new.differs(&map), map.is_hearsay()), (vec![], false));
-    // A wrong redirect is taken back once it is not held any more.
+    // A wrong redirect is reverted once redirects no longer override views.
     map.patch(9_000, map.generation(9_000), &of(0));
     assert!(map.merge(&new.view()).unwrap().is_empty());
     map.hold_hearsay(false);
@@ -183,7 +183,7 @@ fn a_redirect_that_is_held_is_not_taken_back_by_those_who_have_yet_to_hear() {
 }
 
 #[test]
-fn a_wrong_redirect_is_taken_back_by_any_view_of_that_epoch() {
+fn view_of_same_epoch_reverts_wrong_redirect() {
     let truth = Truth::new(2);
     let mut map = SlotMap::default();
     map.merge(&truth.view()).unwrap();
@@ -198,18 +198,18 @@ fn a_wrong_redirect_is_taken_back_by_any_view_of_that_epoch() {
 }
 
 #[test]
-fn of_equal_epochs_what_is_known_stays() {
+fn slot_owner_stays_when_epochs_are_equal() {
     let mut map =
         merged("a 10.0.0.1:1@2 myself,master - 0 0 5 connected 0-9\nb 10.0.0.2:1@2 master - 0 0 5 connected\n");
     let view = parse("a 10.0.0.1:1@2 myself,master - 0 0 5 connected\nb 10.0.0.2:1@2 master - 0 0 5 connected 5-12\n");
     assert_eq!(map.merge(&view).unwrap().slots, [10, 11, 12], "those of nobody");
-    // A slot that a view gives to no node stays where it is, because there is no better place.
+    // A slot without a node in the view keeps its current node, because no better node is known.
     assert!(map.merge(&parse("a 10.0.0.1:1@2 myself,master - 0 0 9 connected\n")).unwrap().is_empty());
     assert_eq!(map.primary(0).map(ToString::to_string).as_deref(), Some("10.0.0.1:1"));
 }
 
 #[test]
-fn a_node_at_another_address_is_found_there() {
+fn node_is_followed_to_new_address_once_connected() {
     let text = |port: u16, link: &str| {
         format!("a 10.0.0.1:{port}@2 master - 0 0 5 {link} 0-9\nb 10.0.0.2:1@2 myself,slave a 0 0 5 connected\n")
     };
@@ -221,7 +221,7 @@ fn a_node_at_another_address_is_found_there() {
 }
 
 #[test]
-fn a_node_is_one_by_number_and_by_name() {
+fn host_name_and_address_identify_same_node() {
     let mut map = merged(
         "a 10.0.0.1:1@2,n1 myself,master - 0 0 5 connected 0-9\nb 10.0.0.2:1@2,n2 master - 0 0 6 connected 10-19\n\
          c 10.0.0.3:1@2,n3 slave b 0 0 6 connected\n",
@@ -234,7 +234,7 @@ fn a_node_is_one_by_number_and_by_name() {
 }
 
 #[test]
-fn views_of_another_cluster_change_nothing() {
+fn views_of_another_cluster_are_ignored() {
     let mut map = merged("a 10.0.0.1:1@2 myself,master - 0 0 5 connected 0-16383\n");
     let before = map.clone();
     assert_eq!(map.merge(&parse("z 10.0.0.1:1@2 myself,master - 0 0 99 connected 0-16383\n")), None);
@@ -242,7 +242,7 @@ fn views_of_another_cluster_change_nothing() {
 }
 
 #[test]
-fn a_map_is_small_however_the_slots_lie() {
+fn map_keeps_few_owner_entries_for_scattered_slots() {
     let mut truth = Truth::new(2);
     truth.owner_of = (0..usize::from(SLOTS)).map(|slot| slot % 2).collect();
     let mut map = SlotMap::default();

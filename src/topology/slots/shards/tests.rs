@@ -40,7 +40,7 @@ fn after(views: &[SlotView]) -> SlotMap {
 }
 
 #[test]
-fn a_primary_that_went_away_is_a_replica_of_its_heir_until_it_is_back() {
+fn former_primary_counts_as_replica_of_new_primary() {
     let mut map = after(&[view(AWAY, PROMOTED, OF_Q)]);
     assert_eq!(replicas(&map, 2), Some(2));
     // Repeated views and stale views change nothing.
@@ -55,7 +55,7 @@ fn a_primary_that_went_away_is_a_replica_of_its_heir_until_it_is_back() {
 }
 
 #[test]
-fn whoever_has_yet_to_follow_the_heir_counts_already() {
+fn replica_counts_before_it_follows_new_primary() {
     let map = after(&[view(AWAY, PROMOTED, OF_P)]);
     assert_eq!(replicas(&map, 2), Some(2));
     // After a failover by request, the former primary is a replica at once.
@@ -64,14 +64,14 @@ fn whoever_has_yet_to_follow_the_heir_counts_already() {
 }
 
 #[test]
-fn a_redirect_to_a_replica_tells_of_its_promotion() {
+fn redirect_to_replica_counts_as_its_promotion() {
     let mut map = after(&[]);
     map.patch(5, map.generation(5), &address(2));
-    // Both primaries count all others of the shard, until more is known.
+    // Each primary counts all other nodes of the shard, until more is known.
     assert_eq!((replicas(&map, 1), replicas(&map, 2)), (Some(2), Some(2)));
     map.merge(&view("master - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
     assert_eq!((replicas(&map, 1), replicas(&map, 2)), (Some(2), None), "it was wrong");
-    // The redirect is held against views of nodes that have not learned of the promotion.
+    // The redirect overrides views of nodes that have not learned of the promotion.
     map.hold_hearsay(true);
     map.patch(5, map.generation(5), &address(2));
     map.merge(&view("master - 0 0 1 connected 0-99", OF_P, OF_P)).unwrap();
@@ -81,7 +81,7 @@ fn a_redirect_to_a_replica_tells_of_its_promotion() {
 }
 
 #[test]
-fn promotions_in_a_row_leave_all_of_the_shard_with_the_last() {
+fn successive_promotions_keep_whole_shard_with_last_primary() {
     let third = "master - 0 0 4 connected 0-99";
     let map = after(&[view(AWAY, PROMOTED, OF_Q), view(AWAY, "master,fail - 0 0 3 disconnected", third)]);
     assert_eq!(replicas(&map, 3), Some(2));
@@ -90,14 +90,14 @@ fn promotions_in_a_row_leave_all_of_the_shard_with_the_last() {
     assert_eq!(replicas(&map, 3), Some(2));
     map.merge(&view("slave r 0 0 4 connected", "slave r 0 0 4 connected", third)).unwrap();
     assert_eq!(replicas(&map, 3), Some(2));
-    // The first one is the primary again.
+    // The first former primary is the primary again.
     map.merge(&view("master - 0 0 5 connected 0-99", "slave p 0 0 5 connected", "slave p 0 0 5 connected")).unwrap();
     assert_eq!((replicas(&map, 1), replicas(&map, 3)), (Some(2), None));
 }
 
-/// A replica was promoted, and went away, before any view was asked for.
+/// A replica was promoted, and failed, before the client queried any view.
 #[test]
-fn promotions_that_no_view_showed_leave_all_of_the_shard_with_the_last() {
+fn unseen_promotions_keep_whole_shard_with_last_primary() {
     let third = "master - 0 0 4 connected 0-99";
     let both_away = view(AWAY, "master,fail - 0 0 3 disconnected", third);
     assert_eq!(replicas(&after(std::slice::from_ref(&both_away)), 3), Some(2));
@@ -105,14 +105,14 @@ fn promotions_that_no_view_showed_leave_all_of_the_shard_with_the_last() {
     map.patch(5, map.generation(5), &address(2));
     map.merge(&both_away).unwrap();
     assert_eq!(replicas(&map, 3), Some(2));
-    // A redirect leads back to the first one. No view has shown its return.
+    // A redirect leads back to the first primary. No view has shown its return.
     map.patch(5, map.generation(5), &address(1));
     assert_eq!((replicas(&map, 1), replicas(&map, 3)), (Some(2), Some(2)));
 }
 
 /// The view has the newest state of the other shard, and an old state of this one.
 #[test]
-fn a_view_that_is_behind_takes_nobody_from_its_shard() {
+fn stale_view_removes_no_replica_from_shard() {
     let newest = |p: &str, q: &str, r: &str| {
         let text = format!(
             "p 10.0.0.1:1@2 {p}\nq 10.0.0.2:1@2 {q}\nr 10.0.0.3:1@2 {r}\n\
@@ -134,10 +134,10 @@ fn a_view_that_is_behind_takes_nobody_from_its_shard() {
     }
 }
 
-/// A former replica was set up again as an empty primary, and gets the slots. The former primary counts as its
-/// replica while it may still come back.
+/// A former replica was set up again as an empty primary, and gets the slots. The former primary counts as its replica
+/// while it may still return.
 #[test]
-fn slots_that_are_moved_make_nobody_a_replica_for_long() {
+fn slot_move_makes_no_lasting_replica() {
     let moved = || view("master - 0 0 1 connected", "slave p 0 0 1 connected", "master - 0 0 3 connected 0-99");
     let mut map = after(&[view("master - 0 0 1 connected 0-99", OF_P, "master - 0 0 2 connected"), moved()]);
     assert_eq!(map.gone_in(&moved()).iter().map(|id| &**id).collect::<Vec<_>>(), ["p"]);
@@ -149,16 +149,16 @@ fn slots_that_are_moved_make_nobody_a_replica_for_long() {
 }
 
 #[test]
-fn whoever_is_forgotten_leaves_the_others_together() {
+fn rest_of_shard_stays_together_when_node_is_orphaned() {
     let both_away = view(AWAY, "master,fail - 0 0 3 disconnected", "master - 0 0 4 connected 0-99");
     let mut map = after(&[both_away]);
     map.orphan("p");
     assert_eq!(replicas(&map, 3), Some(1));
 }
 
-/// The node was told to leave the cluster, or was set up again without a place. No view lists it as away.
+/// The node was removed from the cluster, or was reset. No view lists it as failed.
 #[test]
-fn whoever_is_gone_for_good_is_forgotten() {
+fn removed_node_is_reported_gone_and_no_longer_counts() {
     for now in ["gone", "master - 0 0 1 connected"] {
         let later = view(now, PROMOTED, OF_Q);
         let mut map = after(&[view(AWAY, PROMOTED, OF_Q), later.clone()]);

@@ -37,7 +37,7 @@ fn with(place: &str, slots: &str) -> Result<SlotView, NoView> {
 }
 
 #[test]
-fn nodes_and_slots_and_what_is_being_moved() {
+fn nodes_slots_and_moving_slots_are_parsed() {
     let view = parse(OPEN).unwrap();
     let peers: Vec<_> = view.peers().iter().map(|peer| (&*peer.id, peer.epoch)).collect();
     assert_eq!(peers, [("e076db1c", 2), ("006a39e1", 1), ("531bd3c2", 2), ("8f5023e9", 1)]);
@@ -52,7 +52,7 @@ fn nodes_and_slots_and_what_is_being_moved() {
 }
 
 #[test]
-fn nodes_that_are_not_well() {
+fn failed_and_addressless_nodes_are_parsed() {
     let view = parse(WORN).unwrap();
     let peers: Vec<_> = view.peers().iter().map(|peer| (&*peer.id, peer.is_linked)).collect();
     assert_eq!(peers, [("c893397e", true), ("06cdd51f", false), ("17f2443a", true)]);
@@ -65,7 +65,7 @@ fn nodes_that_are_not_well() {
 }
 
 #[test]
-fn addresses_of_all_forms() {
+fn node_addresses_of_all_forms_are_parsed() {
     for (place, host, alias) in [
         ("127.0.0.1:7000@17000", "127.0.0.1", None),
         ("127.0.0.1:7000", "127.0.0.1", None),
@@ -89,7 +89,7 @@ fn addresses_of_all_forms() {
 }
 
 #[test]
-fn what_is_no_such_reply_is_refused() {
+fn malformed_node_lists_are_refused() {
     for text in ["", "\n\n", "OK", "ERR unknown command", "PONG", "a b c d e f g h", "redis_version:7.0.15\r\n"] {
         assert!(parse(text).is_err(), "{text}");
     }
@@ -131,7 +131,7 @@ fn what_is_no_such_reply_is_refused() {
 }
 
 #[test]
-fn no_reply_panics() {
+fn mutated_replies_do_not_panic() {
     let mut numbers = Numbers::new(13);
     let (mut good, mut map) = (0, SlotMap::default());
     for _ in 0..100_000 {

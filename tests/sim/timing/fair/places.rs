@@ -5,10 +5,10 @@ use super::{
 };
 use crate::prelude::*;
 
-/// Redisson #3004: its queue drops a waiter that waits longer than the queue's limit. Ours keeps it, even under an
-/// owner of Java's.
+/// Redisson #3004: its queue drops a waiter that waits longer than the queue's limit. Our queue keeps the waiter, even
+/// under an owner of Java.
 #[test]
-fn a_waiter_keeps_its_place_however_long_it_waits() {
+fn waiter_keeps_its_queue_entry_however_long_it_waits() {
     virtually(async || {
         let Held { server, holder, guard, others: [one, two] } = held().await;
         let java: Owner = "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:7".parse().unwrap();
@@ -34,7 +34,7 @@ fn a_waiter_keeps_its_place_however_long_it_waits() {
 
 /// Redisson's `…TimeoutDrift` tests (#1104, #2099): failed waits, acquires and dead waiters move no deadline.
 #[test]
-fn no_deadline_is_further_away_than_one_place() {
+fn queue_deadline_is_never_beyond_one_entry_lifetime() {
     virtually(async || {
         let Held { server, holder: _holder, guard, others: [going, alive] } = held().await;
         let watched = server.clone();
@@ -66,14 +66,15 @@ fn no_deadline_is_further_away_than_one_place() {
     });
 }
 
-/// Redisson's `…TimeoutDrift_Descrete` tests: a Java waiter's deadline is that of the waiter ahead plus its own wait.
+/// Redisson's `…TimeoutDrift_Descrete` tests: a Java waiter's deadline is the deadline of the waiter ahead plus its own
+/// wait.
 #[test]
 fn deadlines_of_java_waiters_keep_their_distance() {
     const WAIT: f64 = 60_000.0;
     const GRACE: f64 = 500.0;
     virtually(async || {
         let Held { server, holder: _holder, guard, others: [client] } = held().await;
-        // Ours, Java's, ours, Java's. Java's waiters are appended as Redisson's script does.
+        // Four waiters: ours, Java's, ours, Java's. Java's waiters are appended as by Redisson's script.
         let last = || queue(&server).pop().unwrap();
         let java = |n| plant(&server, n, deadlines(&server)[&last()] + WAIT);
         let first = waiter(&server, &client).await;
@@ -85,7 +86,7 @@ fn deadlines_of_java_waiters_keep_their_distance() {
                 sleep(ms(10)).await;
                 let left = deadlines(&server);
                 for (owner, places) in expected {
-                    // Deadlines of ours are 2.3 to 4.5 s ahead; Java's are relative to them.
+                    // Our deadlines are 2.25 to 4.5 s ahead. Java's deadlines are relative to ours.
                     let (at, least) = (left[*owner] - places * WAIT, PLACE - 2_250.0);
                     assert!((least..=PLACE).contains(&at), "{what}: {owner} in {left:?}");
                 }
@@ -96,8 +97,8 @@ fn deadlines_of_java_waiters_keep_their_distance() {
         third.abort();
         check("one gave up", &[(&ours, 0.0), (&one, 1.0), (&two, 2.0)]).await;
         assert_eq!(queue(&server).len(), 3);
-        // The first waiter acquires the lock: Java's deadlines come nearer by its wait. When it releases the lock, Java's
-        // first is told, and must come within the grace time.
+        // When the first waiter acquires, Java's deadlines become earlier by its wait. Its release notifies Java's
+        // first waiter, which must acquire within the grace time.
         let before = deadlines(&server);
         guard.unlock().await.unwrap();
         first.await.unwrap();
@@ -109,7 +110,7 @@ fn deadlines_of_java_waiters_keep_their_distance() {
 }
 
 #[test]
-fn abandoned_waiters_of_java_are_out_when_their_deadlines_have_passed() {
+fn abandoned_java_waiters_are_removed_after_their_deadlines() {
     virtually(async || {
         let server = SimServer::new(1);
         let ours = party(&server, |_| {});
@@ -128,10 +129,10 @@ fn abandoned_waiters_of_java_are_out_when_their_deadlines_have_passed() {
     });
 }
 
-/// The queue or the deadlines are lost, or entries without a waiter are added: all waiters get a place again, and are
-/// served.
+/// The queue or the deadlines are lost, or entries without a waiter are added. All waiters get a place again, and
+/// acquire.
 #[test]
-fn waiters_are_back_in_a_queue_that_was_lost_or_spoilt() {
+fn waiters_requeue_after_queue_is_lost_or_corrupted() {
     const STRAY: &str = "0a1b2c3d-0000-8000-9000-00000000000d:1";
     let [queue_lost, deadlines_lost] = [format!("del {QUEUE}"), format!("del {DEADLINES}")];
     let spoilt = vec![format!("lpush {QUEUE} {STRAY}"), format!("zadd {DEADLINES} 9e15 {STRAY}1")];
@@ -161,7 +162,7 @@ fn waiters_are_back_in_a_queue_that_was_lost_or_spoilt() {
 
 /// Redisson removes dead waiters of ours from the queue, but does not know their registrations.
 #[test]
-fn a_registration_that_java_left_hides_no_waiter_of_javas() {
+fn leftover_registration_does_not_hide_java_waiter() {
     virtually(async || {
         let Held { server, holder: _holder, guard, others: [client] } = held().await;
         let line = waiters(&server, &client, 3).await;

@@ -3,9 +3,9 @@
 use super::{Kind, WATCHDOG, fleet, fleet_of};
 use crate::prelude::*;
 
-/// Two of five servers are four times as far away. The majority decides.
+/// Two of five servers have four times the latency. The majority decides.
 #[test]
-fn a_redlock_costs_one_round_trip_of_the_majority() {
+fn redlock_costs_one_round_trip_of_its_majority() {
     virtually(async || {
         let fleet = fleet_of(&[120, 30, 30, 120, 30].map(ms), 1).await;
         let lock = Kind::Red.lock(&fleet, 0);
@@ -22,9 +22,9 @@ fn a_redlock_costs_one_round_trip_of_the_majority() {
     });
 }
 
-/// A waiter listens for messages at one server, and polls the others about once a second.
+/// A waiter subscribes at one server, and polls the other servers about once a second.
 #[test]
-fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
+fn redlock_waiter_costs_each_server_about_one_command_a_second() {
     const WAITERS: u64 = 4;
     virtually(async || {
         let fleet = fleet(5, 2).await;
@@ -47,8 +47,8 @@ fn a_redlocks_waiter_costs_each_server_a_command_a_second() {
     });
 }
 
-/// Redisson's `testLockLeasetime…` and `testTryLockLeasetime`. Ten tasks of two clients stay inside for half of the
-/// shorter lease. They wait without limit, or for 4 s at a time.
+/// Redisson's `testLockLeasetime…` and `testTryLockLeasetime`. Ten tasks of two clients hold the lock for half of the
+/// shorter lease each. They wait without limit, or for 4 s at a time.
 #[test]
 fn sections_under_explicit_leases_exclude_each_other() {
     each(pairs([2_000, 60_000].map(ms), [None, Some(ms(4_000))]), async |(lease, wait)| {
@@ -91,9 +91,9 @@ fn split_votes_do_not_wait_for_a_frozen_server() {
     });
 }
 
-/// The server where the waiter listens is among the lost ones, or is not.
+/// With and without the waiter's subscribed server among the lost servers.
 #[test]
-fn a_redlocks_waiter_whose_majority_goes_fails_within_its_wait() {
+fn redlock_waiter_without_majority_fails_within_its_wait() {
     each([[0, 1, 2], [2, 3, 4]], async move |gone| {
         let fleet = fleet(5, 2).await;
         let guard = Kind::Red.lock(&fleet, 1).lock().await.unwrap();
@@ -111,9 +111,9 @@ fn a_redlocks_waiter_whose_majority_goes_fails_within_its_wait() {
     });
 }
 
-/// The one server that two majorities share loses its data, and stays away for the longest lease.
+/// The one server that two majorities share loses its data, and stays down for the longest lease.
 #[test]
-fn an_emptied_server_that_stays_away_for_a_lease_keeps_exclusion() {
+fn emptied_server_that_stays_away_for_lease_keeps_exclusion() {
     virtually(async || {
         let fleet = fleet(5, 2).await;
         [3, 4].into_iter().for_each(|n| fleet.servers[n].stop());
@@ -135,9 +135,9 @@ fn an_emptied_server_that_stays_away_for_a_lease_keeps_exclusion() {
     });
 }
 
-/// Three of five servers are taken, by one holder or by three; the others are free, frozen or down.
+/// One or three holders have three of five servers. The other servers are free, frozen or down.
 #[test]
-fn a_wait_for_a_redlock_whose_majority_is_taken_never_ends_early() {
+fn wait_for_busy_redlock_majority_never_ends_early() {
     let cases =
         pairs([[0, 1, 2], [0, 2, 4], [2, 3, 4]], [(true, "free"), (true, "frozen"), (false, "free"), (false, "down")]);
     each(cases, async move |(taken, (by_one, rest))| {
@@ -176,10 +176,10 @@ fn a_wait_for_a_redlock_whose_majority_is_taken_never_ends_early() {
     });
 }
 
-/// Two of five servers are taken, and one is far away, so the first vote is split and does not wait for the far
-/// server. Then the others are taken too, by the same holder or by others. The waiter learns that only by polling.
+/// Two of five servers are taken, and one has a high latency. So the first vote is split, without the slow server's
+/// reply. Then the same holder or other holders take the remaining servers. The waiter learns of that only by polling.
 #[test]
-fn a_wait_for_a_redlock_whose_majority_is_taken_after_the_first_vote_ends_busy() {
+fn redlock_wait_ends_busy_if_majority_becomes_busy_after_first_vote() {
     each([true, false], async move |by_one| {
         let fleet = fleet_of(&[1, 1, 1, 1, 20].map(ms), 2).await;
         let me = fleet.clients[1][0].client.owner();

@@ -6,7 +6,7 @@ use tokio::sync::Mutex;
 
 use super::NAME;
 
-/// Time for which a command is retried while the server is away or loads its data.
+/// Time for which a command is retried while the server is unreachable or loads its data.
 const RETRY_FOR: Duration = Duration::from_secs(10);
 /// Longer than any pause or freeze of a server in a test.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);

@@ -10,7 +10,7 @@ use super::{Admin, ClientInfo, Line};
 use crate::cluster::SLOTS;
 use crate::{Cluster, RedisServer, slot_of};
 
-/// Connection ids are unique per server only. The ids of each further server are raised by this.
+/// Connection ids are unique per server only. This offset, times the server's index, is added to its ids.
 const IDS: u64 = 1 << 40;
 
 /// Commands about a server, not about a key.

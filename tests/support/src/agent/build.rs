@@ -45,7 +45,7 @@ pub(super) fn build(version: &str) -> Classpath {
         }
         File::create(&stamp).and_then(|stamp| stamp.set_modified(began)).expect("the mark of a finished build");
     }
-    // Tried only once, because the archive only speeds up the start.
+    // Tried only once. The archive only makes starts faster.
     if !laid_out.exists() {
         let _ = fs::remove_file(&archive);
         lay_out(&entries, &archive);
@@ -55,7 +55,7 @@ pub(super) fn build(version: &str) -> Classpath {
 }
 
 /// Runs an agent for a few operations, so that the Java machine archives the classes that it loaded. Other agents map
-/// the archive, and start in half the time. If this fails, they start without it.
+/// the archive, and start in half the time. If this fails, agents start without an archive.
 fn lay_out(entries: &str, archive: &Path) {
     let server = RedisServer::start();
     let mut command = Command::new(tool("java"));

@@ -10,8 +10,8 @@ pub struct JavaLock {
 }
 
 impl JavaLock {
-    /// Uses a new Java object for every request. A reused object remembers the last lease that was used through it,
-    /// and applies that lease to an acquire without one. So other users of the object may lose the lock early.
+    /// Uses a new Java object for every request. A reused object remembers its last lease, and applies it to an acquire
+    /// without a lease. Other users of the object may then lose the lock early.
     #[must_use]
     pub fn fresh(mut self) -> Self {
         self.base["fresh"] = true.into();

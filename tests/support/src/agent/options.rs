@@ -22,7 +22,7 @@ pub struct AgentOptions {
     pub sentinel_username: Option<String>,
     /// The password for sentinels.
     pub sentinel_password: Option<String>,
-    /// `checkLockSyncedSlaves`: whether a lock counts only once a replica has it, if there are replicas.
+    /// `checkLockSyncedSlaves`: whether an acquire succeeds only if a replica has the lock. Ignored without replicas.
     pub check_synced: Option<bool>,
     /// `slavesSyncTimeout`.
     pub sync_timeout: Option<Duration>,
@@ -80,7 +80,7 @@ impl AgentOptions {
         Self { version: version.to_owned(), ..Self::default() }
     }
 
-    /// The same with its own Java process, which can be killed and stopped.
+    /// Gives the agent its own Java process, which can be killed and stopped.
     #[must_use]
     pub fn in_own_process(self) -> Self {
         Self { own_process: true, ..self }

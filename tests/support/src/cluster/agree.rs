@@ -8,8 +8,8 @@ use super::view::{SlotMap, View};
 use crate::until::until;
 
 impl Cluster {
-    /// Waits until all running nodes have the same slot map, and returns it. A node that is away may still own slots
-    /// in it; [`Cluster::promotion`] waits until a replica has taken them over.
+    /// Waits until all running nodes have the same slot map, and returns it. In this map, a killed or frozen node may
+    /// still own slots. [`Cluster::promotion`] waits until a replica has taken the slots over.
     pub async fn agreed(&self) -> SlotMap {
         until("one slot map", async || {
             let maps = join_all(self.running().map(async |node| node.view().await.slot_map())).await;
@@ -59,7 +59,7 @@ fn doubt(view: &View, other: &Node, own: &View) -> Option<String> {
     let Some(seen) = view.node(other.id()) else { return Some(format!("does not know {}", other.addr())) };
     let linked = seen.linked || seen.is("myself");
     let doubted = ["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| seen.is(flag));
-    // A node that still takes a replica for a primary would not vote for it.
+    // A node that still sees this replica as a primary would not vote for it.
     let same = seen.primary == own.myself().primary && seen.addr == other.told().to_string();
     (!linked || doubted || !same).then(|| format!("sees {seen:?}"))
 }

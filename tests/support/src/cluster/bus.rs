@@ -1,6 +1,7 @@
 //! Proxies in front of the nodes' bus ports, so that a node can be cut off from the others while it runs.
 //!
-//! The first message of a link begins with a header that has its sender's id. So a proxy knows whose link it carries.
+//! The first message of a link begins with a header that has the sender's id. So a proxy knows which node opened the
+//! link.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -83,7 +84,7 @@ async fn accept(listener: std::net::TcpListener, node: Arc<OnceLock<Behind>>, cu
         TcpListener::from_std(listener).unwrap_or_else(|e| panic!("tokio does not take a bus's listener: {e}"));
     loop {
         let Ok((link, _)) = listener.accept().await else {
-            // Most likely out of file descriptors, which passes.
+            // Most likely a temporary lack of file descriptors.
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             continue;
         };
@@ -93,7 +94,7 @@ async fn accept(listener: std::net::TcpListener, node: Arc<OnceLock<Behind>>, cu
     }
 }
 
-/// Copies a link in both directions. If one side breaks or a node is away, both sides end.
+/// Copies a link in both directions. If either side breaks or the node is unreachable, both sides end.
 async fn carry(mut from: TcpStream, to: Behind, mut cut_off: watch::Receiver<BTreeSet<String>>) {
     let mut head = [0; HEAD];
     if from.read_exact(&mut head).await.is_err() {
@@ -115,7 +116,7 @@ async fn carry(mut from: TcpStream, to: Behind, mut cut_off: watch::Receiver<BTr
     }
 }
 
-/// Copies until one side ends. While one of the nodes is cut off, the other side does not see that end.
+/// Copies until one side ends. While either node is cut off, the other side does not see the end.
 async fn copy(
     mut reads: tokio::net::tcp::ReadHalf<'_>,
     mut writes: tokio::net::tcp::WriteHalf<'_>,

@@ -6,7 +6,7 @@ use super::Cluster;
 use super::node::Node;
 use crate::until::until;
 
-/// A replica gives up a requested failover that got no votes after 5 s. Then the request can be repeated.
+/// A replica gives up a requested failover after 5 s without votes. Then the request can be repeated.
 const ASK_AGAIN: Duration = Duration::from_secs(6);
 
 /// A replica that has become a primary.
@@ -42,8 +42,8 @@ impl Cluster {
         node.thaw();
     }
 
-    /// Restarts a killed node at its port and with its `nodes.conf`. Without an append-only file it only has the keys
-    /// that it gets as a replica. [`Cluster::whole`] waits until it has rejoined.
+    /// Restarts a killed node at its port and with its `nodes.conf`. Without an append-only file, the node has no keys
+    /// until it gets some as a replica. [`Cluster::whole`] waits until it has rejoined.
     ///
     /// # Panics
     /// When it does not come up.
@@ -53,9 +53,9 @@ impl Cluster {
 
     /// Restarts a killed node, and waits until it is a replica of the node that was promoted in its place.
     ///
-    /// Redis makes it one if a single message tells it that all its slots have a new owner. After a slot move there may
-    /// be two messages. Then it stays a primary without slots, and is told here to become a replica. Otherwise the
-    /// promoted node might never have one.
+    /// Redis makes the node a replica if a single message reports a new owner of all its slots. After a slot move there
+    /// may be two messages. Then the node stays a primary without slots, and this function makes it a replica.
+    /// Otherwise the promoted node might never have a replica.
     ///
     /// # Panics
     /// When it does not come up, or does not become a replica.
@@ -75,7 +75,7 @@ impl Cluster {
         .await;
     }
 
-    /// Cuts a node off from all others on the bus, or reconnects it. Several nodes that are cut off reach each other.
+    /// Cuts a node off from all others on the bus, or reconnects the node. Nodes that are cut off can reach each other.
     /// No connection is closed: messages arrive later. Clients and replicas still reach the node, unless its
     /// [`Node::proxy`] prevents that.
     ///
@@ -92,9 +92,9 @@ impl Cluster {
         });
     }
 
-    /// Waits until a replica has taken over the slots of a node that is away since [`Cluster::kill`] or
-    /// [`Cluster::stop`]. Returns how long after that it had, if this is called in time. Other nodes may not know it
-    /// yet: see [`Cluster::agreed`].
+    /// Waits until a replica has taken over the slots of a killed or frozen node ([`Cluster::kill`],
+    /// [`Cluster::stop`]). The returned duration is exact if this is called before the promotion. Other nodes may not
+    /// know the new primary yet: see [`Cluster::agreed`].
     ///
     /// # Panics
     /// When no replica takes over, or when the node runs or served no slots.
@@ -116,8 +116,8 @@ impl Cluster {
         Promotion { node, took: away.since.elapsed() }
     }
 
-    /// Makes a replica take over from its primary, with the primary's help (`CLUSTER FAILOVER`), and waits until the
-    /// cluster is whole again.
+    /// Makes a replica take over from its running primary (`CLUSTER FAILOVER`), and waits until the cluster is whole
+    /// again.
     ///
     /// # Panics
     /// When the node is not a replica, or is not promoted.

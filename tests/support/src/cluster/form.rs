@@ -31,8 +31,8 @@ pub(super) async fn launch(options: &ClusterOptions, cut_off: &Arc<CutOff>) -> V
 pub(super) async fn form(nodes: &[Node], primaries: usize) {
     let ranges = shares(primaries);
     for (n, node) in nodes.iter().enumerate() {
-        // A node that knows others no longer accepts an epoch, and two primaries with the same epoch would have to
-        // resolve that.
+        // A node that knows other nodes refuses an epoch. Two primaries with the same epoch would first have to resolve
+        // the conflict.
         node.admin().cmd::<()>(&["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).await;
         if let Some((first, last)) = ranges.get(n) {
             add_slots(node.admin(), *first..=*last).await;
@@ -58,7 +58,7 @@ pub async fn add_slots(admin: &Admin, slots: RangeInclusive<u16>) {
     admin.cmd_bytes::<(), _>(&words.collect::<Vec<_>>()).await;
 }
 
-/// Introduces each node to every other one. Gossip alone takes longer with more nodes.
+/// Introduces each node to every other node. Gossip alone takes longer with more nodes.
 async fn meet(nodes: &[Node]) {
     let mut introduced = None;
     until("nodes to know each other", async || {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_all_slots_once() {
+    fn shares_cover_all_slots_exactly_once() {
         for primaries in [1, 2, 3, 5, 7, 100] {
             let shares = shares(primaries);
             assert_eq!((shares[0].0, shares[primaries - 1].1), (0, SLOTS - 1));

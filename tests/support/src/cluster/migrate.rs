@@ -13,14 +13,14 @@ const MIGRATE_WITHIN: &str = "60000";
 const KEYS_AT_ONCE: usize = 100;
 
 impl Cluster {
-    /// Opens a slot: from now on it is being moved to `to`. Its node answers ASK for keys that it does not have.
+    /// Opens a slot for a move to `to`. From now on, the slot's node answers ASK for keys that it does not have.
     ///
     /// # Panics
     /// When a server refuses, for example because `to` already has the slot.
     pub async fn open_slot(&self, slot: u16, to: &Node) {
         let from = self.owner(slot).await;
         let slot = slot.to_string();
-        // In the other order, a client could be sent to a node that does not expect it.
+        // In the other order, a client could be redirected to a node that refuses its command.
         to.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", from.id()]).await;
         from.admin().cmd::<()>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", to.id()]).await;
     }
@@ -34,7 +34,7 @@ impl Cluster {
             return;
         }
         let (from, to) = self.ends(slot).await;
-        // Around the target's proxy, because faults for clients must not affect the move.
+        // Bypasses the target's proxy, because faults for clients must not affect the move.
         let port = to.bus_base().to_string();
         let mut args: Vec<&[u8]> =
             vec![b"MIGRATE", b"127.0.0.1", port.as_bytes(), b"", b"0", MIGRATE_WITHIN.as_bytes(), b"KEYS"];
@@ -50,7 +50,7 @@ impl Cluster {
     pub async fn close_slot(&self, slot: u16) {
         let (from, to) = self.ends(slot).await;
         let text = slot.to_string();
-        // The target first: if the source knew first and the target died in between, no node would own the slot.
+        // The target first. If the source learned first and the target died in between, no node would own the slot.
         let mut order = vec![to, from];
         for node in self.running().filter(|node| ![from.id(), to.id()].contains(&node.id())) {
             if node.is_primary().await {
@@ -85,8 +85,8 @@ impl Cluster {
         keys_in_slot(self.owner(slot).await, slot, 10_000).await
     }
 
-    /// Lets the servers move slots of one node atomically (`CLUSTER MIGRATESLOTS` of Valkey 9), with MOVED but without
-    /// ASK. Waits until all nodes know.
+    /// Lets the servers move slots of one node atomically (`CLUSTER MIGRATESLOTS` of Valkey 9). Clients get MOVED, but
+    /// no ASK. Waits until all nodes know the new owner.
     ///
     /// # Errors
     /// The server's error, for example of a server that does not know the command, or the state in which the migration
@@ -113,7 +113,7 @@ impl Cluster {
 
     /// Waits until all nodes know that `to` owns the slots, and its epoch. A node that does not know the highest epoch
     /// takes its next slot without a higher epoch, and loses that slot at the next ping of the source. Then the two
-    /// nodes redirect clients to each other for ever.
+    /// nodes redirect clients to each other forever.
     async fn moved(&self, slots: RangeInclusive<u16>, to: &Node) {
         until("all nodes to know of a move", async || {
             let map = self.agreed().await;

@@ -18,7 +18,7 @@ pub(super) enum State {
     Away(Away),
 }
 
-/// Since when a node is away, and what it served then.
+/// When a node was killed or frozen, and the slots that it served then.
 #[derive(Clone, Debug)]
 pub(super) struct Away {
     pub(super) since: Instant,
@@ -78,7 +78,7 @@ impl Node {
         &self.id
     }
 
-    /// The address for clients: that of its proxy, if it has one, or its TLS address.
+    /// The address for clients: the proxy's address if there is a proxy, otherwise the TLS address if there is one.
     pub fn addr(&self) -> SocketAddr {
         match (&self.proxy, &self.tls_port) {
             (Some(proxy), _) => proxy.addr(),
@@ -92,12 +92,12 @@ impl Node {
         if self.is_tls() { self.server.addr() } else { self.addr() }
     }
 
-    /// Whether clients reach it only by TLS.
+    /// Whether clients use TLS.
     pub(super) fn is_tls(&self) -> bool {
         self.tls_port.is_some()
     }
 
-    /// The port by which other nodes meet it.
+    /// The port by which other nodes meet this node.
     pub(super) fn bus_base(&self) -> u16 {
         self.tls_port.as_ref().map_or(self.server.port(), Port::number)
     }
@@ -106,7 +106,7 @@ impl Node {
         self.bus.is_some()
     }
 
-    /// The port by which other nodes reach its bus.
+    /// The port by which other nodes reach this node's bus.
     pub(super) fn bus_port(&self) -> u16 {
         self.bus.as_ref().map_or(self.bus_base() + BUS_OFFSET, Bus::port)
     }
@@ -124,7 +124,7 @@ impl Node {
         self.server.pid()
     }
 
-    /// An administrator's connection, around the proxy.
+    /// An administrator's connection, which bypasses the proxy.
     pub fn admin(&self) -> &Admin {
         &self.admin
     }
@@ -141,13 +141,13 @@ impl Node {
         }
     }
 
-    /// Its server, for access to log and folder. Use [`super::Cluster`], which tracks the node's state, to kill or
-    /// freeze it.
+    /// The server, for its log and folder. To kill or freeze the node, use [`super::Cluster`], which tracks the node's
+    /// state.
     pub fn server(&self) -> &RedisServer {
         &self.server
     }
 
-    /// Whether it is neither killed nor frozen.
+    /// Whether the node is neither killed nor frozen.
     pub fn is_running(&self) -> bool {
         matches!(*self.state.lock(), State::Running)
     }
@@ -157,7 +157,7 @@ impl Node {
         View::parse(&text)
     }
 
-    /// Whether it is a primary, in its own view.
+    /// Whether the node is a primary in its own view.
     pub async fn is_primary(&self) -> bool {
         self.view().await.myself().is("master")
     }

@@ -54,7 +54,7 @@ impl ClusterOptions {
         self
     }
 
-    /// `cluster-require-full-coverage`: whether all slots are down while one is not served.
+    /// `cluster-require-full-coverage`: whether the cluster refuses all commands while a slot has no node.
     pub fn require_full_coverage(mut self, on: bool) -> Self {
         self.require_full_coverage = on;
         self
@@ -99,7 +99,7 @@ impl ClusterOptions {
             .arg("--cluster-enabled", "yes")
             .arg("--cluster-config-file", "nodes.conf")
             .arg("--cluster-node-timeout", &self.node_timeout.as_millis().to_string())
-            // A node learns its address when it meets others. A single node never would.
+            // A node learns its address when it meets other nodes. A single node would never learn its address.
             .arg("--cluster-announce-ip", "127.0.0.1")
             .arg("--cluster-require-full-coverage", coverage)
             // Replicas stay where a test has put them, and a primary without slots remains a primary.

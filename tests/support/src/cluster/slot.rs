@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_specification() {
+    fn slots_match_cluster_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(slot_of("foo"), 12_182);
         assert_eq!(slot_of("{user1000}.following"), slot_of("user1000"));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_for_any_slot() {
+    fn key_is_found_for_any_slot() {
         for slot in [0, 1, 8_191, SLOTS - 1] {
             assert_eq!(slot_of(key_in(slot, "lock:")), slot);
         }

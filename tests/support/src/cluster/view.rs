@@ -18,9 +18,9 @@ pub struct Seen {
     /// Whether the bus to it is connected.
     pub linked: bool,
     pub slots: Vec<RangeInclusive<u16>>,
-    /// Open slots that leave it, and their targets. A node reports only its own.
+    /// Open slots that move away from the node, with their targets. A node reports only its own slots.
     pub migrating: BTreeMap<u16, String>,
-    /// Open slots that it imports, and their sources. A node reports only its own.
+    /// Open slots that the node imports, with their sources. A node reports only its own slots.
     pub importing: BTreeMap<u16, String>,
 }
 
@@ -47,7 +47,7 @@ impl View {
         self.0.iter().find(|seen| seen.id == id)
     }
 
-    /// Its view of itself.
+    /// The node's view of itself.
     ///
     /// # Panics
     /// When the view has no such node. Every server's view has one.
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_is_read() {
+    fn cluster_nodes_reply_is_parsed() {
         let view = View::parse(
             "aa 127.0.0.1:12000@22000,host myself,master - 0 17 3 connected 9-10 0-5 7 [7->-bb] [8-<-bb]\n\
              bb 127.0.0.1:12001@22001 master,fail? - 0 17 2 disconnected 6 8\n\

@@ -26,7 +26,7 @@ pub(super) struct Request {
     pub(super) flag: Option<Flag>,
 }
 
-/// The forwarded requests of a connection without a reply, in order.
+/// The forwarded requests of a connection that await a reply, in order.
 #[derive(Debug, Default)]
 pub(super) struct Awaited(VecDeque<Request>);
 
@@ -53,8 +53,8 @@ impl Awaited {
             }
             Reply::Plain | Reply::Error => loop {
                 let first = self.0.pop_front()?;
-                // A refused subscription gets an error. A completed one, whose number of confirmations is not always
-                // known, gets no further frame.
+                // A refused subscription gets an error. A completed subscription gets no further frame, but may still
+                // be in this list, because the number of confirmations is not always known.
                 if first.confirms.is_none() || reply == Reply::Error {
                     return Some(first);
                 }

@@ -110,8 +110,8 @@ impl Conn {
         let (from_server, to_server) = server.split();
         let (up, up_steps) = mpsc::unbounded_channel();
         let (down, down_steps) = mpsc::unbounded_channel();
-        // Readers end by dropping their channel. The writers end the connection, once everything before that has been
-        // written.
+        // A reader ends by dropping its channel. The writer then writes everything in the channel, and ends the
+        // connection.
         let readers = async {
             tokio::join!(self.requests(from_client, up), self.replies(from_server, down));
             std::future::pending::<Ending>().await
@@ -170,7 +170,7 @@ impl Conn {
     async fn read(&self, way: Direction, from: &mut ReadHalf<'_>, buf: &mut BytesMut) -> bool {
         self.gate(way).await;
         let more = matches!(from.read_buf(buf).await, Ok(n) if n > 0);
-        // Data that arrived during the read belongs to a hang that began meanwhile.
+        // A hang that began during the read also holds the data of this read.
         self.gate(way).await;
         more
     }
@@ -191,7 +191,7 @@ impl Conn {
             self.gate(way).await;
             match step.work {
                 Work::End(end, flag) => return (end, flag),
-                // A write fails if the other side has left. Its reader notices that.
+                // A write fails if the other side has closed. The reader of that side notices.
                 Work::Write(bytes) if self.shared.control.borrow().mode(way) != Mode::Split => {
                     let _ = to.write_all(&bytes).await;
                 }
@@ -211,7 +211,7 @@ impl Conn {
         }
     }
 
-    /// Waits while the direction hangs. The downward wait also ends when the client leaves.
+    /// Waits while the direction hangs. For replies, the wait also ends when the client disconnects.
     async fn gate(&self, way: Direction) {
         if !self.shared.control.borrow().hangs(way) {
             return;
@@ -247,7 +247,7 @@ fn send(steps: &Steps, at: Option<Instant>, work: Work) {
     let _ = steps.send(Step { at, work });
 }
 
-/// Lets the server read everything before it sees the end. Closing with unread replies would reset the connection.
+/// Lets the server read everything before the connection ends. Closing with unread replies would reset the connection.
 async fn farewell(mut server: TcpStream) {
     let drain = async {
         let _ = server.shutdown().await;

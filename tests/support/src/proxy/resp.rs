@@ -20,7 +20,7 @@ pub(super) enum Reply {
 /// The length of the server's first frame in `buf`, if it is complete.
 pub(super) fn reply_len(buf: &[u8]) -> Result<Option<usize>, NotResp> {
     let mut pos = 0;
-    // Number of values still to come. An aggregate adds its members.
+    // Number of values still expected. An aggregate adds its members.
     let mut need: u64 = 1;
     while need > 0 {
         let Some(&kind) = buf.get(pos) else {
@@ -164,7 +164,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_frame_ends_where_it_ends() {
+    fn frame_length_is_found_only_when_frame_is_complete() {
         let stream = FRAMES.concat();
         let mut pos = 0;
         for frame in FRAMES {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_refused() {
+    fn bytes_other_than_resp_are_refused() {
         for bytes in [&b"\x16\x03\x01"[..], b"*x\r\n", b"$-2\r\n", b"*1\r\nPING\r\n"] {
             assert_eq!(reply_len(bytes), Err(NotResp), "{bytes:?}");
         }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_their_words() {
+    fn requests_are_measured_and_split_into_words() {
         assert_eq!(request_len(b"PING a\r\nPING"), Ok(Some(8)));
         assert_eq!(words(b"PING a\r\n"), [&b"PING"[..], b"a"]);
         let get = b"*2\r\n$3\r\nGET\r\n$4\r\n\r\n*1\r\n";
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_told_apart() {
+    fn reply_kinds_are_distinguished() {
         let confirm = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n";
         let message = b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n";
         assert_eq!(reply(confirm, true), Reply::Confirm);

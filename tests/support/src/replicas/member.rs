@@ -88,7 +88,8 @@ impl Member {
         Self { proxy, server, tls_port, admin_url, admin, state: Mutex::new(State::Running) }
     }
 
-    /// The address for clients and other members: that of its proxy, if it has one, or its TLS address.
+    /// The address for clients and other members: the proxy's address if there is a proxy, otherwise the TLS address if
+    /// there is one.
     pub fn addr(&self) -> SocketAddr {
         match (&self.proxy, &self.tls_port) {
             (Some(proxy), _) => proxy.addr(),
@@ -97,12 +98,12 @@ impl Member {
         }
     }
 
-    /// `redis://...` for an administrator, with user and password, around any proxy and TLS.
+    /// `redis://...` for an administrator, with user and password. Bypasses the proxy and TLS.
     pub fn admin_url(&self) -> &str {
         &self.admin_url
     }
 
-    /// An administrator's connection, around the proxy.
+    /// An administrator's connection, which bypasses the proxy.
     pub fn admin(&self) -> &Admin {
         &self.admin
     }
@@ -118,17 +119,17 @@ impl Member {
         }
     }
 
-    /// Its server, for access to log and folder. Use this type, which tracks the state, to kill or freeze it.
+    /// The server, for its log and folder. To kill or freeze the server, use the methods here, which track the state.
     pub fn server(&self) -> &RedisServer {
         &self.server
     }
 
-    /// Whether it is neither killed nor frozen.
+    /// Whether the member is neither killed nor frozen.
     pub fn is_running(&self) -> bool {
         matches!(*self.state.lock(), State::Running)
     }
 
-    /// Since when it has been killed or frozen.
+    /// When the member was killed or frozen. `None` while it runs.
     pub fn away_since(&self) -> Option<Instant> {
         match *self.state.lock() {
             State::Running => None,
@@ -136,12 +137,12 @@ impl Member {
         }
     }
 
-    /// Whether it is a primary, in its own view.
+    /// Whether the member is a primary in its own view.
     pub async fn is_primary(&self) -> bool {
         self.admin.field(&super::REPLICATION, "role").await == "master"
     }
 
-    /// Kills it (SIGKILL), even while it is frozen. In that case it counts as away since it was frozen.
+    /// Kills the member (SIGKILL), even while it is frozen. Then [`Member::away_since`] stays the time of the freeze.
     pub fn kill(&self) {
         let mut state = self.state.lock();
         *state = State::Killed(match *state {
@@ -151,7 +152,7 @@ impl Member {
         self.server.kill9();
     }
 
-    /// Freezes it (SIGSTOP): its connections stay open, but nothing is answered.
+    /// Freezes the member (SIGSTOP): its connections stay open, but nothing is answered.
     ///
     /// # Panics
     /// When it does not run.
@@ -173,7 +174,7 @@ impl Member {
         *state = State::Running;
     }
 
-    /// Restarts it at its port and with its configuration. Kills it first if it runs.
+    /// Restarts the member at its port and with its configuration. Kills it first if it runs.
     ///
     /// # Panics
     /// When it does not come up.

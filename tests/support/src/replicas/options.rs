@@ -42,8 +42,8 @@ impl ReplicasOptions {
         self
     }
 
-    /// Whether clients, replicas and sentinels reach each server through its own [`crate::Proxy`], whose port it
-    /// announces. Clients on the server's side of a partition bypass the proxy by [`super::Member::server`].
+    /// Whether clients, replicas and sentinels reach each server through its own [`crate::Proxy`]. The server announces
+    /// the proxy's port. A client on the server's side of a partition uses the address of [`super::Member::server`].
     pub fn proxies(mut self, on: bool) -> Self {
         self.proxies = on;
         self
@@ -69,7 +69,7 @@ impl ReplicasOptions {
 
     pub(super) fn server(&self) -> Wanted {
         let mut server = RedisServer::builder()
-            // With a configuration file, changes to a server survive its restart.
+            // A configuration file keeps changes over a restart.
             .config(&self.login.as_ref().map(Login::config).unwrap_or_default())
             .arg("--replica-announce-ip", "127.0.0.1")
             // A replica gets its data at once, without a wait for other replicas.

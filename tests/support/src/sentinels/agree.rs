@@ -60,7 +60,7 @@ impl Sentinels {
             list.iter().find(|said| addr_of(said) == addr).cloned().unwrap_or_default()
         };
         let is = |said: &Said, field: &str, value: &str| said.get(field).is_some_and(|is| is == value);
-        // Other flags, such as `master_down`, report an earlier opinion.
+        // Other flags, such as `master_down`, may be out of date.
         let is_up = |said: &Said| {
             said.get("flags").is_some_and(|flags| !flags.contains("s_down") && !flags.contains("disconnected"))
         };

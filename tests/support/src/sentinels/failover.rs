@@ -25,11 +25,12 @@ impl Promotion {
 }
 
 impl Sentinels {
-    /// Waits until a replica has taken over from a primary that is killed or frozen. The duration is exact if this is
-    /// called before the promotion. Sentinels learn of it later: see [`Sentinels::switched`] and [`Sentinels::whole`].
+    /// Waits until a replica has taken over from a killed or frozen primary. The duration is exact if this is called
+    /// before the promotion. Sentinels learn of the promotion later: see [`Sentinels::switched`] and
+    /// [`Sentinels::whole`].
     ///
     /// # Panics
-    /// When no replica takes over, or the server runs.
+    /// When no replica takes over, or the old primary runs.
     pub async fn promotion(&self, of: usize) -> Promotion {
         let Some(cause) = self.server(of).away_since() else {
             panic!("{} runs: nobody takes over from it", self.server(of).addr())
@@ -76,10 +77,10 @@ impl Sentinels {
         .await
     }
 
-    /// Waits for the first `+switch-master` of any sentinel since then.
+    /// Waits for the first `+switch-master` of any sentinel after `since`.
     ///
     /// # Panics
-    /// When there is none.
+    /// When no such message arrives.
     pub async fn switched(&self, since: Instant) -> Event {
         until("a sentinel to tell of a switch", async || {
             let mut events = self.events().into_iter();
@@ -98,7 +99,7 @@ impl Sentinels {
         .await
     }
 
-    /// The messages of the sentinels since then, one a line, for failure messages.
+    /// The messages of the sentinels after `since`, one a line, for failure messages.
     pub fn told_since(&self, since: Instant) -> String {
         let events = self.events().into_iter().filter(|event| event.at >= since);
         let line = |event: Event| {

@@ -17,9 +17,9 @@ pub struct SentinelsOptions {
 }
 
 impl Default for SentinelsOptions {
-    /// Three sentinels with a quorum of two over a primary and two replicas, named `locks`. A server is down after 2
-    /// s. The failover timeout is 3 s, so sentinels can start their next failover after 6 s. All replicas follow a new
-    /// primary at once.
+    /// Three sentinels with a quorum of two over a primary and two replicas, named `locks`. A server counts as down
+    /// after 2 s without a reply. The failover timeout is 3 s, so the next failover can start after 6 s. All replicas
+    /// follow a new primary at once.
     fn default() -> Self {
         Self {
             servers: ReplicasOptions::default(),
@@ -73,7 +73,7 @@ impl SentinelsOptions {
         self
     }
 
-    /// One more line of configuration for every sentinel, such as `sentinel master-reboot-down-after-period locks 0`.
+    /// Adds a line of configuration for every sentinel, such as `sentinel master-reboot-down-after-period locks 0`.
     pub fn config(mut self, line: &str) -> Self {
         self.config.push(line.to_owned());
         self

@@ -40,7 +40,7 @@ impl Builder {
         self
     }
 
-    /// Whether the cluster bus port that belongs to the port must be free, too.
+    /// Whether the cluster bus port must be free, too.
     pub(crate) fn bus(mut self, on: bool) -> Self {
         self.bus = on;
         self

@@ -18,7 +18,7 @@ async fn client(server: &RedisServer, command: &str) -> TcpStream {
 }
 
 #[tokio::test]
-async fn looks_at_keys() {
+async fn admin_reads_keys_hashes_and_ttls() {
     let server = RedisServer::start();
     let admin = Admin::connect(&server).await;
     for n in 0..2500 {
@@ -40,7 +40,7 @@ async fn looks_at_keys() {
 }
 
 #[tokio::test]
-async fn looks_at_clients_and_counts_commands() {
+async fn admin_lists_clients_and_counts_commands() {
     let server = RedisServer::start();
     let admin = Admin::connect(&server).await;
     assert!(admin.others().await.is_empty());
@@ -72,7 +72,7 @@ async fn looks_at_clients_and_counts_commands() {
 }
 
 #[tokio::test]
-async fn pause_delays_and_restart_is_survived() {
+async fn pause_delays_writes_and_admin_survives_restarts() {
     let server = RedisServer::start();
     let admin = Admin::connect(&server).await;
     admin.script_flush().await;
@@ -92,7 +92,7 @@ async fn pause_delays_and_restart_is_survived() {
 }
 
 #[tokio::test]
-async fn nothing_left_waits_for_the_last_of_it() {
+async fn leak_check_waits_until_leftovers_are_gone() {
     let server = RedisServer::start();
     let admin = Admin::connect(&server).await;
     admin.cmd::<()>(&["SET", "old:1", "v"]).await;
@@ -115,7 +115,7 @@ async fn nothing_left_waits_for_the_last_of_it() {
 
 #[tokio::test]
 #[should_panic(expected = "key \"leak\" (string, pttl -1 ms)")]
-async fn leftover_is_named() {
+async fn leak_check_names_leftover_key() {
     let server = RedisServer::start();
     let admin = Admin::connect(&server).await;
     admin.cmd::<()>(&["SET", "leak", "v"]).await;

@@ -39,7 +39,7 @@ async fn parent_child() {
 }
 
 #[tokio::test]
-async fn talks_and_ends() {
+async fn child_echoes_lines_freezes_and_ends() {
     let mut echo = Child::spawn("child::echo_child", &[]);
     let pid = format!("pid {}", echo.pid());
     echo.expect(&pid).await;
@@ -79,11 +79,11 @@ async fn orphan_dies(env: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-async fn orphan_ends() {
+async fn orphan_ends_when_its_parent_is_killed() {
     orphan_dies(&[]).await;
 }
 
 #[tokio::test]
-async fn frozen_orphan_ends() {
+async fn frozen_orphan_ends_when_its_parent_is_killed() {
     orphan_dies(&[("FREEZE", "1")]).await;
 }

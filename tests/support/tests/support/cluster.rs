@@ -39,7 +39,7 @@ fn remains(cluster: &Cluster) -> (Vec<u32>, Vec<PathBuf>) {
 }
 
 #[tokio::test]
-async fn three_primaries_with_replicas_are_formed_and_leave_nothing() {
+async fn cluster_of_three_primaries_forms_and_leaves_no_process_or_directory() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
     assert_eq!(cluster.nodes().len(), 6);
     assert!(cluster.url().starts_with(&format!("redis-cluster://{},", cluster.nodes()[0].addr())));
@@ -65,7 +65,7 @@ async fn three_primaries_with_replicas_are_formed_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn clusters_that_start_at_once_do_not_meet() {
+async fn clusters_started_together_stay_separate() {
     let (a, b) = tokio::join!(Cluster::start(bare()), Cluster::start(bare().primaries(4)));
     let mut ports: Vec<_> = [&a, &b].iter().flat_map(|c| c.nodes()).map(|node| node.addr().port()).collect();
     ports.sort_unstable();
@@ -77,7 +77,7 @@ async fn clusters_that_start_at_once_do_not_meet() {
 }
 
 #[tokio::test]
-async fn options_come_to_every_node_and_slots_are_those_of_the_server() {
+async fn options_reach_node_and_slots_match_server() {
     let options = bare().primaries(1).node_timeout(1_234).require_full_coverage(false);
     let options =
         options.config("client-output-buffer-limit normal 1mb 1mb 60").config("cluster-announce-hostname \"\"");
@@ -96,7 +96,7 @@ async fn options_come_to_every_node_and_slots_are_those_of_the_server() {
 
     let mut numbers = Numbers::new(7);
     for _ in 0..500 {
-        // Many braces, because they determine the slot.
+        // Keys with many braces, because braces determine the slot.
         let key: Vec<u8> = (0..numbers.below(12)).map(|_| b"{}{}ab\0\xff"[numbers.below(8) as usize]).collect();
         let told: u16 = node.admin().cmd_bytes(&[b"CLUSTER", &b"KEYSLOT"[..], &key]).await;
         assert_eq!(slot_of(&key), told, "{key:?}");
@@ -150,7 +150,7 @@ async fn slot_moves_key_by_key() {
 }
 
 #[tokio::test]
-async fn atomic_migration_where_there_is_one() {
+async fn slot_migrates_atomically_where_server_supports_it() {
     let cluster = Cluster::start(bare()).await;
     let from = cluster.primary_of("k").await;
     let to = cluster.other_primary(from).await;
@@ -193,7 +193,7 @@ async fn replica_takes_over_from_a_killed_primary() {
 
 /// After the promotion a slot moves on, so two messages tell the killed node of its slots' new owners.
 #[tokio::test]
-async fn restarted_node_follows_the_promoted_one_although_its_slots_have_two_owners() {
+async fn restarted_node_follows_promoted_replica_if_slots_have_two_owners() {
     let cluster = Cluster::start(ClusterOptions::default()).await;
     let dead = cluster.owner(0).await;
     let other = cluster.other_primary(dead).await;
@@ -208,7 +208,7 @@ async fn restarted_node_follows_the_promoted_one_although_its_slots_have_two_own
 }
 
 #[tokio::test]
-async fn replica_takes_over_from_a_frozen_primary_and_by_hand() {
+async fn replica_takes_over_from_frozen_primary_and_on_request() {
     let cluster = Cluster::start(ClusterOptions::default().node_timeout(500)).await;
     let [first, second] = [cluster.primary_of("k").await, cluster.replicas_of(cluster.primary_of("k").await).await[0]];
     cluster.stop(first).await;
@@ -224,7 +224,7 @@ async fn replica_takes_over_from_a_frozen_primary_and_by_hand() {
 }
 
 #[tokio::test]
-async fn proxies_stand_between_clients_and_nodes_but_not_between_nodes() {
+async fn blackholed_proxy_cuts_off_clients_but_not_cluster_bus() {
     let cluster = Cluster::start(ClusterOptions::default().replicas(1).proxies(true).node_timeout(4_000)).await;
     let primary = cluster.primary_of("k").await;
     let other = cluster.other_primary(primary).await;
@@ -251,7 +251,7 @@ async fn proxies_stand_between_clients_and_nodes_but_not_between_nodes() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_cut_off_runs_on_by_itself_until_it_is_let_back() {
+async fn partitioned_primary_goes_down_and_returns_as_replica() {
     let cluster = Cluster::start(ClusterOptions::default().cuttable(true)).await;
     let primary = cluster.primary_of("k").await;
     let replica = cluster.replicas_of(primary).await[0];
@@ -300,7 +300,7 @@ async fn cluster_dies_with_its_test_process() {
 
 /// One administrator of a cluster sees it as one server with all the data.
 #[tokio::test]
-async fn one_administrator_sees_all_primaries_as_one_server() {
+async fn admin_sees_all_primaries_of_cluster_as_one_server() {
     let cluster = Cluster::start(bare()).await;
     let admin = Admin::of_cluster(&cluster).await;
     let keys: Vec<String> = [0, 8_000, 16_000].map(|slot| key_in(slot, "k")).into();

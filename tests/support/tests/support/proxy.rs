@@ -13,7 +13,7 @@ use rig::{Client, Rig};
 
 const MS: Duration = Duration::from_millis(1);
 #[tokio::test]
-async fn swallowed_reply_was_executed() {
+async fn request_with_swallowed_reply_is_executed() {
     let rig = Rig::new().await;
     let incr = Matcher::command("INCR").nth(2);
     let armed = rig.proxy.on_request(incr, Action::SwallowReplyClose);
@@ -35,7 +35,7 @@ async fn swallowed_reply_was_executed() {
 }
 
 #[tokio::test]
-async fn swallowed_and_hung_replies() {
+async fn swallowed_and_hung_replies_never_arrive() {
     let rig = Rig::new().await;
     let mut client = rig.client().await;
     let incr = Matcher::command("INCR");
@@ -66,7 +66,7 @@ async fn duplicate_is_executed_twice_and_answered_once() {
 }
 
 #[tokio::test]
-async fn requests_dropped_or_cut_off() {
+async fn request_is_executed_only_if_not_dropped_or_closed_before() {
     let rig = Rig::new().await;
     let incr = || Matcher::command("INCR");
     let mut client = rig.client().await;
@@ -90,7 +90,7 @@ async fn requests_dropped_or_cut_off() {
 }
 
 #[tokio::test]
-async fn resets() {
+async fn resets_reach_client_as_connection_reset() {
     let rig = Rig::new().await;
     let refused = async || {
         // The reset may arrive before the connect has returned.
@@ -134,7 +134,7 @@ async fn resets() {
 }
 
 #[tokio::test]
-async fn delays_are_latencies() {
+async fn delays_and_jitter_add_latency() {
     let rig = Rig::new().await;
     let mut client = rig.client().await;
     rig.proxy.set_upstream_mode(Mode::Delay(60 * MS));
@@ -163,7 +163,7 @@ async fn delays_are_latencies() {
 }
 
 #[tokio::test]
-async fn blackhole_swallows_nothing_and_closes_nothing() {
+async fn blackhole_keeps_bytes_and_connections_until_it_ends() {
     let rig = Rig::new().await;
     let mut client = rig.client().await;
     client.ping().await;
@@ -182,7 +182,7 @@ async fn blackhole_swallows_nothing_and_closes_nothing() {
 }
 
 #[tokio::test]
-async fn one_direction_hangs_or_drops() {
+async fn hang_and_drop_affect_one_direction_only() {
     let rig = Rig::new().await;
     let mut client = rig.client().await;
     rig.proxy.set_downstream_mode(Mode::Hang);
@@ -224,7 +224,7 @@ async fn split_bytes_arrive_whole() {
 }
 
 #[tokio::test]
-async fn resp3_subscriptions_do_not_upset_the_count() {
+async fn resp3_subscriptions_do_not_shift_reply_count() {
     let rig = Rig::new().await;
     let mut client = rig.client().await;
     client.cmd("HELLO 3").await;
@@ -262,7 +262,7 @@ async fn resp3_subscriptions_do_not_upset_the_count() {
 }
 
 #[tokio::test]
-async fn resp2_messages_do_not_upset_the_count() {
+async fn resp2_messages_do_not_shift_reply_count() {
     let rig = Rig::new().await;
     let mut client = rig.client().await;
     client.cmd("SUBSCRIBE c").await;
@@ -283,7 +283,7 @@ async fn resp2_messages_do_not_upset_the_count() {
 }
 
 #[tokio::test]
-async fn disarmed_actions_stay_away_and_foreign_bytes_pass() {
+async fn disarmed_action_does_not_fire_and_foreign_bytes_pass() {
     let rig = Rig::new().await;
     let armed = rig.proxy.on_request(Matcher::command("PING"), Action::CloseBefore);
     armed.disarm();

@@ -45,7 +45,7 @@ async fn replicas_follow_their_primary_and_one_is_promoted() {
 }
 
 #[tokio::test]
-async fn frozen_replica_acknowledges_nothing_until_it_goes_on() {
+async fn frozen_replica_acknowledges_only_after_it_resumes() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1)).await;
     servers.node(1).stop();
     assert!(!servers.node(1).is_running() && servers.node(1).away_since().is_some());
@@ -57,7 +57,7 @@ async fn frozen_replica_acknowledges_nothing_until_it_goes_on() {
 }
 
 #[tokio::test]
-async fn only_their_user_comes_in() {
+async fn servers_refuse_clients_without_credentials() {
     let options = ReplicasOptions::default().replicas(1);
     for (options, userinfo) in [
         (options.clone().password("p@ss"), ":p%40ss@"),
@@ -77,7 +77,7 @@ async fn only_their_user_comes_in() {
 }
 
 #[tokio::test]
-async fn partition_leaves_the_old_primary_to_those_on_its_side() {
+async fn partitioned_primary_serves_its_side_until_healed() {
     let servers = Replicas::start(ReplicasOptions::default().replicas(1).proxies(true)).await;
     let primary = servers.node(0);
     assert_eq!(primary.addr(), primary.proxy().addr());

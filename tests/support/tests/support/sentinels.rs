@@ -17,7 +17,7 @@ async fn set(node: &Member, key: &str) {
 }
 
 #[tokio::test]
-async fn replica_takes_over_from_a_killed_primary_and_by_hand() {
+async fn replica_takes_over_from_killed_primary_and_on_request() {
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     assert!(bed.url().starts_with(&format!("redis-sentinel://{},", bed.sentinel(0).addr())));
     assert!(bed.url().ends_with("/locks"));
@@ -52,7 +52,7 @@ async fn replica_takes_over_from_a_killed_primary_and_by_hand() {
 }
 
 #[tokio::test]
-async fn frozen_primary_is_demoted_when_it_goes_on() {
+async fn frozen_primary_is_demoted_when_it_resumes() {
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     for round in 0..2 {
         let old = bed.primary().await;
@@ -67,7 +67,7 @@ async fn frozen_primary_is_demoted_when_it_goes_on() {
 }
 
 #[tokio::test]
-async fn sentinels_come_and_go() {
+async fn sentinels_can_be_added_removed_and_restarted() {
     let bed = Sentinels::start(SentinelsOptions::default().swift()).await;
     let first = bed.sentinel(0).addr();
     assert_eq!(bed.add_sentinel().await, 3);
@@ -96,7 +96,7 @@ async fn sentinels_come_and_go() {
 }
 
 #[tokio::test]
-async fn sentinels_and_servers_let_in_their_own_users_only() {
+async fn sentinels_refuse_clients_without_credentials() {
     for (servers, sentinels, userinfo) in [
         (ReplicasOptions::default().password("data"), SentinelsOptions::default().swift().password("watch"), ":data@"),
         (
@@ -132,7 +132,7 @@ async fn child_with_sentinels() {
 }
 
 #[tokio::test]
-async fn all_die_with_their_test_process() {
+async fn sentinels_and_servers_die_with_their_test_process() {
     let mut process = Child::spawn("sentinels::child_with_sentinels", &[]);
     let (mut pids, mut dirs) = (Vec::new(), Vec::new());
     for _ in 0..6 {
@@ -153,7 +153,7 @@ fn openssl(dir: &Path, args: &str) {
 }
 
 #[tokio::test]
-async fn replicas_and_sentinels_speak_tls_where_it_is_asked_for() {
+async fn replicas_and_sentinels_speak_only_tls_if_requested() {
     let dir = Folder::new();
     let new = "-newkey rsa:2048 -nodes -days 2";
     openssl(dir.path(), &format!("req -x509 {new} -subj /CN=ca -keyout ca.key -out ca.pem"));

@@ -24,7 +24,7 @@ async fn set_and_restart(aof: bool) -> Option<String> {
 }
 
 #[tokio::test]
-async fn data_survives_a_restart_with_aof_only() {
+async fn data_survives_restart_only_with_aof() {
     assert_eq!(set_and_restart(true).await.as_deref(), Some("v"));
     assert_eq!(set_and_restart(false).await, None);
 }
@@ -41,7 +41,7 @@ async fn drop_ends_the_server_and_removes_its_directory() {
 }
 
 #[tokio::test]
-async fn frozen_server_is_silent_until_it_goes_on() {
+async fn frozen_server_is_silent_until_it_resumes() {
     let server = RedisServer::start();
     let mut stream = TcpStream::connect(server.addr()).expect("connect");
     server.stop();
@@ -57,7 +57,7 @@ async fn frozen_server_is_silent_until_it_goes_on() {
 }
 
 #[tokio::test]
-async fn password_socket_config_and_args() {
+async fn password_socket_config_and_arguments_take_effect() {
     let server = RedisServer::builder()
         .password("p@ss/1")
         .unix_socket(true)
@@ -78,12 +78,12 @@ async fn password_socket_config_and_args() {
 
 #[test]
 #[should_panic(expected = "Bad directive")]
-fn bad_option_is_told() {
+fn bad_option_is_reported() {
     RedisServer::builder().arg("--nonsense", "1").start();
 }
 
 #[test]
-fn many_at_once_take_different_ports() {
+fn servers_started_at_once_use_different_ports() {
     let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(RedisServer::start)).collect();
     let servers: Vec<_> = threads.into_iter().map(|t| t.join().expect("start")).collect();
     let mut ports: Vec<_> = servers.iter().map(RedisServer::port).collect();
@@ -140,7 +140,7 @@ async fn fails_beside_a_server() {
 }
 
 #[tokio::test]
-async fn a_failed_test_shows_what_its_server_holds() {
+async fn failed_test_prints_keys_of_its_server() {
     let mut failed = Child::spawn("server::fails_beside_a_server", &[]);
     assert_eq!(failed.line().await, None);
     let shown = failed.output();
@@ -167,7 +167,7 @@ fn child_with_a_killed_server_and_a_folder() {
 
 /// A server that is down for the moment still has its directory.
 #[tokio::test]
-async fn directories_go_with_a_killed_test_process() {
+async fn directories_are_removed_with_killed_test_process() {
     let mut process = Child::spawn("server::child_with_a_killed_server_and_a_folder", &[]);
     let mut dirs = Vec::new();
     for _ in 0..3 {

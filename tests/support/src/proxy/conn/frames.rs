@@ -1,4 +1,4 @@
-//! Decides what happens to each request and reply: which are written, when, and how the connection ends.
+//! Decides which requests and replies are written and when, and how the connection ends.
 
 use bytes::Bytes;
 use std::sync::atomic::Ordering;

@@ -19,7 +19,7 @@ import org.redisson.config.ReplicatedServersConfig;
 import org.redisson.config.SentinelServersConfig;
 import org.redisson.config.SingleServerConfig;
 
-/** Makes Redisson clients from the options. What the options leave out keeps Redisson's default. */
+/** Makes Redisson clients from the options. An omitted option keeps Redisson's default. */
 final class Connection {
     private Connection() {}
 
